@@ -96,6 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_succeeded: Duration
     retention_failed: Duration
     retention_audit: Duration
+    history_payload_bytes: int
     queue_age_limit: Duration
     recovery_after: Duration | None
     log_level: str
@@ -436,6 +437,11 @@ KNOWN: Mapping[str, Known] = {
     "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
     "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
     "retention_audit": Known(_duration, "P400D", "how long the audit is kept: who changed what; a day at least"),
+    "history_payload_bytes": Known(
+        _whole(0, 1_048_576),
+        8_192,
+        "up to how many bytes the payload of a success is kept in history; of all else, whole",
+    ),
     "queue_age_limit": Known(
         _duration, 60.0, "how old the oldest due run of a queue may be before work of low priority is shed"
     ),

@@ -6,6 +6,7 @@ import pytest
 
 from duly.domain.outcome import Failed, Succeeded
 from duly.moves.submit import submit
+from duly.store import history
 from duly.store import runs as store
 from duly.store.runs import LogLine
 from tests.api.front import A_TARGET
@@ -249,3 +250,61 @@ async def test_what_nobody_can_read_is_shown_as_its_text(api, database, value):
     for told in (*shown, ended["result"], attempt["result"]):
         assert told["text"] == text
         assert "nested deeper than 256 levels" in told["unreadable"] or "out of range" in told["unreadable"]
+
+
+async def test_an_ended_run_tells_what_it_was(api, database):
+    asked = {
+        "payload": {"customer": 7},
+        "priority": 2,
+        "retry": {"max_attempts": 3, "base": "PT2S"},
+        "timeout": "PT9S",
+        "tags": ["x"],
+    }
+    run_id = await a_run(api, **asked)
+    before = (await api.get(f"/v1/runs/{run_id}")).json()
+    await work(database, Succeeded())
+    after = (await api.get(f"/v1/runs/{run_id}")).json()
+
+    assert after["state"] == "succeeded"
+    assert (after["payload"], after["payload_kept"], after["priority"]) == ({"customer": 7}, True, 2)
+    assert (after["definition"]["timeout"], after["definition"]["retry"]["max_attempts"]) == ("PT9S", 3)
+    told = ("payload", "payload_kept", "priority", "definition", "tags", "target", "submitted_by")
+    assert {name: after[name] for name in told} == {name: before[name] for name in told}
+    assert (after["submitted_by"]["kind"], after["submitted_by"]["action"]) == ("key", "job.created")
+
+
+async def test_the_secrets_of_an_ended_run_are_masked_and_its_address_is_told(api, database):
+    target = {"type": "webhook", "url": "https://x.example/hook?k=1", "headers": {"Authorization": "Bearer s3cret"}}
+    run_id = await a_run(api, target=target)
+    assert (await api.post(f"/v1/runs/{run_id}/cancel")).json()["status"] == "cancelled"
+
+    answer = await api.get(f"/v1/runs/{run_id}")
+
+    assert "s3cret" not in answer.text
+    assert answer.json()["definition"]["target"]["headers"] == {"Authorization": "***"}
+    assert answer.json()["target"]["url"] == "https://x.example/hook?…"
+
+
+async def test_a_triggered_run_keeps_its_own_payload_the_version_and_who_triggered_it(api, database):
+    daily = {"trigger": {"type": "cron", "expr": "0 3 * * *"}}
+    job = {"target": A_TARGET, "schedule": daily, "payload": {"n": 1}}
+    job_id = (await api.post("/v1/jobs", json=job)).json()["job_id"]
+    put = await api.put(f"/v1/jobs/{job_id}", json={**job, "payload": {"n": 2}}, headers={"If-Match": "*"})
+    assert put.status_code == 200, put.text
+    run_id = (await api.post(f"/v1/jobs/{job_id}/trigger", json={"payload": {"n": 3}})).json()["run_id"]
+    await work(database)
+
+    run = (await api.get(f"/v1/runs/{run_id}")).json()
+
+    assert (run["state"], run["payload"], run["definition"]["version"]) == ("succeeded", {"n": 3}, 2)
+    assert run["submitted_by"]["action"] == "job.triggered"
+
+
+async def test_a_payload_that_is_no_longer_kept_is_told_as_such(api, database):
+    await history.limit_payloads(database, 1)
+    run_id = await a_run(api, payload={"customer": 7})
+    await work(database)
+
+    run = (await api.get(f"/v1/runs/{run_id}")).json()
+
+    assert (run["payload"], run["payload_kept"]) == (None, False)

@@ -211,7 +211,7 @@ class TestPayload:
         await settled(database, worker_id, ended)
         await clock.advance(timedelta(days=8))
 
-        await history.forget_payloads(database, timedelta(days=7), 100)
+        await history.forget_payloads(database, timedelta(days=7), timedelta(days=90), 100)
 
         assert set(await runs.payloads(database, [(ended.job_id, 1), (alive, 1)])) == {(alive, 1)}
 

@@ -41,20 +41,9 @@ from duly.domain.triggers.schedules import Schedule
 from duly.domain.workflow import Edge, Node, On, Workflow
 from duly.domain.workflow_target import target_for
 from duly.wire.callbacks import Callback, ToldCallback
+from duly.wire.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy, RetryRule, RunDefinition
 from duly.wire.events import EventMatch
-from duly.wire.jobs import (
-    Concurrency,
-    Fire,
-    FunctionTarget,
-    JobDefinition,
-    JobTarget,
-    NewJob,
-    NodeDefinition,
-    RateLimit,
-    RetryPolicy,
-    RetryRule,
-    WorkflowTarget,
-)
+from duly.wire.jobs import Fire, FunctionTarget, JobDefinition, NewJob, NodeDefinition, WorkflowTarget
 from duly.wire.runs import FollowedJob, TargetSummary
 
 NEXT_FIRES = 3
@@ -298,6 +287,21 @@ def target_shape(handler: str, options: str | None) -> JobTarget:
 def target_summary(handler: str, options: str | None) -> TargetSummary:
     """Show what runs, in short."""
     return TargetSummary(**told_in_short(handler, options))
+
+
+def run_definition(handler: str, options: str | None, version: int) -> RunDefinition:
+    """Show the definition that a run uses or used, without its secrets."""
+    return RunDefinition(
+        version=version,
+        target=target_shape(handler, options),
+        retry=retry_shape(options),
+        timeout=timeout_shape(options),
+        concurrency=concurrency_shape(options),
+        rate_limit=rate_shape(options),
+        on_done=callback_shape(options, "done"),
+        on_dead=callback_shape(options, "dead"),
+        **expiry_shape(options),
+    )
 
 
 def retry_shape(options: str | None) -> RetryPolicy | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Literal
 from uuid import UUID
@@ -69,7 +69,7 @@ from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
 from duly.outbound.shapes import Check
-from duly.store import api_keys, hints, jobs, limits, lists, overview, runs, schedules, tenants, workers
+from duly.store import api_keys, audit, hints, jobs, limits, lists, overview, runs, schedules, tenants, workers
 from duly.store import explain as explaining
 from duly.store.database import Database, DiskFull, Unavailable
 from duly.store.jobs import Submitted
@@ -223,7 +223,14 @@ class DatabaseDesk:
     async def run(self, run_id: UUID) -> dict[str, Any]:
         """Read a run, with its attempts."""
         found = await self._find_run(run_id)
-        found |= await overview.arguments(self._database, run_id)
+        carried = await overview.arguments(self._database, run_id)
+        found |= {"payload": carried.get("payload"), "options": carried.get("options")}
+        found["payload_kept"] = bool(carried.get("is_kept"))
+        found["definition"] = _definition(found, carried.get("generation") or 1)
+        by = await audit.submitter(
+            self._database, found["tenant"], found["run_id"], found["job_id"], found["scheduled_at"]
+        )
+        found["submitted_by"] = None if by is None else _submitter(by)
         found["progress"] = await runs.read_progress(self._database, run_id)
         found["checkpoint"] = await runs.checkpoint_size(self._database, run_id)
         return listed_row(found)
@@ -472,6 +479,23 @@ def one_shot_lines(job: Submission, at: str) -> list[str]:
 
 def _moved(found: Bulk) -> Moved:
     return Moved(found.matched, found.moved, found.sample, found.after)
+
+
+def _definition(found: Mapping[str, Any], version: int) -> dict[str, Any]:
+    """Show the definition that a run uses or used in the words of the API, without its secrets."""
+    from duly.api.definitions import run_definition  # Most commands do without it.
+
+    told: dict[str, Any] = msgspec.to_builtins(
+        run_definition(found["handler"], found["options"], version), builtin_types=(datetime,)
+    )
+    return told
+
+
+def _submitter(by: audit.Submitter) -> dict[str, Any]:
+    """Show who submitted a run in the words of the API."""
+    actor = by.actor
+    known = {"kind": actor.kind, "key_id": actor.key_id, "name": actor.name, "action": by.action, "at": by.at}
+    return {**known, "request_id": actor.request_id}
 
 
 def _version(row: Row) -> Row:

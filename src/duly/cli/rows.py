@@ -23,7 +23,8 @@ from duly.domain.target_shapes import asked_target
 from duly.domain.triggers.asking import check
 from duly.domain.triggers.on_event import ON_EVENT, OnEvent, is_on_event
 from duly.domain.triggers.summary import sentence
-from duly.wire.jobs import FunctionTarget, Job, JobSummary, JobTarget, Target
+from duly.wire.definitions import JobTarget
+from duly.wire.jobs import FunctionTarget, Job, JobSummary, Target
 from duly.wire.jobs import WorkflowTarget as AskedWorkflow
 from duly.wire.queues import Queue
 from duly.wire.runs import Attempt, FollowedJob, Run
@@ -46,6 +47,8 @@ def run(found: Run) -> dict[str, Any]:
         "target": None if found.target is None else msgspec.structs.asdict(found.target),
         "attempts": [_attempt(attempt) for attempt in found.attempts],
         "after": [(str(one.job), one.on) for one in found.after],
+        "definition": msgspec.to_builtins(found.definition, builtin_types=(datetime,)),
+        "submitted_by": msgspec.to_builtins(found.submitted_by, builtin_types=(datetime,)),
     }
 
 

@@ -207,8 +207,12 @@ def _print_found(found: Mapping[str, Any]) -> None:
         say(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
     if marks := _marks_line(found):
         say(marks)
+    if made := _made_line(found):
+        say(made)
     if found.get("payload"):
         say(f"payload {found['payload']}")
+    elif not found.get("payload_kept", True):
+        say("its payload is no longer kept")
     if found["progress"]:
         say(f"progress {progress_text(found['progress'])}, told {moment(found['progress']['updated_at'])}")
     if found["checkpoint"]:
@@ -218,6 +222,22 @@ def _print_found(found: Mapping[str, Any]) -> None:
         print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
     if found["attempts"]:
         _print_last(found["attempts"][-1])
+
+
+def _made_line(found: Mapping[str, Any]) -> str:
+    """Say who submitted a run, and which definition it uses or used."""
+    by, definition = found.get("submitted_by"), found.get("definition") or {}
+    said = {
+        "submitted by": None if by is None else f"{by['name']} ({by['action']}, {moment(by['at'])})",
+        "priority": found["priority"],
+        "version": definition.get("version"),
+        **{name: definition.get(name) for name in ("retry", "timeout", "concurrency", "rate_limit")},
+    }
+    return "   ".join(f"{name} {_written(value)}" for name, value in said.items() if value is not None)
+
+
+def _written(value: object) -> str:
+    return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
 
 
 def _marks_line(found: Mapping[str, Any]) -> str:

@@ -31,19 +31,9 @@ from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTar
 from duly.wire.batches import LineAnswer
 from duly.wire.calendars import Calendar
 from duly.wire.callbacks import Callback
+from duly.wire.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
 from duly.wire.events import EventMatch
-from duly.wire.jobs import (
-    Concurrency,
-    CreatedJob,
-    FunctionTarget,
-    Job,
-    JobDefinition,
-    JobTarget,
-    NodeDefinition,
-    RateLimit,
-    RetryPolicy,
-    WorkflowTarget,
-)
+from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, NodeDefinition, WorkflowTarget
 from duly.wire.previews import Preview
 from duly.wire.problems import Fault
 from duly.wire.versions import JobVersion

@@ -15,18 +15,9 @@ from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
 from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.callbacks import Callback
+from duly.wire.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
 from duly.wire.events import EventMatch
-from duly.wire.jobs import (
-    Concurrency,
-    CreatedJob,
-    FunctionTarget,
-    Job,
-    JobDefinition,
-    JobTarget,
-    RateLimit,
-    RetryPolicy,
-    WorkflowTarget,
-)
+from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, WorkflowTarget
 
 Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""

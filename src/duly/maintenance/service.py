@@ -81,6 +81,7 @@ class Retention(msgspec.Struct, frozen=True):
     failed: timedelta = timedelta(days=90)
     logs: timedelta = timedelta(days=7)
     audit: timedelta = timedelta(days=400)
+    payload_bytes: int = 8_192  # of a success; of all else the payload is kept whatever its size
 
 
 class Maintenance:
@@ -150,6 +151,7 @@ class Maintenance:
 
     async def keep_history(self) -> None:
         """Make partitions ahead of time and drop those past their retention, whole; what is in none, in batches."""
+        await history.limit_payloads(self._database, self._retention.payload_bytes)
         await history.make_partitions(self._database, PARTITION_DAYS_AHEAD)
         today = (await self._database.read_clock()).date()
         for parent, kept in (
@@ -275,7 +277,7 @@ class Maintenance:
 
     async def _sweep(self) -> None:
         await history.forget_keys(self._database, BATCH_MAX)
-        await history.forget_payloads(self._database, self._retention.succeeded, BATCH_MAX)
+        await history.forget_payloads(self._database, self._retention.succeeded, self._retention.failed, BATCH_MAX)
         await history.forget_progress(self._database, BATCH_MAX)
         await history.forget_checkpoints(self._database, BATCH_MAX)
         await history.forget_subtasks(self._database, self._retention.failed, BATCH_MAX)

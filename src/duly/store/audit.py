@@ -110,6 +110,24 @@ async def page(database: Database, tenant: int, wanted: Wanted, size: int, after
     return Page([_entry(row) for row in fitting], _position(found[-1]) if len(found) == looks else None)
 
 
+class Submitter(msgspec.Struct, frozen=True):
+    """Who submitted or triggered a run, by which action, and when."""
+
+    at: datetime
+    actor: Actor
+    action: str
+
+
+async def submitter(database: Database, tenant: int, run_id: UUID, job_id: UUID, made_at: datetime) -> Submitter | None:
+    """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody who is named."""
+    row = await database.fetchrow(SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
+    if row is None:
+        return None
+    return Submitter(
+        row["at"], Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"]), row["action"]
+    )
+
+
 async def forget(database: Database, kept: timedelta, limit: int) -> int:
     """Forget what is older than it is kept for, so many rows at most. Returns how many these were."""
     return int(await database.fetchval(SQL["forget"], kept, limit))

@@ -39,9 +39,14 @@ async def forget_keys(database: Database, limit: int) -> None:
     await database.execute(SQL["forget_keys"], limit)
 
 
-async def forget_payloads(database: Database, kept: timedelta, limit: int) -> None:
-    """Drop payloads of one-shots that are in no box any more."""
-    await database.execute(SQL["forget_payloads"], kept, limit)
+async def forget_payloads(database: Database, succeeded: timedelta, failed: timedelta, limit: int) -> None:
+    """Drop payloads of one-shots that are in no box any more, when the records of their ends go."""
+    await database.execute(SQL["forget_payloads"], succeeded, failed, limit)
+
+
+async def limit_payloads(database: Database, payload_bytes: int) -> None:
+    """Keep the payloads of successes up to so many bytes, from now on."""
+    await database.execute(SQL["limit_payloads"], payload_bytes)
 
 
 async def forget_progress(database: Database, limit: int) -> None:

@@ -55,8 +55,11 @@ async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAUL
 
 
 async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
-    """Read the payload and options of a run that is in a box, as JSON text; empty when it is in none."""
-    row = await database.fetchrow(SQL["arguments"], run_id)
+    """Read the payload and options of a run, as JSON text, and its version; empty when nothing is known of it.
+
+    `is_kept` is false where the run has ended and its payload is no longer kept.
+    """
+    row = await database.fetchrow(SQL["arguments"], run_id) or await database.fetchrow(SQL["kept_arguments"], run_id)
     return dict(row) if row else {}
 
 

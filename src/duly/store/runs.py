@@ -144,7 +144,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
     accepted = [attempt for attempt in attempts if attempt["outcome"] != "fenced"] or attempts
     # The record of a run's end may bear an earlier moment than the one before it: the clock was set back in between.
     last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
-    run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"], "priority": None}
+    run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"]}
     marks = read_options(run.pop("marks"), None)
     return {
         **run,
@@ -155,7 +155,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
         "workflow_id": None if marks.node is None else UUID(marks.node[0]),
         "node": None if marks.node is None else marks.node[1],
         "after": marks.after,
-        "attempts": [{name: value for name, value in attempt.items() if name != "marks"} for attempt in attempts],
+        "attempts": [{name: attempt[name] for name in attempt if name not in _OF_RUN} for attempt in attempts],
     }
 
 
@@ -171,6 +171,7 @@ _SHARED = (
     "tenant",
     "queue",
     "handler",
+    "priority",
     "attempt",
     "scheduled_at",
     "due_at",
@@ -179,6 +180,7 @@ _SHARED = (
     "reason",
     "marks",
 )
+_OF_RUN = ("marks", "priority")  # In the record of an attempt, and not told with it.
 
 
 async def payloads(database: Database, keys: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], str]:

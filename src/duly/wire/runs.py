@@ -8,6 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.wire.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, NextPageToken, PageQuery, PageToken
 from duly.wire.shapes import Asked, Moment, Told
 
@@ -37,7 +38,7 @@ class Attempt(Told, frozen=True):
 class TargetSummary(Told, frozen=True):
     """What runs, in short: the handler that a worker must know, and where a webhook leads, without its query.
 
-    Of a run that has ended the address is no longer known. Types may be added.
+    Types may be added.
     """
 
     type: Annotated[str, Meta(examples=["function", "webhook", "command", "container"])]
@@ -110,6 +111,25 @@ class Run(Told, frozen=True):
         Meta(description="The workflow that it has started, where its target is one; after a replay, the last."),
     ] = None
     lease: Annotated[RunLease | None, Meta(description="Whose hands it is in; null: nobody's.")] = None
+    payload_kept: Annotated[bool, Meta(description="False: the run has ended, and its payload is no longer kept.")] = (
+        True
+    )
+    definition: RunDefinition | None = None
+    submitted_by: Annotated[
+        Submitter | None,
+        Meta(description="Null: its schedule made it, a batch or an event did, or a program on the database itself."),
+    ] = None
+
+
+class Submitter(Told, frozen=True):
+    """Who submitted or triggered a run, as the audit has it: with a key, in a session, or on the database itself."""
+
+    kind: Literal["key", "session", "local", "engine"]
+    key_id: str | None
+    name: str
+    action: Annotated[str, Meta(examples=["job.created", "job.triggered"])]
+    at: Moment
+    request_id: str | None
 
 
 class RunLease(Told, frozen=True):

@@ -7,8 +7,9 @@ from typing import Annotated
 from msgspec import Meta
 
 from duly.wire.callbacks import ToldCallback
+from duly.wire.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Concurrency, JobTarget, Payload, RateLimit, RetryPolicy
+from duly.wire.jobs import Payload
 from duly.wire.pages import NextPageToken
 from duly.wire.schedule_schema import ScheduleShape
 from duly.wire.shapes import Moment, Told

@@ -1,13 +1,13 @@
 // The rules of a job's definition, each as a word and a sentence: those that were given, no others.
 import { some, spelled } from './format'
-import type { Job } from './types.gen'
+import type { Job, RunDefinition } from './types.gen'
 
 type Told = Record<string, unknown>
 const words = (text: unknown): string => String(text).replaceAll('_', ' ')
 const length = (value: unknown): string => spelled(value as string | number)
 
-export function policiesOf(job: Job): [string, string][] {
-  const schedule = (job.schedule ?? {}) as Told
+export function policiesOf(job: Job | RunDefinition): [string, string][] {
+  const schedule = ('schedule' in job ? (job.schedule ?? {}) : {}) as Told
   const found: [string, string | undefined][] = [
     ['Retries', retries(job.retry as Told | null)],
     ['Timeout', job.timeout ? `each attempt ends after ${length(job.timeout)}` : undefined],

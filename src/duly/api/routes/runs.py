@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.api import paging
-from duly.api.definitions import target_summary
+from duly.api.definitions import run_definition, target_summary
 from duly.api.log_streams import Place, place_of, told
 from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
 from duly.api.refusals import Refusal
@@ -22,7 +22,7 @@ from duly.domain.target import WORKFLOW
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.replay import replay
-from duly.store import explain, lists, overview, runs, workflows
+from duly.store import audit, explain, lists, overview, runs, workflows
 from duly.store.database import Database
 from duly.store.explain import Explanation as Explained
 from duly.wire.explanations import Explanation, Holding, Reason
@@ -43,6 +43,7 @@ from duly.wire.runs import (
     RunMoved,
     RunSummary,
     SavedCheckpoint,
+    Submitter,
 )
 from duly.wire.shapes import Nothing
 
@@ -66,7 +67,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> Answer:
 
 @routes.add("GET", "/v1/runs/{run_id}", scope="jobs:read", answers={200: Run})
 async def read_run(call: Call[Nothing, None]) -> Answer:
-    """Read a run as it stands, with its attempts, its payload while it lives, and its result."""
+    """Read a run as it stands or ended, with its attempts, its payload, the definition that it used, and its result."""
     return Answer(200, await shown_run(call.database, call.tenant, call.id("run_id")))
 
 
@@ -231,6 +232,19 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         target=target_summary(found["handler"], carried.get("options")),
         started_workflow_id=await _started_workflow(database, found),
         lease=None if lease is None else RunLease(**lease),
+        payload_kept=bool(carried.get("is_kept")),
+        definition=run_definition(found["handler"], carried.get("options"), carried.get("generation") or 1),
+        submitted_by=await _submitter(database, found),
+    )
+
+
+async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter | None:
+    by = await audit.submitter(database, found["tenant"], found["run_id"], found["job_id"], found["scheduled_at"])
+    if by is None:
+        return None
+    actor = by.actor
+    return Submitter(
+        kind=actor.kind, key_id=actor.key_id, name=actor.name, action=by.action, at=by.at, request_id=actor.request_id
     )
 
 

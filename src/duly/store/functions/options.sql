@@ -190,4 +190,10 @@ create or replace function duly.marks_of(p_options jsonb) returns jsonb language
                           else jsonb_build_object('gate', p_options->'gate') end end
 $$;
 
+-- The options of a run that its record keeps beside its marks; null where there are none. Together they are the options it had.
+create or replace function duly.options_kept(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
+    select case when p_options is null or p_options = '{}' then p_options
+                else nullif(p_options - array['tags', 'request_id', 'traceparent', 'then', 'parent', 'node', 'after', 'gate', 'fifo', 'rate', 'waited'], '{}') end
+$$;
+
 grant execute on function duly.marks_of to duly_api;

@@ -29,8 +29,10 @@ begin
           from taken where not cancelled
         on conflict do nothing),
     ended as (
-        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
-        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.marks_of(options)
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+                                   generation, priority, payload, payload_stored, options)
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.marks_of(options),
+               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from taken where cancelled),
     leaving as (
         select job_id, tenant, case when cancelled then options else jsonb_build_object('gate', options->'gate') end as options from taken

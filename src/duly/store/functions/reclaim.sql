@@ -45,8 +45,10 @@ begin
           from back where not cancelled and options ? 'rate'
         on conflict do nothing),
     ended as (
-        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
-        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.marks_of(options)
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+                                   generation, priority, payload, payload_stored, options)
+        select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt - 1, 'cancelled', 'cancelled', queue, handler, 'cancelled', duly.marks_of(options),
+               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from back where cancelled)
     select array_agg(run_id), array_agg(fence), array_agg(job_id) filter (where cancelled and duly.has_consequence(options)),
            array_agg(tenant) filter (where cancelled and duly.has_consequence(options)),
@@ -148,9 +150,10 @@ begin
     unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became, queue, handler, worker_id,
-                                   reason, marks)
+                                   reason, marks, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, v_now, fence, tenant, attempt, 'lost', 'cancelled', queue, handler, worker_id,
-               'did not stop in time, and the next run takes its place', duly.marks_of(options)
+               'did not stop in time, and the next run takes its place', duly.marks_of(options),
+               nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from gone)
     select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_gone, v_job_ids, v_tenants, v_options from gone;
     perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;

@@ -39,8 +39,12 @@ begin
     return query
     with gone as (delete from duly.dead where dead.run_id = any (p_run_ids) returning *),
     unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
-    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded', duly.marks_of(options - 'then')
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+                               generation, priority, payload, payload_stored, options)
+    select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded', duly.marks_of(options - 'then'),
+           nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false),
+           case when options ? 'then' then coalesce(duly.options_kept(options), '{}') || jsonb_build_object('then', options->'then')
+                else duly.options_kept(options) end
       from gone
     returning attempts.run_id;
 end $$;

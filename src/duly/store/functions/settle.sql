@@ -31,9 +31,12 @@ begin
          where leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, held.started_at, held.finished_at, held.result)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-                               queue, handler, worker_id, result, marks)
+                               queue, handler, worker_id, result, marks, generation, priority, payload, payload_stored, options)
     select run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, 'succeeded', 'succeeded',
-           queue, handler, worker_id, result, duly.marks_of(options)
+           queue, handler, worker_id, result, duly.marks_of(options), nullif(generation, 1), nullif(priority, 5),
+           case when pg_column_size(payload) <= coalesce((select payload_bytes from duly.history_limits), 8192) then payload end,
+           case when payload_stored then true when pg_column_size(payload) > coalesce((select payload_bytes from duly.history_limits), 8192) then false end,
+           duly.options_kept(options)
       from done
     returning attempts.run_id, attempts.fence;
 end $$;
@@ -101,10 +104,15 @@ begin
         delete from duly.checkpoints using done where checkpoints.run_id = done.run_id and done.became not in ('retrying', 'dead')),
     recorded as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
-                                   queue, handler, worker_id, reason, result, detail, marks)
+                                   queue, handler, worker_id, reason, result, detail, marks, generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, was_due_at, started_at, finished_at, fence, tenant,
-               attempt, outcome, became, queue, handler, worker_id, reason, result, detail, duly.marks_of(options)
-          from done
+               attempt, outcome, became, queue, handler, worker_id, reason, result, detail, duly.marks_of(options),
+               case when ends then nullif(generation, 1) end, case when ends then nullif(priority, 5) end,
+               case when ends and (became <> 'succeeded' or pg_column_size(payload) <= coalesce((select payload_bytes from duly.history_limits), 8192)) then payload end,
+               case when not ends then null when payload_stored then true
+                    when became = 'succeeded' and pg_column_size(payload) > coalesce((select payload_bytes from duly.history_limits), 8192) then false end,
+               case when ends then duly.options_kept(options) end
+          from (select done.*, became not in ('retrying', 'dead') as ends from done) as done
         returning attempts.run_id, attempts.fence),
     leaving as (
         select job_id, tenant, options, became from done

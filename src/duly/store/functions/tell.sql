@@ -119,8 +119,11 @@ begin
         end if;
         v_skipped := 'skipped_over';
     end if;
-    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
+    insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason,
+                               generation, priority, payload, payload_stored, options)
     values (p_telling_id, v_job.job_id, v_telling.made_at, v_telling.made_at, duly.clock_now(), v_job.tenant, 0, 'skipped', 'skipped',
-            v_job.queue, v_job.handler, v_skipped);
+            v_job.queue, v_job.handler, v_skipped, nullif(v_job.generation, 1), nullif(v_job.priority, 5),
+            case when v_skipped <> 'skipped_too_large' then v_payload end, case when v_skipped = 'skipped_too_large' then false end,
+            duly.options_kept(v_job.options));
     return query select p_telling_id, v_skipped, v_job.queue;
 end $$;

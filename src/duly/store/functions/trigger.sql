@@ -48,8 +48,11 @@ begin
     end if;
     if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id)
        and not (v_timer.overlap is not null and exists (select from duly.staged_ahead_v1(p_job_id, v_timer.previous_scheduled_at, v_now))) then
-        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
-        values (v_run_id, p_job_id, v_now, v_now, v_now, v_timer.tenant, 0, 'skipped', 'skipped', v_timer.queue, v_timer.handler, 'skipped_overlap');
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason,
+                                   generation, priority, payload, payload_stored, options)
+        values (v_run_id, p_job_id, v_now, v_now, v_now, v_timer.tenant, 0, 'skipped', 'skipped', v_timer.queue, v_timer.handler, 'skipped_overlap',
+                nullif(v_timer.generation, 1), nullif(v_timer.priority, 5), coalesce(p_payload, v_timer.payload), nullif(v_stored, false),
+                duly.options_kept(v_options));
         v_answer := 'skipped_overlap';
     elsif duly.must_enter(v_options) then
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,

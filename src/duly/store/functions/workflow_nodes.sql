@@ -100,9 +100,10 @@ begin
                jsonb_build_object('job_id', job_id, 'tenant', tenant, 'options', jsonb_build_object('gate', options->'gate'))
           from taken where duly.is_held(options)),
     recorded as (
-        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
+        insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
+                                   generation, priority, payload, payload_stored, options)
         select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, p_outcome::duly.outcome, p_outcome::duly.state, queue, handler, p_reason,
-               duly.marks_of(options)
+               duly.marks_of(options), nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from taken)
     select array_agg(run_id) into v_gone from taken;
     return coalesce(v_gone, '{}');

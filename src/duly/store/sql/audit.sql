@@ -12,6 +12,16 @@ select looked.*, looked.detail::text as detail_text,
          order by at desc, audit_id desc limit $5) as looked
  order by looked.at desc, looked.audit_id desc
 
+-- name: submitter
+-- Who submitted a one-shot, or triggered a run of a job: that is noted in the transaction that made it.
+select at, actor_kind, actor, actor_name, action, request_id from duly.audit
+ where tenant = $1 and subject_id = $2::text and action in ('job.created', 'run.run_again')
+union all
+select at, actor_kind, actor, actor_name, action, request_id from duly.audit
+ where tenant = $1 and subject_id = $3::text and $2 <> $3 and action = 'job.triggered' and detail->>'run_id' = $2
+   and at between $4::timestamptz - interval '1 minute' and $4::timestamptz + interval '1 hour'
+ limit 1
+
 -- name: forget
 select duly.forget_audit_v1($1, $2)
 

@@ -31,16 +31,31 @@ select duly.forget_keys_v1($1)
 
 -- name: forget_payloads
 -- The clock is asked once, in a select of its own: compared with row by row, no index could be used. Likewise below.
--- Payloads of one-shots that are in no box any more.
-delete from duly.payloads where (job_id, generation) in (
+-- Payloads of one-shots that are in no box any more, and whose record is gone: one that was kept longer is not looked at again until then.
+with over as materialized (
     select job_id, generation from duly.payloads
-     where stored_at < (select duly.clock_now()) - $1::interval
+     where coalesce(kept_until, stored_at + $1::interval) < (select duly.clock_now())
        and not exists (select from duly.jobs where jobs.job_id = payloads.job_id)
        and not exists (select from duly.timers where timers.run_id = payloads.job_id)
        and not exists (select from duly.blocked where blocked.run_id = payloads.job_id)
        and not exists (select from duly.ready where ready.run_id = payloads.job_id)
        and not exists (select from duly.leased where leased.run_id = payloads.job_id)
-       and not exists (select from duly.dead where dead.run_id = payloads.job_id) limit $2)
+       and not exists (select from duly.dead where dead.run_id = payloads.job_id) limit $3),
+judged as materialized (
+    select job_id, generation, (
+               select max(finished_at + case when outcome = 'succeeded' then $1::interval else $2::interval end) from duly.attempts
+                where attempts.run_id = over.job_id and became in ('succeeded', 'cancelled', 'expired', 'skipped')) as kept_until
+      from over),
+renewed as (
+    update duly.payloads set kept_until = judged.kept_until from judged
+     where payloads.job_id = judged.job_id and payloads.generation = judged.generation and judged.kept_until >= (select duly.clock_now()))
+delete from duly.payloads using judged
+ where payloads.job_id = judged.job_id and payloads.generation = judged.generation
+   and coalesce(judged.kept_until < (select duly.clock_now()), true)
+
+-- name: limit_payloads
+insert into duly.history_limits (payload_bytes) values ($1)
+on conflict (is_one) do update set payload_bytes = excluded.payload_bytes where history_limits.payload_bytes <> excluded.payload_bytes
 
 -- name: forget_progress
 delete from duly.progress where run_id in (

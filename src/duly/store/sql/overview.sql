@@ -4,7 +4,7 @@ select job_id, name, state, handler, every_seconds, anchor_at from duly.jobs
 
 -- name: arguments
 -- A payload stands in the row, or in payloads when it is large; that of a schedule's run stands with the job.
-select coalesce(place.payload, payloads.body)::text as payload, place.options::text as options
+select coalesce(place.payload, payloads.body)::text as payload, place.options::text as options, place.generation, true as is_kept
   from (select job_id, generation, payload, options from duly.timers where run_id = $1
         union all select job_id, generation, payload, options from duly.blocked where run_id = $1
         union all select job_id, generation, payload, options from duly.ready where run_id = $1
@@ -12,6 +12,16 @@ select coalesce(place.payload, payloads.body)::text as payload, place.options::t
         union all select job_id, generation, payload, options from duly.dead where run_id = $1) as place
   left join duly.payloads on payloads.job_id = place.job_id and payloads.generation = place.generation
  limit 1
+
+-- name: kept_arguments
+-- Of a run that has ended, from the record of its end. A payload that stood among the payloads is read there while it is kept.
+select coalesce(ended.payload, payloads.body)::text as payload,
+       case when num_nonnulls(ended.options, ended.marks) > 0 then (coalesce(ended.options, '{}') || coalesce(ended.marks, '{}'))::text end as options,
+       coalesce(ended.generation, 1) as generation, coalesce(ended.payload, payloads.body) is not null as is_kept
+  from (select job_id, payload, payload_stored, options, marks, generation from duly.attempts
+         where run_id = $1 and became in ('succeeded', 'cancelled', 'expired', 'skipped') and outcome <> 'fenced'
+         order by attempt desc, finished_at desc limit 1) as ended
+  left join duly.payloads on ended.payload_stored and payloads.job_id = ended.job_id and payloads.generation = coalesce(ended.generation, 1)
 
 -- name: finished_of_job
 -- Of a schedule. Its successes by its last runs, all else by when it ended; the overlap is for rows that were committed after later ones.

@@ -56,7 +56,7 @@ select worker_id, fence, claimed_at from duly.leased where run_id = $1
 
 -- name: find_attempts
 select run_id, job_id, tenant, attempt, outcome::text, became::text, queue, handler, scheduled_at, due_at, started_at, finished_at, fence, worker_id,
-       reason, result::text, detail::text, marks::text
+       reason, result::text, detail::text, marks::text, case when became in ('succeeded', 'cancelled', 'expired') then coalesce(priority, 5) else priority end as priority
   from duly.attempts where run_id = $1 order by attempt, finished_at limit 1000
 
 -- name: discard
