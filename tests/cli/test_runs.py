@@ -164,3 +164,27 @@ def test_what_nobody_can_read_is_shown_all_the_same(duly, story, value):
             told = duly(*command)
             assert told.returncode == 0, told.stderr
     assert value in duly("runs", "show", str(made[0]), "--json").stdout
+
+
+def test_an_ended_run_shows_what_it_was_and_is_run_again(duly, story):
+    typed = ("--priority", "2", "--max-attempts", "3", "--timeout", "PT9S")
+    first = duly("submit", HANDLER, "customer=7", *typed, "-q").stdout.strip()
+    duly("runs", "cancel", first)
+
+    shown = duly("runs", "show", first).stdout
+    assert 'payload {"customer": 7}' in shown
+    assert "priority 2   version 1" in shown
+    assert '"max_attempts":3' in shown
+    assert "timeout PT9S" in shown
+    assert "submitted by local:" in shown
+    told = json.loads(duly("runs", "show", first, "--json").stdout)
+    assert (told["payload"], told["payload_kept"], told["definition"]["timeout"]) == ({"customer": 7}, True, "PT9S")
+
+    made = json.loads(duly("runs", "again", first, "--payload", '{"customer": 8}', "--json").stdout)
+    told = json.loads(duly("runs", "show", made["run_id"], "--json").stdout)
+    assert (told["state"], told["payload"], told["priority"]) == ("ready", {"customer": 8}, 2)
+    assert made["again_of"] == first
+    assert f"made from run {first}" in duly("runs", "again", first).stdout
+    refused = duly("runs", "again", made["run_id"])
+    assert refused.returncode != 0
+    assert "can be run again when it has ended" in refused.stderr

@@ -53,6 +53,7 @@ SPOKEN = {
     "read_logs": "runs.logs",
     "cancel_run": "runs.cancel",
     "replay_run": "runs.replay",
+    "run_again": "runs.run_again",
     "pause_jobs": "jobs.pause_many",
     "resume_jobs": "jobs.resume_many",
     "delete_jobs": "jobs.delete_many",
@@ -305,6 +306,18 @@ class TestRuns:
         assert (cancelled.status, attempts[-1].outcome) == ("cancelled", "cancelled")
         with pytest.raises(Conflict, match="only dead runs"):
             await client.runs.replay(made.run_id)
+
+    async def test_an_ended_run_is_run_again(self, client):
+        made = await client.jobs.create("app:mail", payload={"n": 1}, tags=["new"])
+        with pytest.raises(Conflict, match="when it has ended"):
+            await client.runs.run_again(made.run_id)
+        await client.runs.cancel(made.run_id)
+
+        again = await client.runs.run_again(made.run_id, payload={"n": 2}, priority=1, key="k")
+        assert again == await client.runs.run_again(made.run_id, payload={"n": 2}, priority=1, key="k")
+
+        run = await client.runs.get(again.run_id)
+        assert (run.payload, run.tags, run.priority, run.again_of) == ({"n": 2}, ["new"], 1, made.run_id)
 
     async def test_the_log_of_a_run_that_said_nothing_is_empty(self, client):
         made = await client.jobs.create("app:mail")

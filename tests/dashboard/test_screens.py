@@ -372,6 +372,18 @@ class TestRun:
         await page.get_by_role("button", name="Replay it").click()
         await eventually(lambda: has_attempts(house, run_id, 2))
 
+    async def test_an_ended_one_is_run_again_with_another_payload(self, visitor, house):
+        run_id = await a_dead_run(house, "not like this")
+        await visitor.go(f"/runs/{run_id}")
+        page = visitor.page
+
+        await page.get_by_role("button", name="Run again").click()
+        await page.get_by_role("dialog").get_by_label("Payload").fill('{"why": "another way"}')
+        await page.get_by_role("dialog").get_by_role("button", name="Run again").click()
+        await expect(page.get_by_label("Facts")).to_contain_text("Again of")
+        await expect(page.get_by_label("Facts").get_by_role("link", name=run_id)).to_be_visible()
+        await expect(page.get_by_role("region", name="Payload")).to_contain_text("another way")
+
     async def test_a_dead_one_is_discarded(self, visitor, house):
         run_id = await a_dead_run(house)
         await visitor.go(f"/runs/{run_id}")

@@ -24,6 +24,7 @@ from duly import (
     UnknownQueue,
 )
 from duly.domain.errors import AtPast, DulyError, Refused
+from duly.domain.outcome import Succeeded
 from duly.domain.retry import Retry as RetryPolicy
 from duly.domain.run import Options
 from duly.domain.triggers.errors import TriggerError
@@ -32,7 +33,7 @@ from duly.store import hints, tenants
 from duly.store.database import Database
 from duly.store.tenants import Limits
 from duly.worker.handlers import suggestion
-from tests.builders import counts
+from tests.builders import a_worker, claimed, counts, settled
 from tests.clock import START
 
 
@@ -563,3 +564,20 @@ def test_a_handler_says_who_is_told_and_when_its_runs_expire(app):
         "https://hooks.example/done",
         "mourn",
     )
+
+
+async def test_an_ended_run_is_run_again_as_it_was_or_with_other_arguments(app, greet, database):
+    handle = await greet.options(tags=["x"]).submit("world")
+    worker_id = await a_worker(database)
+    [run] = await claimed(database, worker_id)
+    await settled(database, worker_id, run, Succeeded('"hello world"'))
+
+    again = await handle.run.run_again()
+    other = await app.run(handle.run_id).run_again({"name": "moon"}, priority=1)
+
+    payloads = {run.run_id: run.payload for run in await claimed(database, worker_id)}
+    assert payloads == {again.run_id: '{"name": "world"}', other.run_id: '{"name": "moon"}'}
+    with pytest.raises(Refused, match="can be run again when it has ended"):
+        await again.run_again()
+    with pytest.raises(InvalidArguments):
+        await handle.run.run_again({"nobody": 1})

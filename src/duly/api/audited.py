@@ -28,6 +28,7 @@ AUDITED: Mapping[str, tuple[Action, ...]] = {
     "apply_file": (Action.FILE_APPLIED,),
     "cancel_run": (Action.RUN_CANCELLED,),
     "cancel_runs": (Action.RUN_CANCELLED,),
+    "run_again": (Action.RUN_AGAIN,),
     "replay_runs": (Action.DEAD_REPLAYED,),
     "replay_run": (Action.DEAD_REPLAYED,),
     "edit_dead": (Action.DEAD_EDITED,),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # Most commands never need them.
     from duly.domain.manifest_plan import Plan
     from duly.moves.apply import Applied
     from duly.moves.backfill import Asked
+    from duly.moves.run_again import Changes
     from duly.store.tenants import Limits, Tenant
 
 Row = Mapping[str, Any]
@@ -234,6 +235,10 @@ class Desk(Protocol):
 
     async def cancel_run(self, run_id: UUID, *, children: bool) -> Stopped:
         """Cancel a run, and with `children` its subtasks; say what became of that."""
+        ...
+
+    async def run_again(self, run_id: UUID, changes: Changes, *, key: str) -> UUID:
+        """Make a new run of what an ended run was; give its id."""
         ...
 
     def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:

@@ -65,6 +65,7 @@ from duly.moves.dead import Bulk
 from duly.moves.drain import drain, undrain
 from duly.moves.edit import amend
 from duly.moves.overload import limit_age
+from duly.moves.run_again import Changes, run_again
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import trigger
@@ -243,6 +244,18 @@ class DatabaseDesk:
             else CancelledTree(await cancel_run(self._database, run_id), 0)
         )
         return Stopped(done.answer.value, (await self._find_run(run_id))["state"], done.subtasks)
+
+    async def run_again(self, run_id: UUID, changes: Changes, *, key: str) -> UUID:
+        """Make a new run of what an ended run was; give its id."""
+
+        def checked(job: Submission) -> Submission:
+            self._check_calls(job.options)
+            return job
+
+        made = await run_again(self._database, run_id, key=key, tenant=TENANT_DEFAULT, changes=changes, check=checked)
+        with suppress(DulyError):  # A hint that is lost costs a moment.
+            await hints.send(self._database, [made.queue])
+        return made.run_id
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended, also when the database was away meanwhile."""

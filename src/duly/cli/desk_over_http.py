@@ -42,6 +42,7 @@ from duly.domain.triggers.asking import check
 from duly.domain.triggers.calendars import read_calendar
 from duly.moves.apply import Applied
 from duly.moves.backfill import Asked
+from duly.moves.run_again import Changes
 from duly.store.tenants import Limits, Tenant
 from duly.wire import limits as wire
 from duly.wire.jobs import Fire, Job
@@ -180,6 +181,14 @@ class HttpDesk:
         """Cancel a run, and with `children` its subtasks; say what became of that."""
         told = await self._client.runs.cancel(run_id, children=children)
         return Stopped(told.status, told.state, told.children)
+
+    async def run_again(self, run_id: UUID, changes: Changes, *, key: str) -> UUID:
+        """Make a new run of what an ended run was; give its id."""
+        payload = None if changes.payload is None else msgspec.json.decode(changes.payload)
+        made = await self._client.runs.run_again(
+            run_id, payload=payload, queue=changes.queue, priority=changes.priority, at=changes.at, key=key
+        )
+        return made.run_id
 
     async def log(self, run_id: UUID, *, follow: bool) -> AsyncIterator[Row]:
         """Give the lines that a run logged; with `follow`, until it has ended."""

@@ -11,6 +11,7 @@ from uuid import UUID
 import click
 import msgspec
 
+from duly.cli.arguments import read_moment, read_payload
 from duly.cli.desk import Desk, Stopped, at_desk
 from duly.cli.failures import REFUSED
 from duly.cli.lazy import ListingGroup
@@ -24,9 +25,11 @@ from duly.cli.run_many import CANCELLING, replaying
 from duly.cli.say import say
 from duly.cli.screen import some
 from duly.cli.target_rows import what_runs
-from duly.clock import SystemClock
+from duly.clock import Rng, SystemClock
+from duly.domain import payload as payloads
 from duly.domain.filter import RUN_STATES, RUNS
 from duly.domain.progress import progress_text
+from duly.moves.run_again import Changes
 from duly.settings import Settings
 from duly.store.runs import FINAL
 
@@ -56,7 +59,7 @@ ATTEMPT_COLUMNS = {
 
 @click.group(cls=ListingGroup)
 def runs() -> None:
-    """List, show, cancel and replay runs. Without a command: list."""
+    """List, show, cancel and replay runs, and run them again. Without a command: list."""
 
 
 @runs.command("list")
@@ -141,6 +144,44 @@ def replay(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, rat
     if rate is not None:
         raise click.UsageError("--rate goes with --filter or --all; runs that are named are replayed at once")
     return replay_runs(settings, run_ids, as_json=as_json)
+
+
+@runs.command("again")
+@click.argument("run_id", metavar="RUN", type=click.UUID)
+@click.option("--payload", metavar="PAYLOAD", help="Other arguments, as one JSON object.")
+@click.option("--queue", help="Another queue.")
+@click.option("--priority", type=click.IntRange(0, 9), help="0 (first) to 9 (last).")
+@click.option("--at", metavar="MOMENT", help="At this moment, with its offset, instead of now.")
+@click.option("--key", help="Make it only once under this key, however often it is asked.")
+@json_option
+@with_settings("url")
+def again(
+    settings: Settings,
+    run_id: UUID,
+    payload: str | None,
+    queue: str | None,
+    priority: int | None,
+    at: str | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Make a new run of what RUN was, when RUN has ended: as it was, or with what is given.
+
+    RUN stays as it is. Dead runs can also be replayed, which keeps their id: duly dead replay.
+    """
+    arguments = None if payload is None else read_payload((), payload, "--payload")
+    text = None if arguments is None else payloads.encode(arguments, "the payload")
+    changes = Changes(text, queue, priority, read_moment(at, "--at"))
+    asyncio.run(_again(settings, run_id, changes, key or str(Rng().uuid()), as_json))
+
+
+async def _again(settings: Settings, run_id: UUID, changes: Changes, key: str, as_json: bool) -> None:
+    async with at_desk(settings) as desk:
+        made = await desk.run_again(run_id, changes, key=key)
+    if as_json:
+        print_json({"run_id": made, "job_id": made, "again_of": run_id})
+    else:
+        say(f"run {made}: made from run {run_id}")
 
 
 async def _show(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:

@@ -32,6 +32,7 @@ class Action(StrEnum):
     BACKFILL_CANCELLED = "backfill.cancelled"
     FILE_APPLIED = "file.applied"
     RUN_CANCELLED = "run.cancelled"
+    RUN_AGAIN = "run.run_again"
     DEAD_EDITED = "dead.edited"
     DEAD_REPLAYED = "dead.replayed"
     DEAD_DISCARDED = "dead.discarded"

@@ -53,13 +53,16 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     node: tuple[str, str] | None = None  # the id of the workflow, and its name there
     after: tuple[tuple[str, str], ...] = ()  # jobs that it follows, and the end that is asked of each
     then: Then | None = None
+    again_of: str | None = None  # the id of the ended run that this one was made from
 
 
 DEFAULTS = Options()
 # What has no say in how a run is run: what it is marked with, until when it is worth running, and how its life went so far.
 _EXPIRY = frozenset({"expires_at", "expires_seconds"})
 _LIFE = frozenset({"replays", "attempts_before", "since", "snoozes", "probes"})
-MARKS = frozenset({"tags", "request_id", "traceparent", "parent", "node", "after", "then"}) | _EXPIRY | _LIFE
+MARKS = (
+    frozenset({"tags", "request_id", "traceparent", "parent", "node", "after", "then", "again_of"}) | _EXPIRY | _LIFE
+)
 _MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
 _KEPT_QUOTED = tuple(f'"{mark}"' for mark in _EXPIRY | _LIFE)
 _decoder = msgspec.json.Decoder(Options)
@@ -126,6 +129,26 @@ def read_options(text: str | None, defaults: Options | None) -> Options:
     if not is_marks_only(text):
         return own
     return msgspec.structs.replace(defaults or DEFAULTS, **{mark: getattr(own, mark) for mark in MARKS})
+
+
+_OVERLAP = "overlap/"  # begins the gate of a schedule whose occurrences wait for each other
+_OF_AGAIN = ("retry", "timeout_seconds", "gate", "fifo", "rate", "expires_seconds", "tags", "target", "then")
+
+
+def options_again(text: str | None, run_id: str, marks: Mapping[str, str]) -> str:
+    """Give the options of a new run that does what an ended one did: all but its place, its life so far and its request.
+
+    A run of a schedule leaves the schedule's own overlap and counting behind.
+    """
+    before: dict[str, Any] = {} if text is None else msgspec.json.decode(text)
+    kept = {name: before[name] for name in _OF_AGAIN if before.get(name) is not None}
+    if "gate" in kept and kept["gate"][0].startswith(_OVERLAP):
+        del kept["gate"]
+    if "fifo" in kept:
+        kept["fifo"] = True  # The store numbers them.
+    if text is not None and not is_marks_only(text):
+        kept.setdefault("retry", {})
+    return msgspec.json.encode({**kept, **marks, "again_of": run_id}).decode()
 
 
 def has_parent(text: str | None) -> bool:

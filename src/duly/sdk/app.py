@@ -22,6 +22,7 @@ from duly.sdk.declaration import Declaration, name_of
 from duly.sdk.handler import Decorator, Handler
 from duly.sdk.job import Job
 from duly.sdk.retry import Retry
+from duly.sdk.run_handle import RunHandle
 from duly.sdk.target import Target, check_list
 from duly.sdk.when import When, shape_of
 from duly.sdk.workflow_handle import WorkflowHandle
@@ -209,6 +210,10 @@ class App:
     def job(self, job: UUID | str) -> Job[Any]:
         """Give a hand on a recurring job, by its name or its id; nothing is asked before it is used. Raises InvalidOption."""
         return Job(self, job)
+
+    def run(self, run_id: UUID | str) -> RunHandle[Any]:
+        """Give a handle on a run, by its id; whether there is one is seen when something is asked of it."""
+        return RunHandle(self, None, "a run", UUID(str(run_id)), "unknown")
 
     def workflow(self, workflow_id: UUID) -> WorkflowHandle:
         """Give a hand on a workflow that was submitted, by its id; nothing is asked before it is used."""

@@ -45,6 +45,11 @@ class Handle(Job[T]):
         return self.job_id if self._schedule is None else occurrence_id(self.job_id, self.scheduled_at, "schedule")
 
     @property
+    def run(self) -> RunHandle[T]:
+        """A handle on the run: of a schedule, its first one."""
+        return self._run
+
+    @property
     def next_fires(self) -> list[datetime]:
         """The moments it starts at as of its submit, up to three: jitter is in them, and what a calendar blocks is not."""
         if self._schedule is None:

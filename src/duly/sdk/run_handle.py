@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
 
+from duly.domain import payload as payloads
 from duly.domain.errors import DulyError, NotFound
+from duly.domain.job import check_arguments, check_key, check_name, check_priority
 from duly.moves.cancel import CancelAnswer, cancel_run, cancel_subtasks
+from duly.moves.run_again import Changes, run_again
 from duly.sdk.waiting import until_final
 from duly.store import runs
 from duly.store.database import Database
@@ -104,6 +109,47 @@ class RunHandle(Generic[T]):
             await cancel_subtasks(database, self.run_id)
         return answer
 
+    async def run_again(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+    ) -> RunHandle[T]:
+        """Make a new run of what this run was, when it has ended: as it was, or with what is given. One key is one run.
+
+        Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer kept.
+        """
+        payload = None if arguments is None else self._encode(check_arguments(arguments, self._name))
+        made = await run_again(
+            await self._app.connections.database(),
+            self.run_id,
+            key=secrets.token_urlsafe(16) if key is None else check_key(key),
+            tenant=self._app.tenant,
+            changes=Changes(
+                payload,
+                None if queue is None else check_name(queue, "queue"),
+                None if priority is None else check_priority(priority),
+                at,
+            ),
+        )
+        (await self._app.connections.waker()).wake(made.queue)
+        return RunHandle(self._app, self._handler, self._name, made.run_id, "submitted")
+
+    def run_again_sync(
+        self,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+    ) -> RunHandle[T]:
+        """Make a new run of what this run was, from a plain function."""
+        return self._app.background.run(self.run_again(arguments, queue=queue, priority=priority, at=at, key=key))
+
     def status_sync(self) -> str:
         """Say how it stands, from a plain function."""
         return self._app.background.run(self.status())
@@ -122,6 +168,11 @@ class RunHandle(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<RunHandle of {self._name} {self.run_id}: {self.state}>"
+
+    def _encode(self, arguments: Mapping[str, Any]) -> str:
+        if self._handler is not None:
+            return self._handler.encode((), arguments)
+        return payloads.encode(dict(arguments), f"the payload of {self._name}")
 
     def _decode(self, text: str | None) -> Any:
         if self._handler is not None:

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from duly.wire.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, NextPageToken, PageQuery, PageToken
-from duly.wire.shapes import Asked, Moment, Told
+from duly.wire.shapes import Asked, Moment, Name, Priority, Told, check_reach
 
 State = Literal[
     "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
@@ -115,6 +115,7 @@ class Run(Told, frozen=True):
         True
     )
     definition: RunDefinition | None = None
+    again_of: Annotated[UUID | None, Meta(description="The ended run that this one was made from.")] = None
     submitted_by: Annotated[
         Submitter | None,
         Meta(description="Null: its schedule made it, a batch or an event did, or a program on the database itself."),
@@ -241,6 +242,29 @@ class RunMoved(Told, frozen=True):
 
     run_id: UUID
     status: Literal["replayed", "discarded"]
+
+
+class RunAgainRequest(Asked, frozen=True):
+    """What is otherwise than it was; what is left out stays. `at` is when it runs: now, if it is left out."""
+
+    payload: (
+        Annotated[dict[str, Any], Meta(description="In place of the payload that it had. At most 256 KiB.")] | None
+    ) = None
+    queue: Name | None = None
+    priority: Priority | None = None
+    at: Moment | None = None
+
+    def __post_init__(self) -> None:
+        check_reach(at=self.at)
+
+
+class RunAgain(Told, frozen=True):
+    """The new run. It is a one-shot of its own: its job has the same id."""
+
+    run_id: UUID
+    job_id: UUID
+    again_of: UUID
+    scheduled_at: Moment
 
 
 class DeadLetter(Told, frozen=True):

@@ -167,6 +167,8 @@ async def _(scene, operation, asked):
 async def _(scene, operation, asked):
     if operation.name == "keep_calendar":
         return await asked.with_fields(dates=["2026-02-30"]).by(scene.api)
+    if operation.name == "run_again":
+        return await asked.with_fields(at="2020-01-01T00:00:00Z").by(scene.api)
     wrong = {"trigger": {"type": "cron", "expr": "61 * * * *"}}
     return await asked.with_fields(schedule=wrong).by(scene.api)
 
@@ -235,6 +237,12 @@ async def _(scene, operation, asked):
         on_event = {"schedule": None, "on_event": {"type": "shop.order.placed"}}
         job = await caller.a_job(**(on_event if operation.name == "take_in_event" else {}))
         asked = request_for(operation, job_id=job["job_id"])
+    if operation.name == "run_again":  # The run has ended; for another there is no room.
+        await tenants.set_limits(scene.front.database, made.tenant, Limits())
+        ended = (await caller.post("/v1/jobs", json={"target": A_TARGET})).json()["run_id"]
+        assert (await caller.post(f"/v1/runs/{ended}/cancel")).is_success
+        await tenants.set_limits(scene.front.database, made.tenant, Limits(ready_max=0))
+        asked = request_for(operation, run_id=ended)
     return await asked.by(caller)
 
 
@@ -346,6 +354,10 @@ async def of_a_run_that_is_not_dead(scene: Scene, operation: Operation) -> httpx
     return await request_for(operation, run_id=str(run_id)).by(scene.api)
 
 
+async def of_a_run_that_waits(scene: Scene, operation: Operation) -> httpx.Response:
+    return await request_for(operation, run_id=str(await a_ready_run(scene.front.database))).by(scene.api)
+
+
 async def numbered_as_one_before(scene: Scene, operation: Operation) -> httpx.Response:
     asked = (await scene.yard.request(operation)).with_fields(number=2)
     for _ in range(2):
@@ -441,6 +453,7 @@ CONFLICTS: dict[str, Any] = {
     "make_destination": without_a_keyring,
     "reveal_secrets": without_a_keyring,
     "replay_run": of_a_run_that_is_not_dead,
+    "run_again": of_a_run_that_waits,
     "claim_runs": numbered_as_one_before,
     "trigger_job": of_a_job_that_is_over,
     "pause_job": of_a_job_that_is_over,

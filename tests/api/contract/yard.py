@@ -180,7 +180,7 @@ class Yard:
         return str(made["job_id"])
 
     async def _run(self, operation: Operation) -> str:
-        if "/dead/" in operation.path or operation.path.endswith("/replay"):
+        if "/dead/" in operation.path or operation.path.endswith(("/replay", "/run-again")):
             return str(await self.ended_run(Failed("broken", retryable=False)))
         if operation.path.endswith("/checkpoint"):
             worker_id, run = await a_leased_run(self.database)

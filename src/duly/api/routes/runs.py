@@ -18,6 +18,7 @@ from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
 from duly.domain.filter import RUNS, parse
 from duly.domain.payload import read_anyhow
+from duly.domain.run import read_options
 from duly.domain.target import WORKFLOW
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
@@ -233,9 +234,17 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         started_workflow_id=await _started_workflow(database, found),
         lease=None if lease is None else RunLease(**lease),
         payload_kept=bool(carried.get("is_kept")),
+        again_of=_again_of(carried.get("options")),
         definition=run_definition(found["handler"], carried.get("options"), carried.get("generation") or 1),
         submitted_by=await _submitter(database, found),
     )
+
+
+def _again_of(options: str | None) -> UUID | None:
+    if options is None or '"again_of"' not in options:
+        return None
+    run_id = read_options(options, None).again_of
+    return None if run_id is None else UUID(run_id)
 
 
 async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter | None:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
-from typing import Unpack
+from datetime import datetime
+from typing import Any, Unpack
 
 import msgspec
 
-from duly.client.asking import Id, getting, path, posting, query_of
+from duly.client.asking import Id, getting, given, path, posting, query_of
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.many import Chosen
 from duly.client.paging import listing
 from duly.client.streaming import read_log
 from duly.wire.bulk import ManyDone
 from duly.wire.explanations import Explanation
-from duly.wire.runs import Attempt, LogEnd, LogLine, LogPage, Run, RunCancelled, RunMoved, RunSummary, SavedCheckpoint
+from duly.wire.runs import (
+    Attempt,
+    LogEnd,
+    LogLine,
+    LogPage,
+    Run,
+    RunAgain,
+    RunCancelled,
+    RunMoved,
+    RunSummary,
+    SavedCheckpoint,
+)
 
 
 class AsyncRuns:
@@ -84,6 +96,20 @@ class AsyncRuns:
     async def replay_many(self, *, rate: float | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
         """Give many dead runs another set of attempts, at once or so many a second. Raises Invalid."""
         return await self._line.change_many("/v1/runs:replay", chosen, rate=rate)
+
+    async def run_again(
+        self,
+        run_id: Id,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+    ) -> RunAgain:
+        """Make a new run of what an ended run was, as it was or with what is given. Raises NotFound, Conflict, Invalid."""
+        body = given(payload=payload, queue=queue, priority=priority, at=at)
+        return await self._line.ask(posting(path("runs", run_id, "run-again"), RunAgain, body, key=key))
 
     async def replay(self, run_id: Id) -> RunMoved:
         """Give a dead run another set of attempts. Raises NotFound, Conflict."""

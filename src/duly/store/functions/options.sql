@@ -112,13 +112,14 @@ $$;
 create or replace function duly.are_options(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select jsonb_typeof(p_options) = 'object'
        and p_options - array['retry', 'timeout_seconds', 'gate', 'fifo', 'rate', 'expires_at', 'expires_seconds', 'tags', 'request_id',
-                             'traceparent', 'target', 'then', 'parent'] = '{}'
+                             'traceparent', 'target', 'then', 'parent', 'again_of'] = '{}'
        and duly.is_retry(p_options->'retry') and duly.is_gate(p_options->'gate') and duly.is_rate(p_options->'rate')
        and (p_options->'fifo' is null or (p_options->'fifo' = 'true' and (p_options #> '{gate,1}') = '1') is true)
        and (jsonb_typeof(p_options->'timeout_seconds') = 'null' or duly.is_span(p_options->'timeout_seconds'))
        and duly.is_moment(p_options->'expires_at') and duly.is_span(p_options->'expires_seconds')
        and duly.are_tags(p_options->'tags') and duly.is_mark(p_options->'request_id') and duly.is_mark(p_options->'traceparent')
        and coalesce(jsonb_typeof(p_options->'target'), 'object') = 'object' and duly.are_told(p_options->'then') and duly.is_parent(p_options->'parent')
+       and duly.is_parent(p_options->'again_of')
 $$;
 
 -- Who asks is not part of what is asked for: the same job under the same key is the same, whatever request brought it.
@@ -190,10 +191,11 @@ create or replace function duly.marks_of(p_options jsonb) returns jsonb language
                           else jsonb_build_object('gate', p_options->'gate') end end
 $$;
 
--- The options of a run that its record keeps beside its marks; null where there are none. Together they are the options it had.
+-- The options of a run that its record keeps beside its marks; null where there are none. Together they are the options it had. Whom to tell
+-- leaves the marks when it was told, so it is kept here.
 create or replace function duly.options_kept(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
     select case when p_options is null or p_options = '{}' then p_options
-                else nullif(p_options - array['tags', 'request_id', 'traceparent', 'then', 'parent', 'node', 'after', 'gate', 'fifo', 'rate', 'waited'], '{}') end
+                else nullif(p_options - array['tags', 'request_id', 'traceparent', 'parent', 'node', 'after', 'gate', 'fifo', 'rate', 'waited'], '{}') end
 $$;
 
 grant execute on function duly.marks_of to duly_api;

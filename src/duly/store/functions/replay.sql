@@ -42,9 +42,7 @@ begin
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
                                generation, priority, payload, payload_stored, options)
     select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'discarded', duly.marks_of(options - 'then'),
-           nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false),
-           case when options ? 'then' then coalesce(duly.options_kept(options), '{}') || jsonb_build_object('then', options->'then')
-                else duly.options_kept(options) end
+           nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
       from gone
     returning attempts.run_id;
 end $$;

@@ -1,0 +1,106 @@
+"""Run again: make a new run that does what an ended run did, as it was or changed. The ended run stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.audit import Action, Subject
+from duly.domain.errors import InvalidOption, NotFound, Refused
+from duly.domain.job import Submission
+from duly.domain.references import has_references
+from duly.domain.run import HORIZON, PRIORITY_DEFAULT, options_again
+from duly.moves.note import audited, note
+from duly.store import jobs, overview, runs
+from duly.store.database import Database
+from duly.store.jobs import Submitted
+
+
+class Changes(msgspec.Struct, frozen=True):
+    """What is otherwise than it was; `payload` is JSON text. What is None stays."""
+
+    payload: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    at: datetime | None = None
+
+
+class MadeAgain(msgspec.Struct, frozen=True):
+    """The new run, a one-shot: when it is due, on which queue, and whether the same was asked under its key before."""
+
+    run_id: UUID
+    scheduled_at: datetime
+    queue: str
+    replayed: bool
+
+
+Check = Callable[[Submission], Submission]
+"""Refuses what may not be submitted here and now, though it once was."""
+
+
+@audited
+async def run_again(
+    database: Database,
+    run_id: UUID,
+    *,
+    key: str,
+    tenant: int,
+    changes: Changes | None = None,
+    marks: Mapping[str, str] | None = None,
+    check: Check | None = None,
+) -> MadeAgain:
+    """Submit what an ended run was as a new one-shot, once under its key; `marks` are of this request.
+
+    Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer kept.
+    """
+    found = await runs.find(database, run_id)
+    if found is None or found["tenant"] != tenant:
+        raise NotFound(f"no run {run_id}; `duly runs` lists them")
+    if found["state"] not in runs.FINAL:
+        raise Refused(f"run {run_id} is {found['state']}, and can be run again when it has ended; or cancel it first")
+    asked = changes or Changes()
+    carried = await overview.arguments(database, run_id)
+    job = Submission(
+        found["handler"],
+        asked.payload or _payload(found, carried),
+        asked.queue or found["queue"],
+        _first(asked.priority, found["priority"], PRIORITY_DEFAULT),
+        asked.at,
+        None,
+        options_again(carried.get("options"), str(run_id), marks or {}),
+    )
+    job = job if check is None else check(job)
+    submitted = await jobs.submit_one(database, tenant, key, job, HORIZON)
+    await _note(database, tenant, run_id, job, submitted, has_payload=asked.payload is not None)
+    return MadeAgain(submitted.job_id, submitted.scheduled_at, job.queue, submitted.replayed)
+
+
+def _payload(found: Mapping[str, Any], carried: Mapping[str, Any]) -> str:
+    """Give the payload that the run had. Raises InvalidOption."""
+    run_id, payload = found["run_id"], carried.get("payload")
+    if payload is None:
+        again = "" if found["job_id"] == run_id else f", or trigger job {found['job_id']}"
+        why = "never had a payload" if found["state"] == "skipped" else "has a payload that is no longer kept"
+        raise InvalidOption(f"run {run_id} {why}; give one{again}")
+    if found["node"] is not None and has_references(payload):
+        raise InvalidOption(
+            f"run {run_id} is node {found['node']!r} of workflow {found['workflow_id']}, and its payload names results of"
+            " other nodes; give a payload, or replay the workflow from that node"
+        )
+    return str(payload)
+
+
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
+
+
+async def _note(
+    database: Database, tenant: int, run_id: UUID, job: Submission, submitted: Submitted, *, has_payload: bool
+) -> None:
+    subject, count = Subject("run", str(submitted.job_id), job.handler), int(not submitted.replayed)
+    detail = {"again_of": run_id, "has_payload": has_payload or None}
+    await note(database, tenant, Action.RUN_AGAIN, subject, count, **detail)
