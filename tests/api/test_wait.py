@@ -35,6 +35,15 @@ async def test_the_end_is_answered_with_the_run(api, database, outcome, state, r
         assert (told["status"], told["next_run_at"]) == ("completed", None)
 
 
+async def test_the_end_of_a_one_shot_with_a_name_is_waited_for_too(api, database):
+    asked = asyncio.create_task(api.post("/v1/jobs", json={**ONE, "name": "once"}, headers={"Prefer": "wait=60"}))
+    async with asyncio.timeout(30):
+        await worked(database, Succeeded())
+        answer = await asked
+
+    assert (answer.status_code, answer.json()["run"]["run_id"]) == (200, answer.json()["run_id"])
+
+
 async def test_after_the_wait_it_is_accepted_as_ever(api, database, clock):
     asked = asyncio.create_task(api.post("/v1/jobs", json=ONE, headers={"Prefer": "respond-async, wait=2"}))
     async with asyncio.timeout(30):

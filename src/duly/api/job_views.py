@@ -14,7 +14,7 @@ from duly.domain.filter import Filter
 from duly.domain.payload import read_anyhow
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.moments import utc_text
-from duly.domain.triggers.summary import sentence
+from duly.domain.triggers.summary import only_run_id, sentence
 from duly.store import jobs, lists, overview, runs
 from duly.store.database import Database
 from duly.wire.jobs import Job, JobSummary, LastRun
@@ -64,6 +64,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         on_done=definitions.callback_shape(options, "done"),
         on_dead=definitions.callback_shape(options, "dead"),
         **definitions.expiry_shape(options),
+        run_id=run.run_id,
         version=1,
         owner="api",
         source=None,
@@ -98,6 +99,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         **definitions.expiry_shape(options),
         tags=definitions.tags_shape(options),
         version=found["generation"],
+        run_id=only_run_id(schedule, found["job_id"], found["pending_at"]),
         last_run=await _last_run(database, found),
     )
 

@@ -12,9 +12,11 @@ import msgspec
 from duly.api.operations import Answer
 from duly.api.routes.runs import shown_run, status_of_one_shot
 from duly.clock import Clock
+from duly.domain.errors import NotFound
 from duly.store import runs
 from duly.store.database import Database
 from duly.wire.jobs import CreatedJob
+from duly.wire.runs import Run
 
 WAIT_SECONDS_MAX = 60
 HTTP_ACCEPTED = 202
@@ -54,8 +56,8 @@ async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise:
     applied = {**otherwise.headers, "Preference-Applied": f"wait={seconds}"}
     while True:
         async with waiter.open() as session:
-            run = await shown_run(session, waiter.tenant, made.job_id)
-        if run.state in runs.FINAL:
+            run = await _look(session, waiter.tenant, made)
+        if run is not None and run.state in runs.FINAL:
             ended = msgspec.structs.replace(made, run=run, status=status_of_one_shot(run.state), next_run_at=None)
             return Answer(200, ended, applied)
         left = deadline - waiter.clock.monotonic()
@@ -63,3 +65,14 @@ async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise:
             return Answer(HTTP_ACCEPTED, made, applied)
         await waiter.clock.sleep(min(pause, left))
         pause = min(_LOOK_SECONDS_MAX, pause * 1.5)
+
+
+async def _look(session: Database, tenant: int, made: CreatedJob) -> Run | None:
+    """Read the run of a one-shot; that of one with a definition of its own is not there before it is staged."""
+    assert made.run_id is not None
+    try:
+        return await shown_run(session, tenant, made.run_id)
+    except NotFound:
+        if made.run_id == made.job_id:
+            raise
+        return None

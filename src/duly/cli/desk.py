@@ -65,6 +65,7 @@ class Sent(msgspec.Struct, frozen=True):
     lines: list[str]
     description: str | None = None
     next_fires: list[dict[str, Any]] = []
+    run_id: UUID | None = None  # of a one-shot
 
 
 class Stopped(msgspec.Struct, frozen=True):

@@ -46,7 +46,7 @@ from duly.domain.manifest_plan import Plan
 from duly.domain.payload import read_anyhow
 from duly.domain.run import TENANT_DEFAULT, read_options
 from duly.domain.triggers.asking import asked_shape
-from duly.domain.triggers.summary import sentence
+from duly.domain.triggers.summary import only_run_id, sentence
 from duly.moves import api_keys as keying
 from duly.moves import apply as applying
 from duly.moves import backfill as backfilling
@@ -68,6 +68,7 @@ from duly.moves.overload import limit_age
 from duly.moves.run_again import Changes, run_again
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
+from duly.moves.submit import Accepted
 from duly.moves.trigger import trigger
 from duly.outbound.shapes import Check
 from duly.store import api_keys, audit, hints, jobs, limits, lists, overview, runs, schedules, tenants, workers
@@ -99,8 +100,14 @@ class DatabaseDesk:
         if isinstance(job, Recurring):
             seen = await self.job(submitted.job_id)
             assert seen is not None
-            return Sent(submitted.job_id, submitted.replayed, seen.lines, seen.description, seen.next_fires)
-        return Sent(submitted.job_id, submitted.replayed, one_shot_lines(job, both_clocks(submitted.scheduled_at)))
+            run_id = (
+                only_run_id(submitted.schedule, submitted.job_id, submitted.scheduled_at)
+                if isinstance(submitted, Accepted)
+                else None
+            )
+            return Sent(submitted.job_id, submitted.replayed, seen.lines, seen.description, seen.next_fires, run_id)
+        lines = one_shot_lines(job, both_clocks(submitted.scheduled_at))
+        return Sent(submitted.job_id, submitted.replayed, lines, run_id=submitted.job_id)
 
     async def _submit(self, job: Submission | Recurring, key: str) -> Submitted:
         try:
@@ -151,7 +158,7 @@ class DatabaseDesk:
         schedule = await jobs.schedule_of_job(self._database, found)
         fires = next_fires(schedule, found)
         return JobSeen(
-            job_row(found),
+            {**job_row(found), "run_id": only_run_id(schedule, job_id, found["pending_at"])},
             sentence(schedule),
             policy_line(schedule, found),
             lines_of(fires, schedule.trigger.zone.name),

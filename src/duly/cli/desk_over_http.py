@@ -66,11 +66,11 @@ class HttpDesk:
         what = f"{made.description}: {what_job_runs(job)} on queue {job.queue}"
         if isinstance(job, Recurring):
             fires = _builtins(made.next_fires)
-            return Sent(made.job_id, False, [what, *_lines(fires, job.schedule)], made.description, fires)
+            return Sent(made.job_id, False, [what, *_lines(fires, job.schedule)], made.description, fires, made.run_id)
         how = "Once, now" if job.at is None and not job.delay else "Once"
         assert made.next_run_at is not None, "a one-shot has its moment"
         at = f"{'at':6}{both_clocks(made.next_run_at)}"
-        return Sent(made.job_id, False, [f"{how}: {what_job_runs(job)} on queue {job.queue}", at])
+        return Sent(made.job_id, False, [f"{how}: {what_job_runs(job)} on queue {job.queue}", at], run_id=made.run_id)
 
     async def living(self) -> list[Living] | None:
         """Name the workers that live, which only the operator may know."""

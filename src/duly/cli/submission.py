@@ -118,8 +118,9 @@ async def answer(desk: Desk, job: Submission | Recurring, sent: Sent, app_path: 
 def document(job: Submission | Recurring, sent: Sent, lines: Sequence[str]) -> dict[str, Any]:
     """Give the same for a program: the job, the only run of a one-shot, what a schedule means, and the sentences."""
     means = {"description": sent.description, "next_fires": sent.next_fires}
-    more = means if isinstance(job, Recurring) else {"run_id": sent.job_id}
-    return {"job_id": sent.job_id, **more, "replayed": sent.replayed, "says": list(lines[1:])}
+    more = means if isinstance(job, Recurring) else {}
+    run = {} if sent.run_id is None else {"run_id": sent.run_id}
+    return {"job_id": sent.job_id, **run, **more, "replayed": sent.replayed, "says": list(lines[1:])}
 
 
 def _obstacles(job: Submission | Recurring, live: Sequence[Living], app_path: str | None) -> list[str]:

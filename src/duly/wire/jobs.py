@@ -204,6 +204,7 @@ class Job(Told, frozen=True):
     expires_at: Moment | None = None
     expires_after: str | None = None
     after: list[FollowedJob] = msgspec.field(default_factory=list)
+    run_id: Annotated[UUID | None, Meta(description="Of a one-shot, its run; null where a job may fire again.")] = None
 
 
 # The fields of a job that only the server writes, in its place in the body of a PUT: what was read can be put back as it is.
@@ -249,7 +250,10 @@ class JobList(Told, frozen=True):
 
 
 class CreatedJob(Told, frozen=True):
-    """A job that was accepted: it is durable. `run` is there when its end was waited for, and came."""
+    """A job that was accepted: it is durable. `run_id` is the run of a one-shot.
+
+    `run` is there when its end was waited for, and came.
+    """
 
     job_id: UUID
     run_id: UUID | None

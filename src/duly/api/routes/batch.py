@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -15,8 +16,9 @@ from duly.api.routes.jobs import due_of, extra_of, now_of
 from duly.domain.errors import QuotaReached, Refused
 from duly.domain.job import Recurring, Submission, check_key
 from duly.domain.triggers.on_event import NEVER
+from duly.domain.triggers.summary import only_run_id
 from duly.moves import submit as moves
-from duly.moves.submit import note_jobs
+from duly.moves.submit import Accepted, note_jobs
 from duly.store.hints import DUE
 from duly.store.jobs import Submitted
 from duly.wire.batches import BATCH_BYTES_MAX, LINES_MAX, LineAnswer, LineRefused
@@ -157,7 +159,10 @@ async def _submit_alone(call: Call[Any, bytes], line: _Line, key: str) -> LineAn
 
 def _made(number: int, made: Submitted) -> LineAnswer:
     first = None if made.scheduled_at == NEVER else made.scheduled_at
-    return LineAnswer(line=number, job_id=made.job_id, next_run_at=first, replayed=made.replayed)
+    run_id: UUID | None = made.job_id
+    if isinstance(made, Accepted):
+        run_id = only_run_id(made.schedule, made.job_id, made.scheduled_at)
+    return LineAnswer(line=number, job_id=made.job_id, run_id=run_id, next_run_at=first, replayed=made.replayed)
 
 
 def _refused(number: int, error: Refused) -> LineAnswer:

@@ -18,7 +18,7 @@ from duly.domain.filter import JOBS, parse
 from duly.domain.job import Submission, check_traceparent
 from duly.domain.run import HORIZON
 from duly.domain.triggers.on_event import NEVER
-from duly.domain.triggers.summary import sentence
+from duly.domain.triggers.summary import only_run_id, sentence
 from duly.moves import submit as moves
 from duly.moves.cancel import end_job
 from duly.moves.submit import Accepted
@@ -240,7 +240,8 @@ def _scheduled(accepted: Accepted, name: str | None) -> CreatedJob:
     if first == NEVER:
         return _created(job_id, None, name, None, [], sentence(accepted.schedule))
     fires = definitions.coming_fires(accepted.schedule, first - FINEST, definitions.NEXT_FIRES, str(job_id))
-    return _created(job_id, None, name, first, fires, sentence(accepted.schedule))
+    run_id = only_run_id(accepted.schedule, job_id, first)
+    return _created(job_id, run_id, name, first, fires, sentence(accepted.schedule))
 
 
 def _created(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
+from duly.domain.run_id import occurrence_id
 from duly.domain.triggers.at import At
 from duly.domain.triggers.elapsed import FixedRate
 from duly.domain.triggers.interval import describe_every
@@ -15,6 +17,16 @@ from duly.domain.triggers.schedules import Fire, Schedule
 def is_once(schedule: Schedule) -> bool:
     """Say whether a schedule has one occurrence and no rule for more."""
     return isinstance(schedule.trigger, At)
+
+
+def only_run_id(schedule: Schedule, job_id: UUID, pending_at: datetime | None) -> UUID | None:
+    """Give the id of the only run of a job that fires once; None where it may fire more often.
+
+    `pending_at` is the moment it waits for; None: it has fired.
+    """
+    if not isinstance(schedule.trigger, At):
+        return None
+    return occurrence_id(job_id, pending_at or schedule.trigger.moment, "schedule")
 
 
 def is_period(schedule: Schedule) -> bool:
