@@ -463,3 +463,58 @@ async def test_a_period_reads_as_people_write_it(api, every, shown):
     path = f"/v1/jobs/{(await api.post('/v1/jobs', json=body)).json()['job_id']}"
 
     assert (await api.get(path)).json()["schedule"]["trigger"]["every"] == shown
+
+
+class TestOneShotsAmongJobs:
+    async def test_they_are_listed_on_request_each_once_over_pages(self, api, database):
+        named = [(await api.a_job(name=f"n{number}"))["job_id"] for number in range(4)]
+        plain = []
+        for number in range(5):
+            at = {"trigger": {"type": "at", "at": f"2026-11-0{number + 3}T09:00:00Z"}}
+            plain.append((await api.post("/v1/jobs", json={"target": A_TARGET, "schedule": at})).json()["job_id"])
+        now = (await api.post("/v1/jobs", json={"target": A_TARGET, "tags": ["x"]})).json()["job_id"]
+        await work(database)
+
+        seen, token = [], None
+        while True:
+            query = {"include": "one_shots", "page_size": 2} | ({"page_token": token} if token else {})
+            page = (await api.get("/v1/jobs", params=query)).json()
+            seen += page["items"]
+            token = page["next_page_token"]
+            if token is None:
+                break
+
+        assert sorted(job["job_id"] for job in seen) == sorted([*named, *plain, now])
+        [job] = [job for job in seen if job["job_id"] == now]
+        assert (job["run_id"], job["status"], job["name"], job["next_run_at"]) == (now, "completed", None, None)
+        [job] = [job for job in seen if job["job_id"] == plain[0]]
+        assert (job["status"], job["next_run_at"]) == ("active", "2026-11-03T09:00:00Z")
+        assert len((await api.get("/v1/jobs")).json()["items"]) == 4, "not unless asked"
+
+    @pytest.mark.parametrize(
+        ("chosen", "count"),
+        [
+            ("state:active", 2),
+            ("state:completed", 1),
+            ("state:paused", 0),
+            ("tag:x", 1),
+            ("name:n0", 1),
+            ('next_run_at<"2026-11-04"', 1),
+        ],
+    )
+    async def test_a_filter_chooses_among_them(self, api, database, chosen, count):
+        daily = {"trigger": {"type": "cron", "expr": "0 3 5 11 *"}}
+        await api.a_job(name="n0", schedule=daily)
+        await api.post("/v1/jobs", json={"target": A_TARGET, "tags": ["x"]})
+        await work(database)
+        at = {"trigger": {"type": "at", "at": "2026-11-03T09:00:00Z"}}
+        await api.post("/v1/jobs", json={"target": A_TARGET, "schedule": at})
+
+        answer = await api.get("/v1/jobs", params={"include": "one_shots", "filter": chosen})
+
+        assert len(answer.json()["items"]) == count
+
+    async def test_no_other_order_has_them(self, api):
+        answer = await api.get("/v1/jobs", params={"include": "one_shots", "sort": "name"})
+
+        assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")

@@ -188,3 +188,13 @@ def test_an_ended_run_shows_what_it_was_and_is_run_again(duly, story):
     refused = duly("runs", "again", made["run_id"])
     assert refused.returncode != 0
     assert "can be run again when it has ended" in refused.stderr
+
+
+def test_one_shots_are_listed_among_jobs_on_request(duly):
+    shot = duly("submit", HANDLER, "-q").stdout.strip()
+    duly("submit", HANDLER, "--cron", "0 12 * * *", "--name", "noon")
+
+    assert [job["name"] for job in json.loads(duly("jobs", "--json").stdout)] == ["noon"]
+    listed = {job["job_id"]: job for job in json.loads(duly("jobs", "--one-shots", "--json").stdout)}
+    assert (len(listed), listed[shot]["state"], listed[shot]["run_id"]) == (2, "active", shot)
+    assert "Once, at 2026-11-02" in duly("jobs", "--one-shots").stdout

@@ -139,6 +139,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         target=definitions.target_summary(row["handler"], row["options"]),
         **definitions.waits_shape(asked_schedule(row)),
         version=row["generation"],
+        run_id=row.get("run_id"),
     )
 
 

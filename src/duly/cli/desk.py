@@ -171,7 +171,7 @@ class Desk(Protocol):
         ...
 
     async def jobs(
-        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"]
+        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"], *, one_shots: bool = False
     ) -> Sequence[Row]:
         """List jobs, the newest first, by name or by next fire."""
         ...

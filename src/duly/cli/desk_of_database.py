@@ -133,7 +133,7 @@ class DatabaseDesk:
         ]
 
     async def jobs(
-        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"]
+        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"], *, one_shots: bool = False
     ) -> Sequence[Row]:
         """List jobs, the newest first, by name or by next fire."""
         chosen = parse(filter_text, JOBS)
@@ -143,7 +143,8 @@ class DatabaseDesk:
         if sort == "next_run_at":
             by_next = partial(lists.jobs_by_next, self._database, TENANT_DEFAULT, chosen)
             return [listed_row(row) for row in await gather(by_next, limit)]
-        read = partial(lists.jobs, self._database, TENANT_DEFAULT, chosen)
+        listed = lists.jobs_and_one_shots if one_shots else lists.jobs
+        read = partial(listed, self._database, TENANT_DEFAULT, chosen)
         return [listed_row(row) for row in await gather(read, limit)]
 
     async def job_id(self, job: str) -> UUID:

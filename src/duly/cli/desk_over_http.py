@@ -80,10 +80,12 @@ class HttpDesk:
             return None
 
     async def jobs(
-        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"]
+        self, filter_text: str, limit: int, sort: Literal["created", "name", "next_run_at"], *, one_shots: bool = False
     ) -> Sequence[Row]:
         """List jobs, the newest first, by name or by next fire."""
-        found = self._client.jobs.list(filter_text or None, sort=None if sort == "created" else sort)
+        found = self._client.jobs.list(
+            filter_text or None, sort=None if sort == "created" else sort, include="one_shots" if one_shots else None
+        )
         return [rows.job_in_list(job) for job in await _first(found, limit)]
 
     async def job_id(self, job: str) -> UUID:

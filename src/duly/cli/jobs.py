@@ -69,6 +69,7 @@ def jobs() -> None:
     show_default=True,
     help="The newest first, by name, or the next to fire first; those without one are left out then.",
 )
+@click.option("--one-shots", is_flag=True, help="Also one-shots without a name, each by the moment it is for.")
 @filter_option
 @limit_option
 @listing_options
@@ -80,15 +81,20 @@ def list_jobs(
     queue: str | None,
     tag: str | None,
     sort: Literal["created", "name", "next_run_at"],
+    one_shots: bool,
     filter_text: str,
     limit: int,
 ) -> None:
     """List schedules, the newest first, by name or by next fire."""
+    if one_shots and sort != "created":
+        raise click.UsageError(f"--one-shots does not go with --sort {sort}; leave one of them out")
     wanted = chosen(filter_text, JOBS, state=state, queue=queue, tag=tag)
 
     hint = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
     empty = none_of("schedules", wanted, hint)
-    show_list(settings, listing, lambda desk: desk.jobs(wanted, limit, sort), COLUMNS, empty, at_desk)
+    show_list(
+        settings, listing, lambda desk: desk.jobs(wanted, limit, sort, one_shots=one_shots), COLUMNS, empty, at_desk
+    )
 
 
 @jobs.command("show")

@@ -51,6 +51,25 @@ _BOXES = {
     "skipped": ("ended",),
 }
 _BOXES_ALL = sorted({box for boxes in _BOXES.values() for box in boxes})
+# How a job stands that is its own run, by the state of the run.
+_STATES_OF_ONE_SHOTS = {
+    "active": ("scheduled", "blocked", "ready", "running", "retrying"),
+    "completed": ("succeeded", "dead", "expired", "skipped"),
+    "cancelled": ("cancelled",),
+}
+_UNKNOWN_OF_ONE_SHOTS = (
+    *(
+        "name",
+        "options",
+        "every_seconds",
+        "anchor_at",
+        "source",
+        "pause_reason",
+        "paused_at",
+        "removed_at",
+        "created_at",
+    ),
+)
 # What leads to a job, the most telling first.
 _LEADS = ("name", "tag", "handler", "queue", "state")
 
@@ -223,6 +242,71 @@ async def runs(
     )
     rows, last = _fitting(found, size, looks)
     return RunPage(_each_once(rows), last["run_id"] if last else None)
+
+
+async def jobs_and_one_shots(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
+) -> JobPage:
+    """Read jobs and, among them, one-shots without a name, each a row like a job's, by falling id.
+
+    Both lists are read from the same position, and told as far down as both were looked at. A one-shot has no moment at
+    which it was made: one is not among the jobs of a `created_at`.
+    """
+    defined = await jobs(database, tenant, chosen, size, after, looks)
+    shots = await _one_shots(database, tenant, chosen, size, after, looks)
+    reached = max((page.after for page in (defined, shots) if page.after is not None), default=_FIRST)
+    rows = sorted((*defined.rows, *shots.rows), key=lambda row: row["job_id"], reverse=True)
+    told = [row for row in rows if row["job_id"] >= reached]
+    if len(told) > size:
+        return JobPage(told[:size], told[size - 1]["job_id"])
+    return JobPage(told, None if reached == _FIRST else reached)
+
+
+async def _one_shots(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None, looks: int
+) -> JobPage:
+    wanted = _one_shots_wanted(chosen)
+    if wanted is None:
+        return JobPage([], None)
+    page = await runs(database, tenant, wanted, size, after, looks)
+    rows = [_as_job(row) for row in page.rows if row["run_id"] == row["job_id"] and row["workflow_id"] is None]
+    return JobPage(rows, page.after)
+
+
+def _one_shots_wanted(chosen: Filter) -> Filter | None:
+    """Say which runs are the one-shots that a filter of jobs asks for; None: it asks for none."""
+    words = dict(chosen.words)
+    if words.pop("name", None) is not None or chosen.beginnings or "created_at" in chosen.moments:
+        return None
+    if "api" not in words.pop("owner", ("api",)):
+        return None
+    if (states := words.get("state")) is not None:
+        words["state"] = tuple(state for one in states for state in _STATES_OF_ONE_SHOTS.get(one, ()))
+        if not words["state"]:
+            return None
+    moments = {}
+    if (fires := chosen.moments.get("next_run_at")) is not None:
+        moments["due_at"] = fires
+        live = _STATES_OF_ONE_SHOTS["active"]
+        words["state"] = tuple(state for state in words.get("state", live) if state in live and state != "running")
+    return Filter(words, {}, chosen.tags, chosen.any_tags, moments)
+
+
+def _as_job(row: Row) -> Row:
+    """Give the row of a run that is its own job as that of a job."""
+    state = next(name for name, states in _STATES_OF_ONE_SHOTS.items() if row["state"] in states)
+    at = row["scheduled_at"].astimezone(UTC).isoformat()
+    return {
+        **{name: row[name] for name in ("job_id", "run_id", "tenant", "queue", "handler", "tags")},
+        "priority": 5 if row["priority"] is None else row["priority"],
+        "state": state,
+        "next_run_at": row["due_at"] if state == "active" and row["state"] != "running" else None,
+        "schedule": msgspec.json.encode({"trigger": {"type": "at", "at": at}}).decode(),
+        "description": f"Once, at {at}",
+        "generation": 1,
+        "owner": "api",
+        **dict.fromkeys(_UNKNOWN_OF_ONE_SHOTS),
+    }
 
 
 async def workflows(

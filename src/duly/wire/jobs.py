@@ -239,7 +239,8 @@ class JobSummary(Told, frozen=True):
     owner: str
     source: str | None
     pause_reason: str | None
-    created_at: Moment
+    created_at: Annotated[Moment | None, Meta(description="Of a one-shot without a name it is not known.")]
+    run_id: Annotated[UUID | None, Meta(description="Of a one-shot without a name, its run.")] = None
 
 
 class JobList(Told, frozen=True):

@@ -54,6 +54,15 @@ class JobsQuery(PageQuery, frozen=True):
             " first, those that will; for up to 5,000 jobs, beyond which it is refused."
         ),
     ] = "created"
+    include: (
+        Annotated[
+            Literal["one_shots"],
+            Meta(
+                description="one_shots: also those without a name, each by the moment it is for. Not with another sort."
+            ),
+        ]
+        | None
+    ) = None
 
 
 class RunsQuery(PageQuery, frozen=True):

@@ -68,13 +68,20 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     refuses=("invalid_filter", "invalid_option"),
 )
 async def list_jobs(call: Call[JobsQuery, None]) -> Answer:
-    """List jobs with a schedule or a name, the newest first, by name or by next fire. Plain one-shots are found among the runs.
+    """List jobs with a schedule or a name, the newest first, by name or by next fire.
 
-    By next fire, a job that fires between two pages may be on both.
+    One-shots without a name are found among the runs, and with `include=one_shots` here. By next fire, a job that fires
+    between two pages may be on both.
     """
     asked, chosen = call.query, parse(call.query.filter or "", JOBS)
     page: lists.JobPage | lists.NamedPage | lists.NextPage
-    if asked.sort == "name":
+    if asked.include is not None and asked.sort != "created":
+        raise InvalidOption(f"include one_shots does not go with sort {asked.sort}; leave one of them out")
+    if asked.include is not None:
+        of = f"jobs and one-shots {asked.filter or ''}"
+        behind_id = paging.position(asked.page_token, of, UUID)
+        page = await lists.jobs_and_one_shots(call.database, call.tenant, chosen, asked.page_size, behind_id)
+    elif asked.sort == "name":
         of = f"jobs by name {asked.filter or ''}"
         behind = paging.position(asked.page_token, of, NamedAt)
         page = await lists.jobs_by_name(call.database, call.tenant, chosen, asked.page_size, behind)

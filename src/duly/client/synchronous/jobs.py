@@ -69,9 +69,14 @@ class Jobs:
         *,
         page_size: int | None = None,
         sort: Literal["created", "name", "next_run_at"] | None = None,
+        include: Literal["one_shots"] | None = None,
     ) -> Iterator[JobSummary]:
-        """Give the jobs that fit a filter, the newest first or by name; pages are read as they are needed."""
-        return self._line.pages(listing(path("jobs"), JobSummary, filter=filter, page_size=page_size, sort=sort))
+        """Give the jobs that fit a filter, the newest first or by name; pages are read as they are needed.
+
+        With `include`, one-shots without a name are among them.
+        """
+        chosen = {"filter": filter, "page_size": page_size, "sort": sort, "include": include}
+        return self._line.pages(listing(path("jobs"), JobSummary, **chosen))
 
     def pause_many(self, *, reason: str | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
         """Pause many jobs; `next_page_token` says where it goes on. Raises Invalid."""
