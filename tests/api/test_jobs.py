@@ -353,6 +353,7 @@ class TestChange:
         made = await api.a_job()
         await api.delete(f"/v1/jobs/{made['job_id']}")
         one_shot = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()
+        await api.delete(f"/v1/jobs/{one_shot['job_id']}")
 
         for job in (made, one_shot):
             answer = await api.patch(f"/v1/jobs/{job['job_id']}", {"priority": 1}, headers={"If-Match": "*"})

@@ -8,6 +8,7 @@ from duly.domain.outcome import Failed, Succeeded
 from duly.domain.retry import Retry
 from duly.domain.run import HORIZON
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
+from duly.moves.change_one_shot import change_one_shot
 from duly.moves.reclaim import reclaim
 from duly.moves.replay import discard, replay
 from duly.moves.retire import retire
@@ -89,6 +90,41 @@ class ClaimAndClaim:
         assert set(taken) == self.runs, "nobody waits for the other, nor misses what the other left"
         assert {run.fence for run in left}.isdisjoint(run.fence for run in right)
         assert await counts(database) == {"leased": 3}
+
+
+def changing(run_id):
+    """Give a change of a one-shot's payload and moment as a move."""
+    changed = a_submission(payload='{"n": 2}')
+    return lambda side: change_one_shot(side, 1, run_id, 1, changed)
+
+
+@story
+class ChangeOneShotAndClaim:
+    async def set_up(self, database):
+        self.run_id = await a_ready_run(database, payload='{"n": 1}')
+        return changing(self.run_id), claiming(await a_worker(database))
+
+    async def check(self, database, left, right):
+        taken = [(run.run_id, run.payload, run.generation) for run in right]
+        if left:
+            assert taken in ([], [(self.run_id, '{"n": 2}', 2)]), "what was changed is not run as it was"
+        else:
+            assert taken == [(self.run_id, '{"n": 1}', 1)], "what is held is not changed"
+        assert await counts(database) == ({"leased": 1} if taken else {"ready": 1})
+
+
+@story
+class ChangeOneShotAndStage:
+    async def set_up(self, database):
+        self.run_id = await a_waiting_run(database, payload='{"n": 1}', delay=6)
+        await database.clock.advance(1)
+        holder, epochs = await a_scheduler(database)
+        return changing(self.run_id), lambda side: stage(side, holder, epochs)
+
+    async def check(self, database, left, right):
+        [row] = await database.fetch("select payload::text, generation from duly.ready where run_id = $1", self.run_id)
+        assert tuple(row) == (('{"n": 2}', 2) if left else ('{"n": 1}', 1))
+        assert await counts(database) == {"ready": 1}
 
 
 class OfEverything:

@@ -65,7 +65,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         on_dead=definitions.callback_shape(options, "dead"),
         **definitions.expiry_shape(options),
         run_id=run.run_id,
-        version=1,
+        version=carried.get("generation") or 1,
         owner="api",
         source=None,
         pause_reason=None,

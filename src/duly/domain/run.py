@@ -151,6 +151,15 @@ def options_again(text: str | None, run_id: str, marks: Mapping[str, str]) -> st
     return msgspec.json.encode({**kept, **marks, "again_of": run_id}).decode()
 
 
+def kept_of_one_shot(text: str | None, standing: str | None) -> str | None:
+    """Give the options of a one-shot that is changed: those asked for, with its parent, what it follows and where it is from."""
+    before: dict[str, Any] = {} if standing is None else msgspec.json.decode(standing)
+    kept = {name: before[name] for name in ("parent", "after", "again_of") if name in before}
+    if not kept:
+        return text
+    return msgspec.json.encode({**({} if text is None else msgspec.json.decode(text)), **kept}).decode()
+
+
 def has_parent(text: str | None) -> bool:
     """Say whether options name the run whose subtask this is."""
     return text is not None and '"parent"' in text and "parent" in msgspec.json.decode(text)

@@ -52,6 +52,14 @@ async def submit_one(connection: Connection, tenant: int, key: str, job: Submiss
     return Submitted(*rows[0])
 
 
+async def change_one_shot(
+    database: Database, tenant: int, job_id: UUID, version: int, job: Submission, horizon: timedelta
+) -> bool:
+    """Change a one-shot that waits for its first attempt and is of a version. False: no such one-shot waits."""
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.options)
+    return bool(await database.fetchval(SQL["change_one_shot"], tenant, job_id, version, *values, horizon))
+
+
 def submit_arguments(
     tenant: int, key: str, jobs: Sequence[Submission], body_hash: bytes | None, horizon: timedelta
 ) -> tuple[Any, ...]:

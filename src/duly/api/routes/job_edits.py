@@ -4,21 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from duly.api import definitions
-from duly.api.job_views import defined_job, shown_job
+from duly.api.job_views import shown_job
 from duly.api.operations import MERGE_PATCH, Answer, Call, Routes
 from duly.api.refusals import Refusal
-from duly.api.routes.jobs import REFUSED, created_headers, extra_of, find_live_job, now_of, submit_defined, tag_of
+from duly.api.routes.jobs import (
+    REFUSED,
+    created_headers,
+    extra_of,
+    find_live_job,
+    is_one_shot,
+    now_of,
+    submit_defined,
+    tag_of,
+)
 from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
 from duly.domain.filter import Filter
 from duly.domain.job import check_name
+from duly.domain.run import kept_of_one_shot
+from duly.moves.change_one_shot import change_one_shot
 from duly.moves.edit import edit_version
 from duly.moves.overtaken import until_settled
-from duly.store import lists, overview
+from duly.store import jobs, lists, overview
 from duly.wire.jobs import Job, JobDefinition, JobPatch, PutJob
 from duly.wire.reading import merge_patch, read_value
 from duly.wire.shapes import Nothing
@@ -40,6 +52,7 @@ async def replace_job(call: Call[Nothing, JobDefinition]) -> Answer:
     """Replace a job's definition, from now on. `If-Match` names the version that was read, or is `*`.
 
     A job as it was read can be put back: fields that only the server writes are ignored. What changes nothing makes no version.
+    A one-shot without a name can be changed while it waits for its first attempt.
     """
 
     async def replaced(_: Mapping[str, Any]) -> JobDefinition:
@@ -62,11 +75,12 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
     """Change parts of a job's definition, from now on, by a merge patch (RFC 7396): null takes a part away.
 
     `If-Match` names the version that was read, or is `*`. A schedule is merged, too: whoever changes the type of its trigger
-    takes the fields of the old type away by null.
+    takes the fields of the old type away by null. A one-shot without a name can be changed while it waits for its first
+    attempt; its moment is `schedule.trigger.at`.
     """
 
     async def patched(found: Mapping[str, Any]) -> JobDefinition:
-        shown = msgspec.to_builtins(await defined_job(call.database, found))
+        shown = msgspec.to_builtins(await shown_job(call.database, call.tenant, found["job_id"]))
         standing = {name: shown[name] for name in _DEFINITION if shown.get(name) is not None}
         return read_value(merge_patch(standing, call.body), JobDefinition)
 
@@ -140,7 +154,10 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
     given = call.headers.get("if-match")
 
     async def attempt() -> Answer | None:
-        found = await find_live_job(call, call.id("job_id"))
+        job_id = call.id("job_id")
+        if await jobs.find(call.database, job_id) is None and await is_one_shot(call.database, call.tenant, job_id):
+            return await _change_one_shot(call, job_id, given, await asked({"job_id": job_id}))
+        found = await find_live_job(call, job_id)
         is_any = _check_match(given, found["generation"])
         try:
             return await _bring(call, found, await asked(found))
@@ -150,6 +167,35 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
             raise
 
     return await until_settled("the job", attempt)
+
+
+async def _change_one_shot(
+    call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobDefinition
+) -> Answer | None:
+    """Change a one-shot without a name while it waits; None: somebody was faster. Raises VersionChanged, Refused."""
+    if not definitions.is_plain(asked):
+        raise InvalidOption(
+            "a one-shot takes no name, on_event or other schedule than a moment; create a job with them"
+        )
+    carried = await overview.arguments(call.database, job_id)
+    options, version = carried.get("options"), carried["generation"]
+    _check_match(given, version)
+    job = definitions.one_shot(asked, definitions.marks_of(options) | extra_of(call))
+    job = definitions.admitted(job, call.allowed, options)
+    job = msgspec.structs.replace(job, options=kept_of_one_shot(job.options, options))
+    if not await change_one_shot(call.database, call.tenant, job_id, version, job):
+        state = (await shown_job(call.database, call.tenant, job_id)).last_run
+        assert state is not None
+        if state.state in ("scheduled", "blocked", "ready") and state.attempts == 0:
+            return None
+        raise Refusal(
+            "conflict",
+            f"Job {job_id} is a one-shot that no longer waits for its first attempt: it is {state.state}.",
+            remedy="Cancel it, or run it again when it has ended.",
+        )
+    call.wake(job.queue)
+    shown = await shown_job(call.database, call.tenant, job_id)
+    return Answer(200, shown, {"ETag": tag_of(shown.version)})
 
 
 async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobDefinition) -> Answer:

@@ -33,7 +33,7 @@ from duly.wire.shapes import Nothing
 from duly.wire.verbs import Deleted, Deletion
 
 routes = Routes("jobs")
-_ONE_SHOT = "Delete it and create another; give jobs that are to be changed, or run again, a name or a schedule."
+_ONE_SHOT = "Change or delete it while it waits, and run it again when it has ended; or give jobs a name or a schedule."
 REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_workflow", "name_taken")
 
 
@@ -126,7 +126,7 @@ async def explain_job(call: Call[Nothing, None]) -> Answer:
         found = await explain.job_or_run(
             session, call.tenant, job_id, call.database, is_operator=call.identity.is_operator
         )
-        if found is None or (found.kind == "run" and not await _is_one_shot(session, call.tenant, job_id)):
+        if found is None or (found.kind == "run" and not await is_one_shot(session, call.tenant, job_id)):
             raise no_job(job_id)
     return Answer(200, shown_explanation(found))
 
@@ -144,7 +144,7 @@ async def delete_job(call: Call[Deletion, None]) -> Answer:
     job_id = call.id("job_id")
     found = await jobs.find(call.database, job_id)
     is_ours = found is not None and found["tenant"] == call.tenant
-    if not is_ours and not await _is_one_shot(call.database, call.tenant, job_id):
+    if not is_ours and not await is_one_shot(call.database, call.tenant, job_id):
         raise no_job(job_id)
     ended = await end_job(call.database, job_id, stop=call.query.running == "stop")
     state = await _state(call.database, job_id)
@@ -155,7 +155,7 @@ async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
     """Read a job that has a definition of its own, and fires. Raises NotFound, Refusal."""
     found = await jobs.find(call.database, job_id)
     if found is None or found["tenant"] != call.tenant:
-        if await _is_one_shot(call.database, call.tenant, job_id):
+        if await is_one_shot(call.database, call.tenant, job_id):
             raise Refusal("conflict", f"Job {job_id} is a one-shot without a name.", remedy=_ONE_SHOT)
         raise no_job(job_id)
     if found["state"] not in ("active", "paused"):
@@ -170,7 +170,7 @@ async def _state(database: Database, job_id: UUID) -> str:
     return str(found["state"])
 
 
-async def _is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
+async def is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
     """Say whether a run of this tenant is its own job."""
     found = await runs.find(database, job_id)
     return found is not None and found["tenant"] == tenant and found["job_id"] == job_id

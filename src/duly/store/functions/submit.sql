@@ -231,6 +231,69 @@ begin
     return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
 end $$;
 
+-- Change a one-shot that waits for its first attempt and is of a version: it is taken out and put where it belongs now, under the same id
+-- and the next version. It leaves the place it held at a concurrency key; one that follows others still does. False: no such one-shot waits.
+create or replace function duly.change_one_shot_v1(
+    p_tenant integer, p_run_id uuid, p_generation integer, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz,
+    p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
+returns boolean
+language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+declare
+    v_now     timestamptz := duly.clock_now();
+    v_due_at  timestamptz := coalesce(p_at, v_now);
+    v_payload jsonb := p_payload;
+    v_stored  boolean := octet_length(p_payload) > 1024;
+    v_was     record;
+    v_options jsonb;
+begin
+    with waiting as (
+        delete from duly.timers where timers.run_id = p_run_id and (timers.job_id = p_run_id and timers.tenant = p_tenant
+               and timers.generation = p_generation and timers.attempt = 0 and not coalesce(timers.options ? 'node', false)) is true
+        returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::text as gate, duly.is_held(options) as inside),
+    at_gate as (
+        delete from duly.blocked where blocked.run_id = p_run_id and (blocked.job_id = p_run_id and blocked.tenant = p_tenant
+               and blocked.generation = p_generation and blocked.attempt = 0 and not coalesce(blocked.options ? 'node', false)) is true
+        returning scheduled_at, previous_scheduled_at, losses, suspect, options, gate, duly.is_held(options) as inside),
+    staged as (
+        delete from duly.ready where ready.run_id = p_run_id and (ready.job_id = p_run_id and ready.tenant = p_tenant
+               and ready.generation = p_generation and ready.attempt = 0 and not coalesce(ready.options ? 'node', false)) is true
+        returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::text as gate, true as inside)
+    select * into v_was from (select * from waiting union all select * from at_gate union all select * from staged) as was;
+    if not found then
+        return false;
+    end if;
+    perform duly.check_names(p_handler, p_queue);
+    perform duly.check_one(nullif(p_at, v_was.scheduled_at), null, octet_length(p_payload), p_priority, duly.but_after(p_options::jsonb), v_now, p_grace);
+    v_options := duly.numbered(p_options::jsonb);
+    if v_stored then
+        insert into duly.payloads (job_id, generation, body, stored_at) values (p_run_id, p_generation + 1, v_payload, v_now);
+        v_payload := null;
+    end if;
+    if v_was.gate = '&after' then
+        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, 0, p_priority, v_was.losses,
+                v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, v_was.gate, v_now);
+    elsif v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
+        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, losses, suspect,
+                                 payload_stored, queue, handler, payload, options, shard)
+        values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, p_priority, v_was.losses,
+                v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, duly.shard_of(p_run_id));
+    else
+        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
+                                suspect, payload_stored, queue, handler, payload, options, rank)
+        values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, 0, p_priority, v_was.losses,
+                v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, duly.rank(v_due_at, p_priority));
+    end if;
+    -- A gate is locked last. One that had not entered leaves nothing behind there, but may have stood before others in a line.
+    if duly.has_consequence(v_was.options) then
+        perform duly.leave_v1(array[p_run_id], array[p_tenant],
+                              array[case when v_was.inside then v_was.options when v_was.options ? 'fifo' then v_was.options || '{"outside": true}'
+                                         else v_was.options - 'gate' end], null, v_now);
+    end if;
+    return true;
+end $$;
+
 -- Drop idempotency keys that have expired, so many at a time.
 create or replace function duly.forget_keys_v1(p_limit integer) returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -264,6 +327,15 @@ begin
     select submitted.job_id, submitted.scheduled_at, submitted.replayed
       from duly.submit_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon) as submitted;
     perform duly.admit_v1(p_tenant, 0, case when v_known then 0 else cardinality(p_handlers) end);
+end $$;
+
+create or replace function duly.api_change_one_shot_v1(
+    p_tenant integer, p_run_id uuid, p_generation integer, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz,
+    p_options text, p_horizon interval) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    return duly.change_one_shot_v1(p_tenant, p_run_id, p_generation, p_handler, p_payload, p_queue, p_priority, p_at, p_options, p_horizon);
 end $$;
 
 ------------------------------------------------------------------------------ as a process of an older version calls it
@@ -324,4 +396,4 @@ begin
     return query select v_run_id, v_due_at, false;
 end $$;
 
-grant execute on function duly.api_submit_one_v1, duly.api_submit_v1 to duly_api;
+grant execute on function duly.api_submit_one_v1, duly.api_submit_v1, duly.api_change_one_shot_v1 to duly_api;

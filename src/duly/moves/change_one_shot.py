@@ -1,0 +1,20 @@
+"""Change a one-shot without a name while it waits: another payload, moment, queue, priority or options, under the same id."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from duly.domain.audit import Action, Subject
+from duly.domain.job import Submission
+from duly.domain.run import HORIZON
+from duly.moves.note import audited, note
+from duly.store import jobs
+from duly.store.database import Database
+
+
+@audited
+async def change_one_shot(database: Database, tenant: int, job_id: UUID, version: int, job: Submission) -> bool:
+    """Change a one-shot that waits for its first attempt and is of a version. False: there is none; look again."""
+    is_changed = await jobs.change_one_shot(database, tenant, job_id, version, job, HORIZON)
+    await note(database, tenant, Action.JOB_EDITED, Subject("job", str(job_id)), int(is_changed), version=version + 1)
+    return is_changed
