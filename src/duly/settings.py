@@ -96,6 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_succeeded: Duration
     retention_failed: Duration
     retention_audit: Duration
+    retention_jobs: Duration | None
     history_payload_bytes: int
     queue_age_limit: Duration
     recovery_after: Duration | None
@@ -437,6 +438,9 @@ KNOWN: Mapping[str, Known] = {
     "retention_succeeded": Known(_duration, "P7D", "how long successes are kept"),
     "retention_failed": Known(_duration, "P90D", "how long everything else in history is kept"),
     "retention_audit": Known(_duration, "P400D", "how long the audit is kept: who changed what; a day at least"),
+    "retention_jobs": Known(
+        _duration, None, "how long definitions are kept that are completed or cancelled; unset: for ever"
+    ),
     "history_payload_bytes": Known(
         _whole(0, 1_048_576),
         8_192,

@@ -198,3 +198,12 @@ def test_one_shots_are_listed_among_jobs_on_request(duly):
     listed = {job["job_id"]: job for job in json.loads(duly("jobs", "--one-shots", "--json").stdout)}
     assert (len(listed), listed[shot]["state"], listed[shot]["run_id"]) == (2, "active", shot)
     assert "Once, at 2026-11-02" in duly("jobs", "--one-shots").stdout
+
+
+def test_a_job_is_purged(duly):
+    duly("submit", HANDLER, "--cron", "0 12 * * *", "--name", "noon")
+
+    done = duly("jobs", "delete", "noon", "--purge")
+
+    assert (done.returncode, "purged" in done.stdout) == (0, True)
+    assert json.loads(duly("jobs", "--json").stdout) == []

@@ -15,7 +15,7 @@ AUDITED: Mapping[str, tuple[Action, ...]] = {
     "replace_job": (Action.JOB_EDITED,),
     "change_job": (Action.JOB_EDITED,),
     "put_job_by_name": (Action.JOB_CREATED, Action.JOB_EDITED),
-    "delete_job": (Action.JOB_CANCELLED,),
+    "delete_job": (Action.JOB_CANCELLED, Action.JOB_PURGED),
     "trigger_job": (Action.JOB_TRIGGERED,),
     "pause_job": (Action.JOB_PAUSED,),
     "resume_job": (Action.JOB_RESUMED,),

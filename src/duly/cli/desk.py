@@ -200,8 +200,8 @@ class Desk(Protocol):
         """Leave the next occurrence out, and say which."""
         ...
 
-    async def cancel_job(self, job_id: UUID) -> Stopped:
-        """End a job: what has not started will not; say what became of that."""
+    async def cancel_job(self, job_id: UUID, *, purge: bool = False) -> Stopped:
+        """End a job: what has not started will not; with `purge`, remove it. Say what became of that."""
         ...
 
     async def trigger(

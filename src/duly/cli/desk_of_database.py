@@ -65,6 +65,7 @@ from duly.moves.dead import Bulk
 from duly.moves.drain import drain, undrain
 from duly.moves.edit import amend
 from duly.moves.overload import limit_age
+from duly.moves.purge import purge as purge_job
 from duly.moves.run_again import Changes, run_again
 from duly.moves.schedule import find_job_id
 from duly.moves.skip_next import skip_next
@@ -183,10 +184,12 @@ class DatabaseDesk:
         """Leave the next occurrence out, and say which."""
         return f"leaves out {moment(await skip_next(self._database, job_id))}"
 
-    async def cancel_job(self, job_id: UUID) -> Stopped:
-        """End a job: what has not started will not; say what became of that."""
+    async def cancel_job(self, job_id: UUID, *, purge: bool = False) -> Stopped:
+        """End a job: what has not started will not; with `purge`, remove it. Say what became of that."""
         ended = await end_job(self._database, job_id, stop=False)
         found = await jobs.find(self._database, job_id) or await self._find_run(job_id)
+        if purge:
+            await purge_job(self._database, found["tenant"], job_id, found.get("name"))
         return Stopped(ended.answer.value, found["state"])
 
     async def trigger(

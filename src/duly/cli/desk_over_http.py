@@ -124,9 +124,9 @@ class HttpDesk:
         """Leave the next occurrence out, and say which."""
         return f"leaves out {moment((await self._client.jobs.skip_next(job_id)).scheduled_at)}"
 
-    async def cancel_job(self, job_id: UUID) -> Stopped:
-        """End a job: what has not started will not; say what became of that."""
-        told = await self._client.jobs.delete(job_id)
+    async def cancel_job(self, job_id: UUID, *, purge: bool = False) -> Stopped:
+        """End a job: what has not started will not; with `purge`, remove it. Say what became of that."""
+        told = await self._client.jobs.delete(job_id, purge=purge)
         return Stopped(told.status, told.state)
 
     async def trigger(

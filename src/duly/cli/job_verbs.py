@@ -92,6 +92,19 @@ def cancel(settings: Settings, job: str, many: Many | None, as_json: bool) -> in
     return asyncio.run(_cancel(settings, job, as_json=as_json))
 
 
+@click.command("delete")
+@click.argument("job", metavar="JOB")
+@click.option("--purge", is_flag=True, help="Remove its definition, its versions and its history as well.")
+@json_option
+@with_settings("url")
+def delete(settings: Settings, job: str, purge: bool, as_json: bool) -> int:
+    """End JOB, given by its id or its name, with its runs that have not started; with --purge, remove it.
+
+    Its history goes in batches, when no run of it is under way any more. What was done to the job stays in the audit.
+    """
+    return asyncio.run(_cancel(settings, job, as_json=as_json, purge=purge))
+
+
 @click.command("trigger")
 @click.argument("job", metavar="JOB")
 @click.option("--payload", metavar="JSON", help="Arguments of its own for this run, as one JSON object.")
@@ -113,15 +126,16 @@ def trigger_job(
     return asyncio.run(_trigger(settings, job, arguments, beside, chosen, wait, as_json))
 
 
-async def _cancel(settings: Settings, job: str, *, as_json: bool) -> int:
+async def _cancel(settings: Settings, job: str, *, as_json: bool, purge: bool = False) -> int:
     async with at_desk(settings) as desk:
         job_id = await desk.job_id(job)
-        stopped = await desk.cancel_job(job_id)
+        stopped = await desk.cancel_job(job_id, purge=purge)
     if as_json:
-        print_json({"job_id": job_id, "answer": stopped.answer, "state": stopped.state})
+        purged = {"purged": True} if purge else {}
+        print_json({"job_id": job_id, "answer": stopped.answer, "state": stopped.state, **purged})
     else:
-        say(f"job {job_id}: {stopped.words}")
-    return REFUSED if stopped.is_too_late else 0
+        say(f"job {job_id}: purged" if purge else f"job {job_id}: {stopped.words}")
+    return REFUSED if stopped.is_too_late and not purge else 0
 
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:

@@ -113,6 +113,7 @@ for _verb in (
     job_verbs.trigger_job,
     job_edit.edit_job,
     job_verbs.cancel,
+    job_verbs.delete,
     backfills.backfill_job,
     backfills.list_backfills,
     backfills.cancel,

@@ -44,6 +44,7 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "retention_succeeded": (("--retention-succeeded",), {"metavar": "DURATION"}),
     "retention_failed": (("--retention-failed",), {"metavar": "DURATION"}),
     "retention_audit": (("--retention-audit",), {"metavar": "DURATION"}),
+    "retention_jobs": (("--retention-jobs",), {"metavar": "DURATION"}),
     "history_payload_bytes": (("--history-payload-bytes",), {"type": int}),
     "queue_age_limit": (("--queue-age-limit",), {"metavar": "DURATION"}),
     "recovery_after": (("--recovery-after",), {"metavar": "DURATION"}),

@@ -33,6 +33,7 @@ CONNECTIONS_MAX = 8  # Staging and the duties go on side by side, and none shoul
     "retention_succeeded",
     "retention_failed",
     "retention_audit",
+    "retention_jobs",
     "history_payload_bytes",
     "queue_age_limit",
     "recovery_after",
@@ -55,6 +56,7 @@ def build(settings: Settings, database: Database, name: str) -> tuple[Scheduler,
         span(settings, "retention_succeeded"),
         span(settings, "retention_failed"),
         audit=check_retention(span(settings, "retention_audit")),
+        jobs=None if settings.retention_jobs is None else span(settings, "retention_jobs"),
         payload_bytes=settings.history_payload_bytes,
     )
     age_limit = span(settings, "queue_age_limit")

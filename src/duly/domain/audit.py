@@ -24,6 +24,7 @@ class Action(StrEnum):
     JOB_CREATED = "job.created"
     JOB_EDITED = "job.edited"
     JOB_CANCELLED = "job.cancelled"
+    JOB_PURGED = "job.purged"
     JOB_TRIGGERED = "job.triggered"
     JOB_PAUSED = "job.paused"
     JOB_RESUMED = "job.resumed"

@@ -16,7 +16,7 @@ from duly.domain.overload import AGE_LIMIT
 from duly.domain.rounds import Rounds
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
-from duly.moves import receive
+from duly.moves import purge, receive
 from duly.moves.aside import FIRST, Crowd, bring_back, set_aside
 from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.destinations import mind
@@ -81,6 +81,7 @@ class Retention(msgspec.Struct, frozen=True):
     failed: timedelta = timedelta(days=90)
     logs: timedelta = timedelta(days=7)
     audit: timedelta = timedelta(days=400)
+    jobs: timedelta | None = None  # definitions that are over; None: for ever
     payload_bytes: int = 8_192  # of a success; of all else the payload is kept whatever its size
 
 
@@ -293,6 +294,7 @@ class Maintenance:
         await workflows.forget(self._database, self._retention.failed, WORKFLOWS_MAX)
         await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
         await audit.forget(self._database, self._retention.audit, BATCH_MAX)
+        await purge.go_on(self._database, self._retention.jobs)
         await ready.shorten(self._database, HOLLOW_BYTES)
         await leased.shorten(self._database, HOLLOW_BYTES)
 

@@ -44,6 +44,16 @@ async def forget_payloads(database: Database, succeeded: timedelta, failed: time
     await database.execute(SQL["forget_payloads"], succeeded, failed, limit)
 
 
+async def purge(database: Database, limit: int) -> int:
+    """Remove more history of jobs whose purge was asked for, so many runs of each. Returns how many."""
+    return int(await database.fetchval(SQL["purge"], limit))
+
+
+async def purge_over(database: Database, kept: timedelta, limit: int) -> int:
+    """Purge definitions that have been over for longer than they are kept, so many at most. Returns how many."""
+    return int(await database.fetchval(SQL["purge_over"], kept, limit))
+
+
 async def limit_payloads(database: Database, payload_bytes: int) -> None:
     """Keep the payloads of successes up to so many bytes, from now on."""
     await database.execute(SQL["limit_payloads"], payload_bytes)

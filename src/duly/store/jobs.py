@@ -60,6 +60,11 @@ async def change_one_shot(
     return bool(await database.fetchval(SQL["change_one_shot"], tenant, job_id, version, *values, horizon))
 
 
+async def purge_job(database: Database, tenant: int, job_id: UUID, limit: int) -> bool:
+    """Remove the definition of a job that is over, and so many runs of its history. False: it is not over."""
+    return bool(await database.fetchval(SQL["purge_job"], tenant, job_id, limit))
+
+
 def submit_arguments(
     tenant: int, key: str, jobs: Sequence[Submission], body_hash: bytes | None, horizon: timedelta
 ) -> tuple[Any, ...]:

@@ -22,6 +22,10 @@ class Deletion(Asked, frozen=True):
     """What happens to runs that have started."""
 
     running: Running = "keep"
+    purge: Annotated[
+        bool,
+        Meta(description="Remove the definition and its versions as well, and its history when no run is under way."),
+    ] = False
 
 
 class Deleted(Told, frozen=True):
@@ -35,6 +39,9 @@ class Deleted(Told, frozen=True):
     status: Cancelling
     state: str
     stopping: int
+    purged: Annotated[
+        bool, Meta(description="Its definition is gone; its history goes when no run of it is under way any more.")
+    ] = False
 
 
 class PauseRequest(Asked, frozen=True):

@@ -21,6 +21,7 @@ from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.summary import only_run_id, sentence
 from duly.moves import submit as moves
 from duly.moves.cancel import end_job
+from duly.moves.purge import purge
 from duly.moves.submit import Accepted
 from duly.store import explain, jobs, lists, overview, runs
 from duly.store.database import Database
@@ -140,7 +141,11 @@ async def explain_job(call: Call[Nothing, None]) -> Answer:
     refuses=("declared_in_code", "conflict"),
 )
 async def delete_job(call: Call[Deletion, None]) -> Answer:
-    """End a job: its future runs are cancelled. Runs that have started go on, or are asked to stop."""
+    """End a job: its future runs are cancelled. Runs that have started go on, or are asked to stop.
+
+    With `purge` its definition and versions are removed, and its history: some at once, the rest by maintenance. A job that
+    is over can be purged, too.
+    """
     job_id = call.id("job_id")
     found = await jobs.find(call.database, job_id)
     is_ours = found is not None and found["tenant"] == call.tenant
@@ -148,7 +153,12 @@ async def delete_job(call: Call[Deletion, None]) -> Answer:
         raise no_job(job_id)
     ended = await end_job(call.database, job_id, stop=call.query.running == "stop")
     state = await _state(call.database, job_id)
-    return Answer(200, Deleted(job_id=job_id, status=ended.answer.value, state=state, stopping=ended.stopping))
+    if call.query.purge:
+        await purge(call.database, call.tenant, job_id, found["name"] if found is not None and is_ours else None)
+    told = Deleted(
+        job_id=job_id, status=ended.answer.value, state=state, stopping=ended.stopping, purged=call.query.purge
+    )
+    return Answer(200, told)
 
 
 async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:

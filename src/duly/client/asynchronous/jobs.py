@@ -118,9 +118,12 @@ class AsyncJobs:
         """Make a job of this name, or bring the one there is to this definition. Raises ApiError."""
         return await self._line.ask(putting(path("jobs", "by-name", name), Job, definition(target, fields)))
 
-    async def delete(self, job_id: Id, *, running: Literal["keep", "stop"] = "keep") -> Deleted:
-        """End a job: its future runs are cancelled; those that have started go on, or are asked to stop."""
-        return await self._line.ask(deleting(path("jobs", job_id), Deleted, running=running))
+    async def delete(self, job_id: Id, *, running: Literal["keep", "stop"] = "keep", purge: bool = False) -> Deleted:
+        """End a job: its future runs are cancelled; those that have started go on, or are asked to stop.
+
+        With `purge`, its definition, its versions and its history are removed.
+        """
+        return await self._line.ask(deleting(path("jobs", job_id), Deleted, running=running, purge=purge or None))
 
     async def trigger(
         self, job_id: Id, *, payload: Mapping[str, Any] | None = None, beside: bool = False, key: str | None = None

@@ -16,3 +16,12 @@ create table duly.history_limits (
 
 -- Until when a payload of a one-shot that has ended is kept; null: not looked at yet.
 alter table duly.payloads add column kept_until timestamptz;
+
+-- Jobs whose definition was removed, and whose history is still to go.
+create table duly.purges (
+    job_id       uuid        primary key,
+    tenant       integer     not null,
+    asked_at     timestamptz not null
+);
+create index purges_by_time on duly.purges (asked_at);
+create index jobs_over on duly.jobs (updated_at) where state in ('completed', 'cancelled');

@@ -36,6 +36,7 @@ with over as materialized (
     select job_id, generation from duly.payloads
      where coalesce(kept_until, stored_at + $1::interval) < (select duly.clock_now())
        and not exists (select from duly.jobs where jobs.job_id = payloads.job_id)
+       and not exists (select from duly.purges where purges.job_id = payloads.job_id)
        and not exists (select from duly.timers where timers.run_id = payloads.job_id)
        and not exists (select from duly.blocked where blocked.run_id = payloads.job_id)
        and not exists (select from duly.ready where ready.run_id = payloads.job_id)
@@ -52,6 +53,12 @@ renewed as (
 delete from duly.payloads using judged
  where payloads.job_id = judged.job_id and payloads.generation = judged.generation
    and coalesce(judged.kept_until < (select duly.clock_now()), true)
+
+-- name: purge
+select duly.purge_v1($1)
+
+-- name: purge_over
+select duly.purge_over_v1($1, $2)
 
 -- name: limit_payloads
 insert into duly.history_limits (payload_bytes) values ($1)

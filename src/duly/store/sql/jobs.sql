@@ -4,6 +4,9 @@ select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6
 -- name: submit_one
 select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: purge_job
+select duly.purge_job_v1($1, $2, $3)
+
 -- name: change_one_shot
 select duly.change_one_shot_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 

@@ -6,6 +6,9 @@ select job_id, scheduled_at, replayed from duly.api_submit_v1($1, $2, $3, $4, $5
 -- name: submit_one
 select job_id, scheduled_at, replayed from duly.api_submit_one_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: purge_job
+select duly.api_purge_job_v1($1, $2, $3)
+
 -- name: change_one_shot
 select duly.api_change_one_shot_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
