@@ -473,7 +473,7 @@ class TestOneShotsAmongJobs:
         for number in range(5):
             at = {"trigger": {"type": "at", "at": f"2026-11-0{number + 3}T09:00:00Z"}}
             plain.append((await api.post("/v1/jobs", json={"target": A_TARGET, "schedule": at})).json()["job_id"])
-        now = (await api.post("/v1/jobs", json={"target": A_TARGET, "tags": ["x"]})).json()["job_id"]
+        now = (await api.post("/v1/jobs", json={"target": A_TARGET, "priority": 2})).json()["job_id"]
         await work(database)
 
         seen, token = [], None
@@ -488,6 +488,7 @@ class TestOneShotsAmongJobs:
         assert sorted(job["job_id"] for job in seen) == sorted([*named, *plain, now])
         [job] = [job for job in seen if job["job_id"] == now]
         assert (job["run_id"], job["status"], job["name"], job["next_run_at"]) == (now, "completed", None, None)
+        assert job["priority"] == 2
         [job] = [job for job in seen if job["job_id"] == plain[0]]
         assert (job["status"], job["next_run_at"]) == ("active", "2026-11-03T09:00:00Z")
         assert len((await api.get("/v1/jobs")).json()["items"]) == 4, "not unless asked"

@@ -130,9 +130,12 @@ returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 begin
     return query
-    select attempts.run_id, attempts.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
-      join duly.attempts on attempts.run_id = asked.run_id and attempts.fence = asked.fence
-     where attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost');
+    select settled.run_id, settled.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
+     cross join lateral (                              -- The limit keeps each from being looked for among all of history.
+           select attempts.run_id, attempts.fence from duly.attempts
+            where attempts.run_id = asked.run_id
+              and (attempts.fence = asked.fence and attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost')) is true
+            limit 1) as settled;
 end $$;
 
 -- Keep a record of outcomes that came after the lease was lost. Asked again after an unknown commit, nothing is recorded twice.

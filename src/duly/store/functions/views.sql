@@ -53,12 +53,12 @@ create or replace view duly.listed_dead with (security_invoker = true) as
       from duly.dead;
 
 create or replace view duly.listed_succeeded with (security_invoker = true) as
-    select tenant, run_id, job_id, 'succeeded'::text as state, queue, handler, null::smallint as priority, attempt, scheduled_at, due_at,
+    select tenant, run_id, job_id, 'succeeded'::text as state, queue, handler, priority, attempt, scheduled_at, due_at,
            started_at, finished_at, worker_id, fence, reason, detail, marks
       from duly.attempts_succeeded;
 
 create or replace view duly.listed_ended with (security_invoker = true) as
-    select tenant, run_id, job_id, became::text as state, queue, handler, null::smallint as priority, attempt, scheduled_at, due_at,
+    select tenant, run_id, job_id, became::text as state, queue, handler, priority, attempt, scheduled_at, due_at,
            started_at, finished_at, worker_id, fence, reason, detail, marks
       from duly.attempts_failed where became in ('cancelled', 'expired', 'skipped');
 
