@@ -1,5 +1,7 @@
 """A one-shot without a name can be changed and moved while it waits for its first attempt."""
 
+from uuid import UUID
+
 import pytest
 
 from duly.domain.outcome import Failed, Succeeded
@@ -16,7 +18,7 @@ LARGE = {"text": "x" * 3000}
 async def a_shot(api, **fields) -> str:
     answer = await api.post("/v1/jobs", json={"target": A_TARGET, **fields})
     assert answer.status_code == 202, answer.text
-    return answer.json()["job_id"]
+    return str(answer.json()["job_id"])
 
 
 @pytest.mark.parametrize("schedule", [{}, {"schedule": LATER}])
@@ -43,7 +45,7 @@ async def test_it_is_moved_to_later_and_to_now(api, database, clock):
     later = await api.patch(f"/v1/jobs/{job_id}", {"schedule": LATER}, headers=ANY)
     assert later.json()["next_run_at"] == "2026-11-03T09:00:00Z"
     assert await work(database) == []
-    assert await boxes_of(database, job_id) == ["timers"]
+    assert await boxes_of(database, UUID(job_id)) == ["timers"]
 
     now = await api.put(f"/v1/jobs/{job_id}", json={"target": A_TARGET}, headers=ANY)
     assert now.status_code == 200, now.text
@@ -82,12 +84,12 @@ async def test_one_that_gives_up_its_concurrency_key_lets_the_next_in(api, datab
     second = await a_shot(api, **key)
     await clock.advance(1)
     await stage(database)
-    assert (await boxes_of(database, first), await boxes_of(database, second)) == (["ready"], ["blocked"])
+    assert (await boxes_of(database, UUID(first)), await boxes_of(database, UUID(second))) == (["ready"], ["blocked"])
 
     answer = await api.patch(f"/v1/jobs/{first}", {"concurrency": None}, headers=ANY)
 
     assert answer.status_code == 200, answer.text
-    assert await boxes_of(database, second) == ["ready"]
+    assert await boxes_of(database, UUID(second)) == ["ready"]
     assert await history.verify(database) == []
 
 

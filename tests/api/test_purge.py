@@ -40,7 +40,7 @@ async def a_job_with_a_past(api, database, clock) -> str:
     for outcome in (None, Failed("broken", retryable=False)):
         await clock.advance(3_600)
         assert await work(database, outcome)
-    return job["job_id"]
+    return str(job["job_id"])
 
 
 async def test_nothing_is_left_of_it_but_the_audit(api, database, clock):
@@ -62,7 +62,7 @@ async def test_nothing_is_left_of_it_but_the_audit(api, database, clock):
 
 
 async def a_job_of_another(api, database) -> str:
-    other = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()["job_id"]
+    other: str = (await api.post("/v1/jobs", json={"target": A_TARGET})).json()["job_id"]
     await work(database)
     return other
 

@@ -25,14 +25,14 @@ ASKED = {
 async def read(api, run_id) -> dict:
     answer = await api.get(f"/v1/runs/{run_id}")
     assert answer.status_code == 200, answer.text
-    return answer.json()
+    return dict(answer.json())
 
 
 async def again(api, run_id, **changes) -> str:
     answer = await api.post(f"/v1/runs/{run_id}/run-again", json=changes)
     assert answer.status_code == 202, answer.text
     assert answer.headers["Location"] == f"/v1/runs/{answer.json()['run_id']}"
-    return answer.json()["run_id"]
+    return str(answer.json()["run_id"])
 
 
 async def test_a_run_that_succeeded_is_run_again_as_it_was(api, database, clock):

@@ -83,8 +83,8 @@ async def test_a_one_shot_carries_its_target_and_its_run_tells_it_in_short(api, 
     worker_id, [held] = await take(database, handler="@webhook")
     assert await settled(database, worker_id, held) == []
     ended = (await api.get(f"/v1/runs/{made['run_id']}")).json()
-    assert ended["target"] == {"type": "webhook", "handler": "@webhook", "url": None}, "history keeps no address"
-    assert (await read(api, made))["target"] == {"type": "webhook"}
+    assert ended["target"] == run["target"], "history keeps the address"
+    assert (await read(api, made))["target"] == job["target"]
 
 
 async def test_a_run_of_a_function_tells_its_target_too(api):

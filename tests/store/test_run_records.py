@@ -19,7 +19,7 @@ FEW = Retry(max_attempts=3)
 async def record_of(database, run_id) -> tuple:
     """Give what is known of an ended run: its payload, its options, its priority, and whether its payload is kept."""
     carried = await overview.arguments(database, run_id)
-    found = await runs.find(database, run_id)
+    found = await runs.find(database, run_id) or {}
     return carried["payload"], carried["options"], found["priority"], carried["is_kept"]
 
 
@@ -114,7 +114,7 @@ async def test_a_payload_that_stands_apart_is_kept_as_long_as_the_record(databas
 
     async def forget() -> bool:
         await history.forget_payloads(database, timedelta(days=7), timedelta(days=90), 100)
-        return (await overview.arguments(database, run_id))["is_kept"]
+        return bool((await overview.arguments(database, run_id))["is_kept"])
 
     assert await forget(), "stored long before it ended"
     await clock.advance(timedelta(days=days - 1))
