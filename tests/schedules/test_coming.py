@@ -12,7 +12,9 @@ import pytest
 
 from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.run import Run
+from duly.moves import recall
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run
+from duly.moves.change_one_shot import change_one_shot
 from duly.moves.edit import amend
 from duly.moves.pause import pause, resume
 from duly.moves.recall import ABANDONED_AFTER, put_back, recalled
@@ -23,6 +25,7 @@ from duly.store import jobs, runs
 from duly.store.database import Database
 from tests.builders import (
     a_row,
+    a_submission,
     a_waiting_run,
     a_worker,
     an_active_schedule,
@@ -70,7 +73,9 @@ async def a_worker_that_holds(database: Database, **claim: Any) -> AsyncIterator
 
     listening = asyncio.create_task(listen())
     try:
-        yield held
+        with pytest.MonkeyPatch.context() as patched:  # The clock stands, so a second of looks would be over at once.
+            patched.setattr(recall, "_LOOKS_MAX", 100_000)
+            yield held
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
@@ -171,6 +176,17 @@ class TestEdit:
 
         assert await pending(database, job.job_id) == START + timedelta(hours=1)
         assert await counts(database) == {"timers": 1}
+        assert await is_sound(database)
+
+    async def test_a_one_shot_without_a_name_is_moved_out_of_its_workers_hands(self, database):
+        run_id = await a_waiting_run(database, delay=4)
+        await staged(database)
+        later = a_submission(at=START + timedelta(hours=1), payload='{"new": true}')
+        async with a_worker_that_holds(database):
+            assert await change_one_shot(database, 1, run_id, 1, later)
+
+        row = await a_row(database, "timers", run_id)
+        assert (row["due_at"], row["generation"], row["attempt"]) == (START + timedelta(hours=1), 2, 0)
         assert await is_sound(database)
 
     async def test_a_refused_edit_lets_the_run_go_on(self, database, clock):
