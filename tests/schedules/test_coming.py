@@ -13,6 +13,7 @@ import pytest
 from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.run import Run
 from duly.moves import recall
+from duly.moves.calendars import put_calendar
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run
 from duly.moves.change_one_shot import change_one_shot
 from duly.moves.edit import amend
@@ -362,6 +363,23 @@ class TestWhatPeopleSee:
 
         assert await state_of(database, job.job_id) == "completed"
         assert await occurrences(database, job.job_id) == [AHEAD]
+        assert await is_sound(database)
+
+
+class TestASpentSchedule:
+    async def test_a_changed_calendar_leaves_its_last_run_alone(self, database, clock):
+        await put_calendar(database, {"name": "holidays", "dates": ["2026-12-25"]})
+        job = await a_cron(database, "1 9 * * *", calendars=[{"name": "holidays"}], max_runs=1)
+        await clock.advance(57)
+        await staged(database)
+        assert (await next_fire(database, job.job_id) or {})["runs_left"] == 0
+
+        await put_calendar(database, {"name": "holidays", "dates": ["2026-12-26"]})
+
+        assert await occurrences(database, job.job_id) == [START + MINUTE]
+        await clock.advance(3)
+        await staged(database)
+        assert await state_of(database, job.job_id) == "completed"
         assert await is_sound(database)
 
 

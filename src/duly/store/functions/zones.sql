@@ -44,7 +44,7 @@ begin
     select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.generation, timers.scheduled_at, timers.previous_scheduled_at,
            jobs.schedule::text, duly.calendars_of(jobs.tenant, jobs.schedule)::text, timers.cohort, jobs.tzdb, duly.made_at(jobs.job_id), duly.clock_now()
       from (select * from duly.jobs where jobs.tzdb is not null and jobs.state in ('active', 'paused') order by jobs.job_id limit p_limit) as jobs
-      join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null and timers.cohort is not null;
+      join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null and timers.cohort is not null and timers.runs_left is distinct from 0;
 end $$;
 
 -- Look at so many schedules in the order of their ids, and give those of them that one of the zones decides about, or any zone
@@ -63,6 +63,7 @@ begin
                timers.previous_scheduled_at, timers.cohort, calendars.list
           from looked_at cross join lateral (select duly.calendars_of(looked_at.tenant, looked_at.schedule) as list offset 0) as calendars
           join duly.timers on timers.job_id = looked_at.job_id and timers.run_id is null and timers.cohort is not null
+           and timers.runs_left is distinct from 0
          where looked_at.cohort is not null and looked_at.state in ('active', 'paused')
            and case when p_zones is null then duly.zones_of(looked_at.schedule, calendars.list) <> '{}'
                     else duly.zones_of(looked_at.schedule, calendars.list) && p_zones end)

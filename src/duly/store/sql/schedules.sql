@@ -103,7 +103,7 @@ select name, earlier::text from duly.calendars where tenant = $1 and earlier is 
 select jobs.job_id, coalesce(jobs.name, jobs.job_id::text), timers.generation, timers.scheduled_at, timers.previous_scheduled_at,
        jobs.schedule::text, duly.made_at(jobs.job_id), duly.clock_now(), greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at),
        timers.cohort
-  from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
+  from duly.jobs join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null and timers.runs_left is distinct from 0
  where jobs.tenant = $1 and jobs.state in ('active', 'paused') and ($3::uuid is null or jobs.job_id > $3)
    and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text)))
  order by jobs.job_id limit $4
