@@ -184,6 +184,7 @@ class TestTheJob:
             "job_id": job["job_id"],
             "status": "active",
             "changed": True,
+            "may_start": [],
         }
         assert len((await send(api, id="e2")).json()["runs"]) == 1
         assert await verify(database) == []

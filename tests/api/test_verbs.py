@@ -63,12 +63,12 @@ class TestPause:
         job = await api.a_job(name=kind, schedule=SCHEDULES[kind])
 
         paused = await do(api, job, "pause", {"reason": "month end"})
-        assert paused.json() == {"job_id": job["job_id"], "status": "paused", "changed": True}
+        assert paused.json() == {"job_id": job["job_id"], "status": "paused", "changed": True, "may_start": []}
         assert (await do(api, job, "pause")).json()["changed"] is False
         shown = await read(api, job)
         assert (shown["status"], shown["pause_reason"], shown["next_run_at"]) == ("paused", "month end", None)
         resumed = await do(api, job, "resume")
-        assert resumed.json() == {"job_id": job["job_id"], "status": "active", "changed": True}
+        assert resumed.json() == {"job_id": job["job_id"], "status": "active", "changed": True, "may_start": []}
         assert (await do(api, job, "resume")).json()["changed"] is False
 
         skipped = await do(api, job, "skip-next")

@@ -46,6 +46,8 @@ ALLOWED = {
     # Start the database, so they run before there is a clock; the server inherits our environment.
     "store/embedded_processes.py": {"time.monotonic", "time.sleep"},
     "store/embedded.py": {"asyncio.sleep", "time.monotonic", "time.sleep", "os.environ"},
+    # Becomes psql, which inherits our environment.
+    "cli/psql.py": {"os.environ"},
 }
 
 

@@ -397,8 +397,10 @@ BANK = [
     Mutant(
         "a hand-back uses up the attempt",
         sql("reclaim"),
-        "scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,",
-        "scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,",
+        "generation, tenant, attempt - 1, priority, losses,\n"
+        "               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)",
+        "generation, tenant, attempt, priority, losses,\n"
+        "               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)",
     ),
     Mutant(
         "a claim does not raise the attempt",
@@ -517,8 +519,8 @@ BANK = [
     Mutant(
         "runs that are left are not counted",
         sql("stage"),
-        "runs_left - runs::integer, grace_seconds",
-        "runs_left, grace_seconds",
+        "case when is_last then 0 else runs_left - runs::integer end, grace_seconds",
+        "case when is_last then 0 else runs_left end, grace_seconds",
         FIRING,
     ),
     Mutant(
@@ -538,8 +540,8 @@ BANK = [
     Mutant(
         "jitter is forgotten after the first fire",
         sql("stage"),
-        "case when jitter is null then next_at else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
-        "next_at,",
+        "else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
+        "else next_at end,",
         FIRING,
     ),
     Mutant(
@@ -615,8 +617,8 @@ BANK = [
     Mutant(
         "what is left out is counted by the rule it had before",
         sql("change_schedule"),
-        "    if v_timer.generation <> p_generation then",
-        "    if false then",
+        "    if v_timer.generation <> p_generation or duly.is_held_v1(v_timer, p_moments, v_now) then",
+        "    if duly.is_held_v1(v_timer, p_moments, v_now) then",
         OVERTAKEN,
     ),
     Mutant(
@@ -739,8 +741,8 @@ BANK = [
     Mutant(
         "a worker forgets a cancel it has only read",
         "src/duly/worker/engine.py",
-        "        for signal in signals:\n            self._heed(signal)\n",
-        "        for signal in signals:\n            self._heed(signal)\n"
+        "        for signal in self._signalled.values():\n            self._heed(signal)\n",
+        "        for signal in self._signalled.values():\n            self._heed(signal)\n"
         "            await runs.drop_signals(self._database, self.worker_id, [signal])\n",
         FOUND,
     ),

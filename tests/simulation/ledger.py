@@ -151,6 +151,9 @@ class Ledger:
         self.scheduler_until: dict[UUID, datetime] = {}
         self.jitters: list[float] = []
         self.held_since: dict[Scope, float] = {}  # from when a hold was answered to when its lift was asked for
+        self.paused_at: dict[
+            UUID, datetime
+        ] = {}  # schedules of which no worker held a coming run when they were paused
 
     def violate(self, promise: str, *about: object) -> None:
         """Note a broken promise; only the first counts."""
@@ -219,6 +222,9 @@ class Ledger:
         earlier = self.executions[run.id]
         if lease is None or lease.fence != run.fence:
             self.violate("a run was started whose lease was lost", run.id, process.name, run.fence)
+        paused_at = self.paused_at.get(run.job_id)
+        if paused_at is not None and run.attempt == 1 and run.scheduled_at > paused_at:
+            self.violate("a fire of a paused schedule was started", run.id, run.job_id, run.scheduled_at, paused_at)
         for other in earlier:
             if other.attempt >= run.attempt:
                 self.violate("an attempt number was started again", run.id, run.attempt, other.attempt)
@@ -539,6 +545,15 @@ class Ledger:
             self.violate("a run ended that was not waiting", run_id, state)
         self.note_end(run_id, state)
 
+    def _on_schedules_pause(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        job_id, settles = args[0], args[5]
+        if rows[0][0] == "paused" and not settles:
+            self.paused_at[job_id] = at
+
+    def _on_schedules_resume(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+        if rows[0][0] == "active":
+            self.paused_at.pop(args[0], None)
+
     def _on_runs_signal(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
             if row[0] not in self.leases:
@@ -549,7 +564,8 @@ class Ledger:
                 self.signalled_at_fence[row[0]] = lease.fence
 
     def _on_runs_drop_signals(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        self.signals -= {(args[0], run_id, fence) for run_id, fence in zip(args[1], args[2], strict=True)}
+        heeded = zip(args[1], args[2], args[3], strict=True)
+        self.signals -= {(args[0], run_id, fence) for run_id, fence, what in heeded if what == "cancel"}
 
     def _on_runs_carry_out(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         answers = {row[0]: row[1] for row in rows}

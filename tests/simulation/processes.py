@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 import duly.clock
-from duly.domain.errors import InvalidSchedule, KeyConflict, NotFound
+from duly.domain.errors import InvalidSchedule, KeyConflict, NotFound, Unsettled
 from duly.domain.hold import Scope
 from duly.domain.job import Recurring, Submission
 from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, TimedOut
@@ -505,7 +505,7 @@ async def person_main(process: Process) -> None:
         await asyncio.sleep(10_000 if world.is_calm else random.expovariate(1 / 1.5))
         try:
             await meddle(process, database, random)
-        except (Unavailable, NotFound):
+        except (Unavailable, NotFound, Unsettled):
             continue
 
 

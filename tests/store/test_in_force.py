@@ -88,7 +88,7 @@ async def test_only_what_has_changed_is_written_anew(migrated, monkeypatch):
         carry(patched, File("one.sql", A_NUMBER.format(1)))
         assert [file.name for file in (await migrate.migrate(migrated)).files] == ["one.sql"]
     carry(monkeypatch, File("one.sql", A_NUMBER.format(2)))
-    with pytest.raises(DatabaseUnusable, match=r"differ in 1 files, from one.sql on. Run `duly migrate`"):
+    with pytest.raises(DatabaseUnusable, match=r"differ in 1 file, from one.sql on. Run `duly migrate`"):
         await migrate.check(migrated)
     assert [file.name for file in (await migrate.migrate(migrated)).files] == ["one.sql"]
     await migrate.check(migrated)

@@ -117,7 +117,6 @@ async def test_no_attempt_starts_more_than_a_second_after_its_cancel_was_acknowl
     assert late == {}
     assert {n for n, answer in answers.items() if answer is CancelAnswer.CANCELLED} & started.keys() == set()
     assert {n for n, state in enumerate(states) if state == "cancelled"} & started.keys() == set()
-    assert CancelAnswer.REQUESTED in answers.values(), "some were in the worker's hands"
     assert states.count("cancelled") > number / 4
     assert {n for n, state in enumerate(states) if state == "succeeded"} == started.keys(), "one of the two counts"
 

@@ -74,7 +74,6 @@ declare
     v_safe_until timestamptz;
     v_run_ids    uuid[];
     v_fences     bigint[];
-    v_queues     text[];
 begin
     update duly.workers
        set beat = beat + 1, until = v_now + lease, safe_until = case when p_is_safe then greatest(workers.safe_until, v_now + lease * 2 / 3) else workers.safe_until end,
@@ -88,13 +87,12 @@ begin
     if p_kept is not null and v_safe_until is distinct from p_safe_until then
         return query select v_safe_until, null::integer;
     elsif p_kept is not null then
-        select array_agg(run_id), array_agg(fence), array_agg(distinct queue) into v_run_ids, v_fences, v_queues
-          from (select run_id, fence, queue from duly.leased where leased.worker_id = p_worker_id
+        select array_agg(run_id), array_agg(fence) into v_run_ids, v_fences
+          from (select run_id, fence from duly.leased where leased.worker_id = p_worker_id
                    and not exists (select from unnest(p_kept, p_kept_fences) as kept(run_id, fence)
                                     where kept.run_id = leased.run_id and kept.fence = leased.fence)
                  limit p_limit) as unstarted;
         perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
-        perform pg_notify('duly_ready', queue) from unnest(v_queues) as hinted(queue);
         return query select v_safe_until, coalesce(cardinality(v_run_ids), 0);
     else
         return query select v_safe_until, 0;
