@@ -69,7 +69,7 @@ async def _cancel_run(database: Database, run_id: UUID, reason: str) -> CancelAn
         if await runs.cancel(database, [run_id], reason) or await awaited.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
         async with recalled(database, run_ids=[run_id]):
-            if await runs.cancel(database, [run_id], reason):
+            if await runs.cancel(database, [run_id], reason) or await awaited.cancel(database, [run_id], reason):
                 return CancelAnswer.CANCELLED
             if await runs.signal(database, [run_id], "cancel"):
                 return CancelAnswer.REQUESTED
