@@ -222,7 +222,9 @@ class Ledger:
         earlier = self.executions[run.id]
         if lease is None or lease.fence != run.fence:
             self.violate("a run was started whose lease was lost", run.id, process.name, run.fence)
-        paused_at = self.paused_at.get(getattr(run, "job_id", run.id))  # A request names its run alone: those are one-shots.
+        paused_at = self.paused_at.get(
+            getattr(run, "job_id", run.id)
+        )  # A request names its run alone: those are one-shots.
         if paused_at is not None and run.attempt == 1 and run.scheduled_at > paused_at:
             self.violate("a fire of a paused schedule was started", run.id, run.job_id, run.scheduled_at, paused_at)
         for other in earlier:
@@ -576,7 +578,9 @@ class Ledger:
         if unasked := heeded - self.signalled_at_fence.keys():
             self.violate("a cancel was carried out that nobody asked for", *unasked)
         cancelled = [row for row in rows if row[1] == "cancelled"]
-        awaited = [row for row in cancelled if row[0] in self.leases]  # It went to its receiver before the signal was left.
+        awaited = [
+            row for row in cancelled if row[0] in self.leases
+        ]  # It went to its receiver before the signal was left.
         self._on_awaited_cancel_awaited(process, args, awaited, at)
         self._on_runs_cancel(process, args, [row for row in cancelled if row not in awaited], at)
         self._on_runs_signal(process, args, [row for row in rows if row[1] == "cancelling"], at)
