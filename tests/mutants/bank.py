@@ -1830,8 +1830,8 @@ BANK = [
     Mutant(
         "a change of a schedule passes over what a worker holds ahead",
         sql("next_fire"),
-        "as coming where coming.run_id <> all (v_ours));",
-        "as coming where false);",
+        "leased.run_id = any (v_others) and leased.attempt = 1",
+        "leased.run_id = any (v_others) and false",
         "tests/interleavings/test_schedules.py",
     ),
     Mutant(

@@ -10,8 +10,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from duly.domain.audit import Actor
 from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.run import Run
+from duly.domain.triggers.preview import fires_left
 from duly.moves import recall
 from duly.moves.calendars import put_calendar
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run
@@ -35,6 +37,7 @@ from tests.builders import (
     counts,
     history_of,
     jobs_listed,
+    many_ready_runs,
     seconds,
     settled,
     staged,
@@ -51,11 +54,14 @@ from tests.schedules.stories import (
     run_through,
     skipped,
     skips,
+    staged_all,
     state_of,
 )
 
 ONCE = {"type": "at", "at": "2026-11-02T09:00:04Z"}
 MINUTELY = {"type": "interval", "every": "PT60S", "anchor": "2026-11-02T09:00:04Z"}
+EACH_SECOND = {"type": "interval", "every": "PT1S"}
+BESIDE = {"policy": "allow"}
 AHEAD = START + seconds(4)
 
 
@@ -304,6 +310,16 @@ class TestCancel:
         assert await history_of(database, held[0].run_id) == [(0, "cancelled", "cancelled")]
         assert await is_sound(database)
 
+    async def test_many_at_once_do_not_wait_for_each_others_connections(self, database):
+        await many_ready_runs(database, 30)
+        held = await claimed(database, await a_worker(database))
+        somebody = database.acting_as(Actor("key", "k", "somebody", "r"))
+
+        async with asyncio.timeout(30):
+            answers = await asyncio.gather(*(cancel_run(somebody, run.run_id) for run in held))
+
+        assert answers == [CancelAnswer.REQUESTED] * 30
+
     async def test_a_schedule_takes_what_is_held_ahead_along(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         async with a_worker_that_holds(database) as held:
@@ -381,6 +397,109 @@ class TestASpentSchedule:
         await staged(database)
         assert await state_of(database, job.job_id) == "completed"
         assert await is_sound(database)
+
+    async def test_of_several_last_runs_one_is_skipped_and_another_follows(self, database, clock):
+        job = await an_active_schedule(database, trigger=EACH_SECOND, overlap=BESIDE, max_runs=3)
+        await staged_all(database)
+        assert len(await occurrences(database, job.job_id)) == 3
+        await run_through_due(database)
+
+        assert await skip_next(database, job.job_id) == START + seconds(1)
+
+        await clock.advance(10)
+        await staged_all(database)
+        assert await occurrences(database, job.job_id) == [START + seconds(2), START + seconds(3)]
+        await staged_all(database)
+        assert await state_of(database, job.job_id) == "completed"
+        assert await is_sound(database)
+
+    async def test_the_last_by_its_end_is_not_bounded_by_runs_when_taken_back(self, database):
+        job = await an_active_schedule(database, trigger=MINUTELY, end="2026-11-02T09:00:30Z")
+        await staged(database)
+        await pause(database, job.job_id)
+        assert (await next_fire(database, job.job_id) or {})["runs_left"] is None
+
+    async def test_its_next_fires_are_those_that_come(self, database):
+        job = await an_active_schedule(database, trigger=MINUTELY, max_runs=1)
+        await staged(database)
+
+        found = await shown(database, job.job_id)
+        assert fires_left(found, 3) == 1
+
+
+class TestAGap:
+    async def test_what_stands_before_a_cancelled_run_does_not_start_in_a_pause(self, database, clock):
+        job = await an_active_schedule(database, trigger=EACH_SECOND, overlap=BESIDE)
+        await staged_all(database)
+        await run_through_due(database)
+        coming = await runs.coming(database, job.job_id)
+        fourth = next(run for run in coming if run.scheduled_at == START + seconds(4))
+        await cancel_run(database, fourth.run_id)
+        async with a_worker_that_holds(database, limit=2) as held:
+            assert [run.scheduled_at for run in held] == [START + seconds(1), START + seconds(2)]
+
+            await pause(database, job.job_id)
+
+        assert await counts(database) == {"timers": 1}
+        assert [skip.first for skip in await skips(database)] == [START + seconds(number) for number in (1, 2, 3)]
+        assert (await next_fire(database, job.job_id) or {})["scheduled_at"] == START + seconds(5)
+        assert await is_sound(database)
+
+
+class TestRunsByHand:
+    async def test_a_recalled_one_is_no_fire_of_its_schedule(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        await pause(database, job_id)
+        made = await trigger(database, job_id, key="k")
+        async with a_worker_that_holds(database), recalled(database, run_ids=[made.run_id]):
+            assert await boxes_of(database, made.run_id) == ["blocked"]
+            await amend(database, job_id, lambda job: msgspec.structs.replace(job, payload='{"new": true}'))
+            assert await boxes_of(database, made.run_id) == ["blocked"]
+        assert await boxes_of(database, made.run_id) == ["ready"]
+
+    async def test_triggered_while_paused_it_arms_nothing(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock, overlap={"policy": "skip"})
+        worker_id = await a_worker(database)
+        held = await claimed(database, worker_id)
+        await pause(database, job_id)  # Its worker does not answer,
+        await hand_back(database, worker_id, held)  # and gives the run back later.
+
+        await trigger(database, job_id, key="k")
+
+        assert await pending(database, job_id) is None
+        assert await is_sound(database)
+
+
+class TestATimingEdit:
+    async def test_what_falls_due_while_it_is_recalled_is_on_record(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database) as held:
+            await runs.recall(database, [job_id], [])
+            while await boxes_of(database, held[0].run_id) == ["leased"]:
+                await asyncio.sleep(0.005)
+        await clock.advance(4)
+
+        later = {"trigger": {"type": "cron", "expr": "30 * * * *", "tz": "UTC"}}
+        await amend(database, job_id, lambda job: msgspec.structs.replace(job, schedule=later))
+
+        assert await skips(database, job_id) == [skipped("edit", 1)]
+        assert await counts(database) == {"timers": 1}
+        assert await is_sound(database)
+
+    async def test_a_run_held_back_by_jitter_is_taken_back(self, database, clock):
+        job = await a_cron(database, "1 * * * *", jitter={"max": "PT50S", "per": "job"})
+        fire = await next_fire(database, job.job_id)
+        assert fire is not None
+        assert fire["due_at"] > fire["scheduled_at"] + seconds(6), "or this test shows nothing"
+        await clock.advance(fire["due_at"] - START - seconds(3))
+        await staged(database)
+        assert await occurrences(database, job.job_id) == [START + MINUTE]
+
+        later = {"trigger": {"type": "cron", "expr": "30 * * * *", "tz": "UTC"}}
+        await amend(database, job.job_id, lambda job: msgspec.structs.replace(job, schedule=later))
+
+        assert await skips(database, job.job_id) == [skipped("edit", 1)]
+        assert await counts(database) == {"timers": 1}
 
 
 class TestAnAbandonedRecall:

@@ -14,6 +14,7 @@ from duly.domain.filter import Filter
 from duly.domain.payload import read_anyhow
 from duly.domain.triggers.asking import asked_shape
 from duly.domain.triggers.moments import utc_text
+from duly.domain.triggers.preview import fires_left
 from duly.domain.triggers.summary import only_run_id, sentence
 from duly.store import jobs, lists, overview, runs
 from duly.store.database import Database
@@ -78,7 +79,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
     """Tell a job with a definition of its own, as it was read."""
     schedule = await jobs.schedule_of_job(database, found)
     pending, options = found["next_run_at"], found["options"]
-    left = min(definitions.NEXT_FIRES, found["runs_left"] or definitions.NEXT_FIRES)
+    left = fires_left(found, definitions.NEXT_FIRES)
     return Job(
         **{name: found[name] for name in _COPIED},
         status=found["state"],

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from duly.cli.output import duration
-from duly.domain.triggers.preview import fires
+from duly.domain.triggers.preview import fires, fires_left
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.summary import brief
 
@@ -22,8 +22,7 @@ def next_fires(schedule: Schedule, job: Mapping[str, Any]) -> list[dict[str, Any
     pending = job["next_run_at"]
     if pending is None:
         return []
-    shown = min(FIRES_SHOWN, job["runs_left"] or FIRES_SHOWN)
-    found = fires(schedule, pending - _FINEST, shown, str(job["job_id"]))
+    found = fires(schedule, pending - _FINEST, fires_left(job, FIRES_SHOWN), str(job["job_id"]))
     if schedule.trigger.is_estimate:
         found = found[:1] and [{**found[0], "scheduled_at": pending.isoformat()}]
     return found

@@ -39,9 +39,14 @@ class CancelAnswer(StrEnum):
     TOO_LATE = "too_late"  # it had ended already
 
 
-@audited
 async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled") -> CancelAnswer:
     """Cancel one run, wherever it stands. Raises NotFound, Unsettled."""
+    async with recalled(database, run_ids=[run_id]):  # Before the transaction, which would hold a connection meanwhile.
+        return await _cancel_one(database, run_id, reason)
+
+
+@audited
+async def _cancel_one(database: Database, run_id: UUID, reason: str) -> CancelAnswer:
     answer = await _cancel_run(database, run_id, reason)
     await note_runs(database, Action.RUN_CANCELLED, [run_id], int(answer is not CancelAnswer.TOO_LATE), answer=answer)
     return answer
@@ -54,9 +59,14 @@ class CancelledTree(msgspec.Struct, frozen=True):
     subtasks: int
 
 
-@audited
 async def cancel_tree(database: Database, run_id: UUID) -> CancelledTree:
     """Cancel a run and its subtasks, and theirs. Raises NotFound, Unsettled."""
+    async with recalled(database, run_ids=[run_id]):
+        return await _cancel_tree(database, run_id)
+
+
+@audited
+async def _cancel_tree(database: Database, run_id: UUID) -> CancelledTree:
     answer = await _cancel_run(database, run_id, "cancelled")
     subtasks = await _cancel_subtasks(database, run_id)
     count = int(answer is not CancelAnswer.TOO_LATE) + subtasks
@@ -68,11 +78,8 @@ async def _cancel_run(database: Database, run_id: UUID, reason: str) -> CancelAn
     for _ in range(_LOOKS_MAX):  # A row may be on the move between two looks; it is never nowhere for long.
         if await runs.cancel(database, [run_id], reason) or await awaited.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
-        async with recalled(database, run_ids=[run_id]):
-            if await runs.cancel(database, [run_id], reason) or await awaited.cancel(database, [run_id], reason):
-                return CancelAnswer.CANCELLED
-            if await runs.signal(database, [run_id], "cancel"):
-                return CancelAnswer.REQUESTED
+        if await runs.signal(database, [run_id], "cancel"):
+            return CancelAnswer.REQUESTED
         found = await runs.find(database, run_id)
         if found is None:
             raise NotFound(f"no run {run_id}; `duly runs` lists them")
@@ -82,9 +89,14 @@ async def _cancel_run(database: Database, run_id: UUID, reason: str) -> CancelAn
     raise Unsettled(f"run {run_id}")
 
 
-@audited
 async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled") -> CancelAnswer:
     """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound, DeclaredInCode, Unsettled."""
+    async with recalled(database, job_ids=[job_id], run_ids=[job_id]):
+        return await _cancel_job_noted(database, job_id, reason)
+
+
+@audited
+async def _cancel_job_noted(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
     answer = await _cancel_job(database, job_id, reason)
     await _note_job(database, job_id, Ended(answer, 0))
     return answer
@@ -112,7 +124,7 @@ async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAn
     for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
         if await _cancel_schedule(database, job_id):
             await _cancel_waiting(database, job_id, reason)
-            await _cancel_held_ahead(database, job_id, reason)
+            await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel")
             return CancelAnswer.CANCELLED
         job = await jobs.find(database, job_id)
         if job is None or job["state"] not in ("active", "paused"):
@@ -152,23 +164,13 @@ async def _cancel_found(database: Database, find: Callable[[], Awaitable[list[UU
     return cancelled
 
 
-async def _cancel_held_ahead(database: Database, job_id: UUID, reason: str) -> CancelAnswer | None:
-    """Cancel what workers hold ahead of its moment; a worker that does not answer is asked. None: there was nothing."""
-    held = await jobs.held_ahead(database, job_id)
-    async with recalled(database, run_ids=held):
-        taken = await runs.cancel(database, held, reason) if held else []
-        if asked := sorted(set(held) - set(taken)):
-            asked = await runs.signal(database, asked, "cancel")
-    if asked:
-        return CancelAnswer.REQUESTED
-    return CancelAnswer.CANCELLED if taken else None
-
-
 async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
     """Cancel what a job that fires no more has left: its last occurrence may wait for a worker, or for another attempt."""
     if await _cancel_waiting(database, job_id, reason):
         return CancelAnswer.CANCELLED
-    return await _cancel_held_ahead(database, job_id, reason) or CancelAnswer.TOO_LATE
+    if await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel"):
+        return CancelAnswer.REQUESTED
+    return CancelAnswer.TOO_LATE
 
 
 @audited
@@ -220,12 +222,17 @@ class Ended(msgspec.Struct, frozen=True):
     stopping: int
 
 
-@audited
 async def end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
     """End a schedule or a one-shot; what has started goes on, or with `stop` is asked to end.
 
     Raises NotFound, DeclaredInCode, Unsettled.
     """
+    async with recalled(database, job_ids=[job_id], run_ids=[job_id]):
+        return await _end_job_noted(database, job_id, stop=stop)
+
+
+@audited
+async def _end_job_noted(database: Database, job_id: UUID, *, stop: bool) -> Ended:
     ended = await _end_job(database, job_id, stop=stop)
     await _note_job(database, job_id, ended)
     return ended
@@ -247,8 +254,8 @@ async def _cancel_unstarted(database: Database, run_id: UUID) -> CancelAnswer:
     for _ in range(_LOOKS_MAX):
         if await runs.cancel(database, [run_id], "cancelled"):
             return CancelAnswer.CANCELLED
-        if (answer := await _cancel_held_ahead(database, run_id, "cancelled")) is not None:
-            return answer
+        if await runs.signal(database, await jobs.held_ahead(database, run_id), "cancel"):
+            return CancelAnswer.REQUESTED
         found = await runs.find(database, run_id)
         if found is None:
             raise NotFound(f"no run {run_id}; `duly runs` lists them")

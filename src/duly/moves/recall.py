@@ -55,7 +55,7 @@ def unless_held(answer: str) -> str:
 async def recalled(
     database: Database, *, job_ids: Sequence[UUID] = (), run_ids: Sequence[UUID] = ()
 ) -> AsyncIterator[list[UUID]]:
-    """Keep coming runs of these schedules, and these runs, out of workers' hands for the block.
+    """Take coming runs of these schedules, and these runs, back from their workers for the block.
 
     Gives the runs whose worker did not answer: those may still start.
     """

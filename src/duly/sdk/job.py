@@ -14,6 +14,7 @@ from duly.clock import Rng
 from duly.domain import payload as payloads
 from duly.domain.errors import NotFound
 from duly.domain.job import check_arguments, check_job, check_key, check_moment, check_reason
+from duly.domain.triggers.preview import fires_left
 from duly.domain.triggers.summary import due_moments, sentence
 from duly.moves import backfill as backfills
 from duly.moves import pause as pauses
@@ -70,7 +71,7 @@ class Job(Generic[T]):
         database = await self._database()
         found = await self._found(database)
         schedule = await jobs.schedule_of_job(database, found)
-        pending, left = found["next_run_at"], min(NEXT_FIRES, found["runs_left"] or NEXT_FIRES)
+        pending, left = found["next_run_at"], fires_left(found, NEXT_FIRES)
         return JobDetails(
             **{name: found[name] for name in _SHOWN},
             version=found["generation"],
@@ -89,7 +90,7 @@ class Job(Generic[T]):
         return await pauses.resume(database, await self._job_id(database), catch_up=catch_up)
 
     async def skip_next(self) -> datetime:
-        """Leave the next occurrence out, and give its moment. Raises NotFound, InvalidOption."""
+        """Leave the next occurrence out, and give its moment. Raises NotFound, InvalidOption, Unsettled."""
         database = await self._database()
         return await skip_next(database, await self._job_id(database))
 

@@ -19,6 +19,16 @@ FIRES_MAX = 1000
 _FINEST = timedelta(microseconds=1)
 
 
+def fires_left(job: Mapping[str, Any], most: int) -> int:
+    """Say how many coming fires of a stored job to show: `max_runs` bounds those that are armed, not the one that is staged."""
+    left: int | None = job["runs_left"]
+    next_at: datetime | None = job["next_run_at"]
+    if left is None or next_at is None:
+        return most
+    is_staged: bool = left == 0 or next_at < job["pending_at"]
+    return min(most, left + is_staged)
+
+
 def preview_schedule(
     schedule: Mapping[str, Any],
     after: datetime,

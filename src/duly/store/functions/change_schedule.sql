@@ -13,6 +13,8 @@ language plpgsql set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
     v_timer duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_job   duly.jobs;
+    v_left  duly.ready[];
     v_state text;
 begin
     if v_timer.job_id is null then
@@ -32,8 +34,16 @@ begin
         perform duly.put_next_fire_v1(v_timer);
         return 'over';
     end if;
-    update duly.jobs set state = 'paused', paused_at = v_now, updated_at = v_now, pause_reason = p_reason where jobs.job_id = p_job_id;
+    update duly.jobs set state = 'paused', paused_at = v_now, updated_at = v_now, pause_reason = p_reason where jobs.job_id = p_job_id returning * into v_job;
     v_timer.due_at := 'infinity';
+    v_left := array(select staged from duly.lock_staged_v1(p_job_id, p_moments, v_now) as staged);
+    if v_left <> '{}' then                             -- Behind one that was cancelled, the next fire cannot go back to them: they are skipped.
+        delete from duly.ready where ready.run_id in (select staged.run_id from unnest(v_left) as staged);
+        delete from duly.blocked where blocked.run_id in (select staged.run_id from unnest(v_left) as staged);
+        v_timer.runs_left := duly.runs_left_with(v_timer, cardinality(v_left));
+        perform duly.record_skips_v1(v_job, (select jsonb_agg(jsonb_build_object(
+                    'reason', 'skipped_paused', 'first', staged.scheduled_at, 'last', staged.scheduled_at, 'count', 1)) from unnest(v_left) as staged), v_now);
+    end if;
     perform duly.put_next_fire_v1(v_timer);
     return 'paused';
 end $$;
@@ -103,7 +113,7 @@ begin
         delete from duly.ready where ready.run_id = v_staged.run_id;
         delete from duly.blocked where blocked.run_id = v_staged.run_id;
         v_skipped := v_staged.scheduled_at;
-        v_timer.runs_left := v_timer.runs_left + 1;
+        v_timer.runs_left := duly.runs_left_with(v_timer, 1);
         if v_timer.previous_scheduled_at = v_skipped then
             v_timer.previous_scheduled_at := v_staged.previous_scheduled_at;
         end if;
@@ -114,8 +124,10 @@ begin
         v_skipped := v_timer.scheduled_at;
         perform duly.record_skips_v1(v_job, p_skips, v_now);
     end if;
-    if v_skipped = p_seen then                         -- The pending one, or the last one of a spent schedule: what follows is armed instead.
-        if p_next_at is null then
+    if v_skipped = p_seen or v_is_spent then           -- The pending one, or one of the last of a spent schedule: what follows is armed instead.
+        if p_next_at is null and v_skipped < p_seen then
+            v_timer.runs_left := 0;                    -- Nothing follows, and others of the last are coming.
+        elsif p_next_at is null then
             update duly.jobs set state = 'completed', updated_at = v_now where jobs.job_id = p_job_id;
             v_timer.job_id := null;
         else
@@ -133,7 +145,7 @@ begin
     moment := v_skipped;
 end $$;
 
--- Change a schedule. What is staged and in nobody's hands is taken back, and made anew by the new definition. p_first_at is its
+-- Change a schedule. What is staged and has not started is taken back, and made anew by the new definition. p_first_at is its
 -- first fire; without one the timing is as it was, and so is the pending fire, save that one counted from the end of a run moves
 -- by as much as its period. p_floor is the last moment that the caller knew to be beyond recall: it must not come again.
 create or replace function duly.edit_v1(
@@ -184,6 +196,11 @@ begin
     if v_timer.runs_left = 0 then
         perform duly.put_next_fire_v1(v_timer);
         return query select 'over', null::timestamptz;
+        return;
+    end if;
+    if p_first_at is not null and v_timer.scheduled_at < least(p_seen, p_read_at) then      -- Taken back and due by now: the next look has it on record.
+        perform duly.put_next_fire_v1(v_timer);
+        return query select 'again', p_floor;
         return;
     end if;
     v_floor := (select max(moment) from unnest(p_moments) as moment where moment < v_timer.scheduled_at);

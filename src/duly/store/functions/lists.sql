@@ -265,7 +265,7 @@ end $$;
 
 -- Say what a run waits for that stands in blocked, by the gate it stands at.
 create or replace function duly.waits_for(p_gate text, p_options jsonb) returns text language sql immutable parallel safe as $$
-    select case when p_gate = '&recalled' then 'taken back from its worker, because its job is being changed'
+    select case when p_gate = '&recalled' then 'waits for the change for which it was taken back from its worker'
                 when p_gate = '&after' then 'waits for the jobs it follows'
                 when left(p_gate, 1) = '&' and p_options ? 'node' then 'waits for its parents in workflow ' || substr(p_gate, 2)
                 when left(p_gate, 1) = '&' then 'waits in workflow ' || substr(p_gate, 2)

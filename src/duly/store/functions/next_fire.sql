@@ -104,17 +104,30 @@ begin
     select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
            queue, handler, payload, options, duly.rank(due_at, priority), false from duly.blocked
      where job_id = p_job_id and run_id <> job_id and gate = '&recalled' and attempt = 0
+       and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')         -- Not one that was asked for by hand.
      order by scheduled_at for update;
 end $$;
+
+-- How many runs a schedule has left when so many are taken back. A spent one without `max_runs` is bounded by its rule alone.
+create or replace function duly.runs_left_with(p_timer duly.timers, p_taken_back integer) returns integer language sql stable as $$
+    select case when (p_timer).runs_left = 0 and (select jobs.schedule->>'max_runs' from duly.jobs where jobs.job_id = (p_timer).job_id) is null
+                then null else (p_timer).runs_left + p_taken_back end
+$$;
 
 -- Whether a coming run of a schedule is out of reach: a worker holds it, or it is on its way there or back. What can be taken back stays
 -- locked, so that the answer holds until the end of the transaction.
 create or replace function duly.is_held_v1(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns boolean
-language plpgsql as $$
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
-    v_ours uuid[] := array(select staged.run_id from duly.lock_staged_v1(p_timer.job_id, p_moments, p_now) as staged);
+    v_moments timestamptz[] := p_moments || array(
+        select coming.scheduled_at from duly.staged_ahead_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
+    v_ours    uuid[] := array(select staged.run_id from duly.lock_staged_v1(p_timer.job_id, v_moments, p_now) as staged);
+    v_others  uuid[] := array(select run.id from unnest(v_moments) as moment cross join lateral (
+                                  select duly.occurrence_id(p_timer.job_id, moment, 'schedule') as id) as run where run.id <> all (v_ours));
 begin
-    return exists (select from duly.staged_ahead_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming where coming.run_id <> all (v_ours));
+    return exists (select from duly.ready where ready.run_id = any (v_others) and ready.attempt = 0 and ready.due_at > p_now)
+        or exists (select from duly.leased where leased.run_id = any (v_others) and leased.attempt = 1 and leased.due_at > p_now)
+        or exists (select from duly.blocked where blocked.run_id = any (v_others) and blocked.attempt = 0 and blocked.gate = '&recalled');
 end $$;
 
 -- Take back what a schedule has staged, of the given moments those after the last one that cannot be taken back: it is in a
@@ -123,7 +136,8 @@ create or replace function duly.withdraw_v1(p_timer duly.timers, p_moments times
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_staged duly.ready[] := array(select staged from duly.lock_staged_v1(p_timer.job_id, p_moments, p_now) as staged);
+    v_staged duly.ready[] := array(select staged from duly.lock_staged_v1(p_timer.job_id, p_moments || array(
+                 select coming.scheduled_at from duly.staged_ahead_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming), p_now) as staged);
     v_floor  timestamptz := (select max(moment) from unnest(p_moments) as moment where moment not in (select scheduled_at from unnest(v_staged)));
     v_first  duly.ready;
     v_taken  uuid[];
@@ -136,9 +150,9 @@ begin
     delete from duly.ready where run_id = any (v_taken);
     delete from duly.blocked where run_id = any (v_taken);
     p_timer.scheduled_at := v_first.scheduled_at;
-    p_timer.due_at := v_first.due_at;
+    p_timer.due_at := case when exists (select from duly.jobs where jobs.job_id = p_timer.job_id and jobs.state = 'paused') then 'infinity' else v_first.due_at end;
     p_timer.previous_scheduled_at := v_first.previous_scheduled_at;
-    p_timer.runs_left := p_timer.runs_left + cardinality(v_taken);
+    p_timer.runs_left := duly.runs_left_with(p_timer, cardinality(v_taken));
     return p_timer;
 end $$;
 

@@ -53,15 +53,22 @@ begin
     return cardinality(v_run_ids);
 end $$;
 
--- Go on with purges, the longest waiting first: so many runs of each at most. Returns how many runs were removed.
+-- Go on with purges, the longest waiting first: so many runs of each at most. One whose runs are under way goes to the end, so that it holds up
+-- no other. Returns how many runs were removed.
 create or replace function duly.purge_v1(p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_job_id uuid;
     v_gone   integer := 0;
+    v_runs   integer;
 begin
-    for v_job_id in select purges.job_id from duly.purges order by purges.asked_at limit 100 for update skip locked loop
-        v_gone := v_gone + coalesce(duly.purge_history_v1(v_job_id, p_limit), 0);
+    for v_job_id in select purges.job_id from duly.purges order by purges.asked_at limit 1000 for update skip locked loop
+        v_runs := duly.purge_history_v1(v_job_id, p_limit);
+        v_gone := v_gone + coalesce(v_runs, 0);
+        if v_runs is null then
+            update duly.purges set asked_at = duly.clock_now() where purges.job_id = v_job_id;
+        end if;
+        exit when v_gone >= 100 * p_limit;
     end loop;
     return v_gone;
 end $$;

@@ -54,8 +54,8 @@ declare
 begin
     return query
     with held as (
-        select coming.run_id from duly.timers cross join lateral duly.staged_ahead_v1(timers.job_id, timers.previous_scheduled_at, v_now) as coming
-         where timers.job_id = any (p_job_ids) and timers.run_id is null and coming.worker_id is not null
+        select ahead.run_id from duly.leased as ahead where ahead.job_id = any (p_job_ids) and ahead.attempt = 1 and ahead.due_at > v_now
+           and ahead.run_id = duly.occurrence_id(ahead.job_id, ahead.scheduled_at, 'schedule')
         union
         select asked.run_id from unnest(p_run_ids) as asked(run_id))
     insert into duly.signals (worker_id, run_id, fence, what, sent_at)

@@ -11,7 +11,7 @@ create index timers_spent on duly.timers (runs_left) where run_id is null and ru
 alter table duly.timers drop constraint timers_runs_left_check;
 alter table duly.timers add constraint timers_runs_left_check check (runs_left >= 0);
 
--- They are told now whether their caller settles for a run that stays with its worker.
+-- Each takes whether its caller settles for a run that stays with its worker.
 drop function if exists duly.pause_v1, duly.api_pause_v1, duly.skip_next_v2, duly.api_skip_next_v2, duly.edit_v1, duly.api_edit_v1,
     duly.trigger_v1, duly.api_trigger_v1;
 delete from duly.functions where file = 'change_schedule.sql';
