@@ -376,9 +376,24 @@ class TestWhatPeopleSee:
 
         await clock.advance(4)
         await staged(database)
+        found = await shown(database, job.job_id)
+        assert (found["state"], found["next_run_at"]) == ("active", AHEAD), "it waits for a worker"
+        await claimed(database, await a_worker(database))
+        await staged(database)
 
         assert await state_of(database, job.job_id) == "completed"
-        assert await occurrences(database, job.job_id) == [AHEAD]
+        assert await is_sound(database)
+
+    async def test_a_one_shot_that_waits_for_a_worker_can_still_be_changed(self, database, clock):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        await clock.advance(60)
+        await staged(database)
+        await amend(database, job.job_id, lambda job: msgspec.structs.replace(job, payload='{"new": true}'))
+        await staged(database)
+
+        [run] = await claimed(database, await a_worker(database))
+        assert (run.scheduled_at, run.payload) == (AHEAD, '{"new": true}')
         assert await is_sound(database)
 
 
@@ -392,8 +407,7 @@ class TestASpentSchedule:
 
         await put_calendar(database, {"name": "holidays", "dates": ["2026-12-26"]})
 
-        assert await occurrences(database, job.job_id) == [START + MINUTE]
-        await clock.advance(3)
+        assert await run_through(database) == [START + MINUTE]
         await staged(database)
         assert await state_of(database, job.job_id) == "completed"
         assert await is_sound(database)
@@ -408,7 +422,7 @@ class TestASpentSchedule:
 
         await clock.advance(10)
         await staged_all(database)
-        assert await occurrences(database, job.job_id) == [START + seconds(2), START + seconds(3)]
+        assert await run_through(database) == [START + seconds(2), START + seconds(3)]
         await staged_all(database)
         assert await state_of(database, job.job_id) == "completed"
         assert await is_sound(database)

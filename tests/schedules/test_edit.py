@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duly.domain.errors import NameTaken, NotFound
+from duly.domain.errors import NameTaken, NotFound, Unsettled
 from duly.domain.run_id import occurrence_id
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.cancel import cancel_job
@@ -195,15 +195,15 @@ class TestAnotherTiming:
         assert await pending(database, job_id) == START + 5 * MINUTE
         assert await is_sound(database)
 
-    async def test_what_a_worker_holds_ahead_is_not_made_again(self, database, clock):
+    async def test_what_a_silent_worker_holds_ahead_refuses_it(self, database, clock):
         job_id = await staged_ahead(database, clock)
         worker_id, held = await taken(database)
 
-        await edit(database, job_id, cron("*/30 * * * * *"))
-        await staged_all(database)
+        with pytest.raises(Unsettled):
+            await edit(database, job_id, cron("*/30 * * * * *"))
 
         assert held.scheduled_at == START + MINUTE
-        assert await pending(database, job_id) == START + seconds(90), "09:01:00 is in a worker's hands"
+        assert await pending(database, job_id) == START + 2 * MINUTE, "nothing was changed"
         await settled(database, worker_id, held)
         assert await is_sound(database)
 
@@ -253,6 +253,9 @@ class TestAnotherTiming:
             return seen
 
         monkeypatch.setattr(jobs, "find", slow_look)
+        with pytest.raises(Unsettled):
+            await edit(database, job.job_id, cron("*/30 * * * * *"))
+        await clock.advance(4)
         await edit(database, job.job_id, cron("*/30 * * * * *"))
 
         assert await occurrences(database, box="leased") == minutes(1)

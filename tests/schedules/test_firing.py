@@ -288,6 +288,9 @@ class TestTheEnd:
             await clock.advance(MINUTE)
 
         assert await occurrences(database, job.job_id) == minutes(0, 1), "the end itself is no longer allowed"
+        assert await state_of(database, job.job_id) == "active", "its last run has not started"
+        await run_through(database)
+        await staged(database)
         assert await state_of(database, job.job_id) == "completed"
         assert await next_fire(database, job.job_id) is None
         assert await is_sound(database)
@@ -324,7 +327,8 @@ class TestTheEnd:
         await clock.advance(MINUTE)
         await staged(database)
 
-        assert await occurrences(database, job.job_id) == minutes(4)
+        assert await run_through(database) == minutes(4)
+        await staged(database)
         assert await state_of(database, job.job_id) == "completed"
 
     async def test_a_one_shot_fires_once(self, database, clock):
@@ -335,6 +339,7 @@ class TestTheEnd:
 
         assert await occurrences(database, job.job_id) == [START + 5 * MINUTE + seconds(0.25)]
         await clock.advance(0.25)
+        await run_through(database)
         await staged(database)
         assert await state_of(database, job.job_id) == "completed"
 

@@ -67,15 +67,11 @@ async def edit_version(database: Database, job_id: UUID, version: int, job: Recu
 
 
 async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
-    return await taking_back(
-        database, job_id, lambda settles: _edit_or_held(database, job_id, changed, settles=settles)
-    )
+    return await taking_back(database, job_id, lambda: _edit_or_held(database, job_id, changed))
 
 
 @audited
-async def _edit_or_held(
-    database: Database, job_id: UUID, changed: Callable[[Seen], Recurring], *, settles: bool
-) -> int:
+async def _edit_or_held(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
     floor: datetime | None = None
 
     async def attempt() -> int | None:  # It may be edited, staged or claimed from between the look and the move.
@@ -104,7 +100,6 @@ async def _edit_or_held(
             floor,
             skips,
             seen.read_at,
-            settles=settles,
         )
         if unless_held(answer.answer) == "over":
             raise NotFound(f"job {job_id} has ended; submit a new one")

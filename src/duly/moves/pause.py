@@ -9,7 +9,7 @@ import msgspec
 
 from duly.domain.audit import Action, Subject
 from duly.domain.declaration import REMOVED
-from duly.domain.errors import NotFound
+from duly.domain.errors import NotFound, Unsettled
 from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.planning import arm, latest_due, left_out_behind, stretch
 from duly.moves.note import audited, note
@@ -22,7 +22,14 @@ from duly.store.database import Database
 
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
     """Pause a schedule: paused, or already. What has not started is taken back. Raises NotFound, Unsettled."""
-    return await taking_back(database, job_id, lambda settles: _pause(database, job_id, reason, settles=settles))
+
+    async def settle() -> str:
+        try:
+            return await _pause(database, job_id, reason, settles=True)
+        except NotFound as error:
+            raise Unsettled(f"job {job_id}", "a worker that does not answer holds its last run") from error
+
+    return await taking_back(database, job_id, lambda: _pause(database, job_id, reason, settles=False), settle)
 
 
 @audited

@@ -29,18 +29,27 @@ class Held(Exception):
     """A worker holds a coming run of the schedule, or it is on its way there or back; nothing was changed."""
 
 
-async def taking_back(database: Database, job_id: UUID, change: Callable[[bool], Awaitable[T]]) -> T:
+async def taking_back(
+    database: Database,
+    job_id: UUID,
+    change: Callable[[], Awaitable[T]],
+    settle: Callable[[], Awaitable[T]] | None = None,
+) -> T:
     """Change a schedule, and take back what it has staged and nobody has started, also from workers.
 
-    A change that raises `Held` is made again after a recall. It is told whether it must settle for a run that stays where it
-    is, because its worker does not answer. Raises Unsettled.
+    A change that raises `Held` is made again after a recall. Where a worker does not answer, `settle` makes the change without
+    its run, if it can. Raises Unsettled.
     """
     with suppress(Held):
-        return await change(False)
+        return await change()
     for _ in range(_TRIES_MAX):  # Another may be staged and claimed between the recall and the change.
         async with recalled(database, job_ids=[job_id]) as silent:
+            if silent and settle is not None:
+                return await settle()
+            if silent:
+                raise Unsettled(f"job {job_id}", f"a worker that does not answer holds its next run {silent[0]}")
             with suppress(Held):
-                return await change(bool(silent))
+                return await change()
     raise Unsettled(f"job {job_id}")
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.audit import Action, Subject
-from duly.domain.errors import InvalidOption, NotFound, Unsettled
+from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import arm, left_out_before
 from duly.moves.note import audited, note
@@ -21,13 +21,11 @@ from duly.store.database import Database
 
 async def skip_next(database: Database, job_id: UUID) -> datetime:
     """Leave the next occurrence out that has not started. Returns its moment. Raises NotFound, InvalidOption, Unsettled."""
-    return await taking_back(database, job_id, lambda settles: _skip_next(database, job_id, settles=settles))
+    return await taking_back(database, job_id, lambda: _skip_next(database, job_id))
 
 
 @audited
-async def _skip_next(database: Database, job_id: UUID, *, settles: bool) -> datetime:
-    if settles:  # The one after it is not meant.
-        raise Unsettled(f"job {job_id}", "a worker that does not answer holds its next run")
+async def _skip_next(database: Database, job_id: UUID) -> datetime:
 
     async def attempt() -> datetime | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)

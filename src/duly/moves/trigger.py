@@ -38,18 +38,12 @@ async def trigger(
 
     Under `skip`, a fire that has not started is taken back, and judged by this run when it is due.
     """
-    return await taking_back(
-        database,
-        job_id,
-        lambda settles: _trigger(database, job_id, key, payload, beside=beside, settles=settles),
-    )
+    return await taking_back(database, job_id, lambda: _trigger(database, job_id, key, payload, beside=beside))
 
 
 @audited
-async def _trigger(
-    database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool, settles: bool
-) -> Triggered:
-    run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside, settles=settles)
+async def _trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> Triggered:
+    run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside)
     if unless_held(answer) == "over":
         raise NotFound(f"no schedule {job_id} that is active or paused; `duly jobs` lists them")
     state = TriggerState(answer)

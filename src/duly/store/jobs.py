@@ -164,13 +164,11 @@ async def edit(
     floor: datetime | None,
     skips: str | None,
     read_at: datetime,
-    *,
-    settles: bool,
 ) -> Edit:
     """Change a recurring job as it was read at a moment. Without a first moment the pending fire stands."""
     identity = (job_id, generation, job.digest(), job.name, job.source)
     values = (*identity, *_definition(job), *_timing(timing), seen, list(staged), floor, skips, read_at)
-    row = await database.fetchrow(SQL["edit"], *values, zones.database_version(), settles)
+    row = await database.fetchrow(SQL["edit"], *values, zones.database_version())
     assert row is not None
     return Edit(row[0], row[1])
 

@@ -110,7 +110,7 @@ async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Sig
 
 
 async def coming(database: Database, job_id: UUID) -> list[Coming]:
-    """Return the runs of a schedule that are staged ahead of their moment."""
+    """Return the runs of a schedule that are staged and have not started."""
     return [Coming(*row) for row in await database.fetch(SQL["coming"], job_id)]
 
 

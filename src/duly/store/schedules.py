@@ -79,11 +79,9 @@ async def skip_next(
     return row[0], row[1]
 
 
-async def trigger(
-    database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool, settles: bool
-) -> tuple[UUID, str]:
+async def trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> tuple[UUID, str]:
     """Run a schedule's job now: the run, and ready, blocked, skipped_overlap, replayed, over, or held."""
-    row = await database.fetchrow(SQL["trigger"], job_id, key, payload, beside, settles)
+    row = await database.fetchrow(SQL["trigger"], job_id, key, payload, beside, False)
     assert row is not None
     return row[0], row[1]
 

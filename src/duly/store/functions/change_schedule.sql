@@ -2,8 +2,8 @@
 --
 -- Each takes the next fire first. What it rests on was read before, so it names the moment it saw: `again` means that the
 -- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due. A
--- schedule whose coming run a worker holds is `held`: nothing is changed, and the caller recalls that run first (recall.sql), unless
--- p_settles says that its worker did not answer. A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
+-- schedule whose coming run a worker holds is `held`: nothing is changed, and the caller recalls that run first (recall.sql). Only a pause
+-- settles for a run whose worker did not answer. A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
 
 -- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment.
 create or replace function duly.pause_v1(
@@ -36,7 +36,7 @@ begin
     end if;
     update duly.jobs set state = 'paused', paused_at = v_now, updated_at = v_now, pause_reason = p_reason where jobs.job_id = p_job_id returning * into v_job;
     v_timer.due_at := 'infinity';
-    v_left := array(select staged from duly.lock_staged_v1(p_job_id, p_moments, v_now) as staged);
+    v_left := array(select staged from duly.lock_staged_v1(v_timer, v_now) as staged);
     if v_left <> '{}' then                             -- Behind one that was cancelled, the next fire cannot go back to them: they are skipped.
         delete from duly.ready where ready.run_id in (select staged.run_id from unnest(v_left) as staged);
         delete from duly.blocked where blocked.run_id in (select staged.run_id from unnest(v_left) as staged);
@@ -108,7 +108,7 @@ begin
         return;
     end if;
     v_is_spent := coalesce(v_timer.runs_left = 0, false);
-    select * into v_staged from duly.lock_staged_v1(p_job_id, p_moments, v_now) as staged order by staged.scheduled_at limit 1;
+    select * into v_staged from duly.lock_staged_v1(v_timer, v_now) as staged order by staged.scheduled_at limit 1;
     if found then
         delete from duly.ready where ready.run_id = v_staged.run_id;
         delete from duly.blocked where blocked.run_id = v_staged.run_id;
@@ -152,7 +152,7 @@ create or replace function duly.edit_v1(
     p_job_id uuid, p_generation integer, p_hash bytea, p_name text, p_source text, p_handler text, p_payload jsonb,
     p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
-    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz, p_settles boolean)
+    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz)
 returns table (answer text, floor timestamptz)
 language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
@@ -187,7 +187,7 @@ begin
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
     perform duly.check_names(p_handler, p_queue);
-    if not p_settles and duly.is_held_v1(v_timer, p_moments, v_now) then
+    if duly.is_held_v1(v_timer, p_moments, v_now) then
         perform duly.put_next_fire_v1(v_timer);
         return query select 'held', null::timestamptz;
         return;
@@ -313,7 +313,7 @@ create or replace function duly.api_edit_v1(
     p_job_id uuid, p_generation integer, p_hash bytea, p_name text, p_source text, p_handler text, p_payload jsonb,
     p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
-    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz, p_settles boolean)
+    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz)
 returns table (answer text, floor timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -325,7 +325,7 @@ begin
     select edited.answer, edited.floor from duly.edit_v1(
         p_job_id, p_generation, p_hash, p_name, p_source, p_handler, p_payload, p_queue, p_priority, p_options, p_schedule, p_cohort, p_every,
         p_anchor, p_first_at, p_window, p_jitter, p_overlap, p_overlap_limit, p_max_runs, p_grace, p_watch, p_seen, p_moments, p_floor, p_skips,
-        p_read_at, p_settles) as edited;
+        p_read_at) as edited;
 end $$;
 
 create or replace function duly.api_cancel_schedule_v2(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid

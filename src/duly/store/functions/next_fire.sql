@@ -88,24 +88,25 @@ begin
         or exists (select from duly.timers where timers.run_id = p_run_id and timers.options ? 'rearm');
 end $$;
 
--- The runs of the given moments that are staged and can be taken back: not due, never tried, in nobody's hands; and those that their
--- worker gave back on request, due or not. They are locked, so that no claim takes them. A run at a gate is none of them: it is staged
--- when it is due.
-create or replace function duly.lock_staged_v1(p_job_id uuid, p_moments timestamptz[], p_now timestamptz) returns setof duly.ready
+-- The fires of a schedule that can be taken back, the latest thousand: never tried, not due and in nobody's hands, or given back by their
+-- worker on request. The last one of a spent schedule can be, due or not: its schedule speaks of it until it starts. They are locked, so that
+-- no claim takes them. A run with a concurrency key is none of them: it holds its place.
+create or replace function duly.lock_staged_v1(p_timer duly.timers, p_now timestamptz) returns setof duly.ready
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 begin
     return query
     select ready.* from duly.ready
-     where run_id = any (array(select duly.occurrence_id(p_job_id, moment, 'schedule') from unnest(p_moments) as moment))
-       and attempt = 0 and due_at > p_now and not duly.is_gated(options)
-     order by scheduled_at for update;
+     where job_id = p_timer.job_id and run_id <> job_id and attempt = 0 and not duly.is_gated(options)
+       and due_at > case when p_timer.runs_left = 0 then '-infinity' else p_now end
+       and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')         -- Not one that was asked for by hand.
+     order by scheduled_at desc limit 1000 for update;
     return query
     select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
            queue, handler, payload, options, duly.rank(due_at, priority), false from duly.blocked
-     where job_id = p_job_id and run_id <> job_id and gate = '&recalled' and attempt = 0
-       and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')         -- Not one that was asked for by hand.
-     order by scheduled_at for update;
+     where job_id = p_timer.job_id and run_id <> job_id and gate = '&recalled' and attempt = 0
+       and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')
+     order by scheduled_at desc limit 1000 for update;
 end $$;
 
 -- How many runs a schedule has left when so many are taken back. A spent one without `max_runs` is bounded by its rule alone.
@@ -121,11 +122,11 @@ language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = 
 declare
     v_moments timestamptz[] := p_moments || array(
         select coming.scheduled_at from duly.staged_ahead_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
-    v_ours    uuid[] := array(select staged.run_id from duly.lock_staged_v1(p_timer.job_id, v_moments, p_now) as staged);
+    v_ours    uuid[] := array(select staged.run_id from duly.lock_staged_v1(p_timer, p_now) as staged);
     v_others  uuid[] := array(select run.id from unnest(v_moments) as moment cross join lateral (
                                   select duly.occurrence_id(p_timer.job_id, moment, 'schedule') as id) as run where run.id <> all (v_ours));
 begin
-    return exists (select from duly.ready where ready.run_id = any (v_others) and ready.attempt = 0 and ready.due_at > p_now)
+    return exists (select from duly.ready where ready.run_id = any (v_others) and ready.attempt = 0 and ready.due_at > p_now and not duly.is_gated(ready.options))
         or exists (select from duly.leased where leased.run_id = any (v_others) and leased.attempt = 1 and leased.due_at > p_now)
         or exists (select from duly.blocked where blocked.run_id = any (v_others) and blocked.attempt = 0 and blocked.gate = '&recalled');
 end $$;
@@ -136,8 +137,7 @@ create or replace function duly.withdraw_v1(p_timer duly.timers, p_moments times
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_staged duly.ready[] := array(select staged from duly.lock_staged_v1(p_timer.job_id, p_moments || array(
-                 select coming.scheduled_at from duly.staged_ahead_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming), p_now) as staged);
+    v_staged duly.ready[] := array(select staged from duly.lock_staged_v1(p_timer, p_now) as staged);
     v_floor  timestamptz := (select max(moment) from unnest(p_moments) as moment where moment not in (select scheduled_at from unnest(v_staged)));
     v_first  duly.ready;
     v_taken  uuid[];

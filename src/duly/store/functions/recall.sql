@@ -1,8 +1,8 @@
 -- Recall: take runs back that a worker holds ahead of their moment. docs/decisions/0054-coming-runs.md says why.
 
--- The runs of a schedule that are staged ahead of their moment, the latest first. Each run names the occurrence before it, so the walk
--- starts at the last one staged and ends at the first that is due, is gone, or has been tried. A recalled run counts, due or not: nothing
--- has started it.
+-- The coming runs of a schedule, the latest first: staged and not started. One in ready or recalled has not started, due or not; one that a
+-- worker holds is coming until its moment. Each run names the occurrence before it, so the walk starts at the last one staged and ends at the
+-- first that has started, is gone, or has been tried.
 create or replace function duly.staged_ahead_v1(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
 returns table (run_id uuid, scheduled_at timestamptz, due_at timestamptz, worker_id uuid, fence bigint)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -17,7 +17,7 @@ begin
         select found.scheduled_at, found.due_at, found.worker_id, found.fence, found.previous
           into scheduled_at, due_at, worker_id, fence, v_moment
           from (select ready.scheduled_at, ready.due_at, null::uuid as worker_id, null::bigint as fence, ready.previous_scheduled_at as previous
-                  from duly.ready where ready.run_id = v_run_id and ready.attempt = 0 and ready.due_at > p_now
+                  from duly.ready where ready.run_id = v_run_id and ready.attempt = 0 and not duly.is_gated(ready.options)
                 union all
                 select leased.scheduled_at, leased.due_at, leased.worker_id, leased.fence, leased.previous_scheduled_at
                   from duly.leased where leased.run_id = v_run_id and leased.attempt = 1 and leased.due_at > p_now
@@ -30,15 +30,15 @@ begin
     end loop;
 end $$;
 
--- When a schedule fires next: its first coming run, else its pending fire; nothing while it is paused. Most have nothing staged, which is
--- seen without a look: without jitter what is due later was scheduled later.
+-- When a schedule fires next: its first coming run, else its pending fire; nothing while it is paused.
 create or replace function duly.next_run_at(p_timer duly.timers, p_now timestamptz) returns timestamptz
 language plpgsql stable as $$
 declare
     v_first timestamptz;
 begin
-    if (p_timer).previous_scheduled_at > p_now or (p_timer).jitter is not null then
-        select min(coming.scheduled_at) into v_first from duly.staged_ahead_v1((p_timer).job_id, (p_timer).previous_scheduled_at, p_now) as coming;
+    if (p_timer).previous_scheduled_at is not null then
+        select min(coming.scheduled_at) into v_first from duly.staged_ahead_v1((p_timer).job_id, (p_timer).previous_scheduled_at, p_now) as coming
+         where (p_timer).due_at < 'infinity' or (p_timer).runs_left = 0 or coming.due_at > p_now;     -- Of a paused one, what is due goes on by itself.
     end if;
     return coalesce(v_first, case when (p_timer).due_at < 'infinity' then (p_timer).scheduled_at end);
 end $$;

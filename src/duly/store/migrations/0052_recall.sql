@@ -13,6 +13,7 @@ alter table duly.timers add constraint timers_runs_left_check check (runs_left >
 
 -- Each takes whether its caller settles for a run that stays with its worker.
 drop function if exists duly.pause_v1, duly.api_pause_v1, duly.skip_next_v2, duly.api_skip_next_v2, duly.edit_v1, duly.api_edit_v1,
-    duly.trigger_v1, duly.api_trigger_v1;
+    duly.trigger_v1, duly.api_trigger_v1, duly.lock_staged_v1;
 delete from duly.functions where file = 'change_schedule.sql';
 delete from duly.functions where file = 'trigger.sql';
+delete from duly.functions where file = 'next_fire.sql';

@@ -36,7 +36,7 @@ select job_id, scheduled_at, replayed, case when not replayed then duly.timed_by
 select answer, floor, case when answer = 'edited' then duly.timed_by_v1($1, $28)::text end,
        case when answer = 'edited' and $15::timestamptz is not null then duly.timed_anew_v1($1, null)::text end from duly.edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-    $23, $24, $25, $26::text::jsonb, $27, $29)
+    $23, $24, $25, $26::text::jsonb, $27)
 
 -- name: cancel_schedule
 -- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, has moved on, or there is none.

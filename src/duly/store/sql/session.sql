@@ -26,7 +26,7 @@ select job_id, scheduled_at, replayed, case when not replayed then duly.api_time
 select answer, floor, case when answer = 'edited' then duly.api_timed_by_v1($1, $28)::text end,
        case when answer = 'edited' and $15::timestamptz is not null then duly.api_timed_anew_v1($1, null)::text end from duly.api_edit_v1(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-    $23, $24, $25, $26::text::jsonb, $27, $29)
+    $23, $24, $25, $26::text::jsonb, $27)
 
 -- name: cancel_schedule
 select job_id from duly.api_cancel_schedule_v2($1, $2, $3::text::jsonb) as job_id
