@@ -54,6 +54,18 @@ async def test_it_is_moved_to_later_and_to_now(api, database, clock):
     assert await history.verify(database) == []
 
 
+async def test_a_change_of_nothing_makes_no_version(api, database):
+    job_id = await a_shot(api, payload={"n": 1}, priority=3, schedule=LATER)
+    read = (await api.get(f"/v1/jobs/{job_id}")).json()
+
+    put = await api.put(f"/v1/jobs/{job_id}", json=read, headers=ANY)
+    patched = await api.patch(f"/v1/jobs/{job_id}", {"payload": {"n": 1}}, headers=ANY)
+
+    assert (put.status_code, patched.status_code) == (200, 200), (put.text, patched.text)
+    assert (put.json()["version"], patched.json()["version"]) == (1, 1)
+    assert await database.fetchval("select count(*) from duly.audit where action = 'job.edited'") == 0
+
+
 async def test_one_of_an_older_version_is_refused(api):
     job_id = await a_shot(api, schedule=LATER)
     await api.patch(f"/v1/jobs/{job_id}", {"priority": 1}, headers={"If-Match": '"1"'})

@@ -80,9 +80,8 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
     """
 
     async def patched(found: Mapping[str, Any]) -> JobDefinition:
-        shown = msgspec.to_builtins(await shown_job(call.database, call.tenant, found["job_id"]))
-        standing = {name: shown[name] for name in _DEFINITION if shown.get(name) is not None}
-        return read_value(merge_patch(standing, call.body), JobDefinition)
+        shown = await shown_job(call.database, call.tenant, found["job_id"])
+        return read_value(merge_patch(_standing(shown), call.body), JobDefinition)
 
     return await _edit(call, patched)
 
@@ -180,6 +179,9 @@ async def _change_one_shot(
     carried = await overview.arguments(call.database, job_id)
     options, version = carried.get("options"), carried["generation"]
     _check_match(given, version)
+    shown = await shown_job(call.database, call.tenant, job_id)
+    if _parts(asked) == _parts(read_value(_standing(shown), JobDefinition)):
+        return Answer(200, shown, {"ETag": tag_of(shown.version)})
     job = definitions.one_shot(asked, definitions.marks_of(options) | extra_of(call))
     job = definitions.admitted(job, call.allowed, options)
     job = msgspec.structs.replace(job, options=kept_of_one_shot(job.options, options))
@@ -196,6 +198,16 @@ async def _change_one_shot(
     call.wake(job.queue)
     shown = await shown_job(call.database, call.tenant, job_id)
     return Answer(200, shown, {"ETag": tag_of(shown.version)})
+
+
+def _standing(shown: Job) -> dict[str, Any]:
+    """Give the definition of a job as it is read, as the body of a change."""
+    fields = msgspec.to_builtins(shown)
+    return {name: fields[name] for name in _DEFINITION if fields.get(name) is not None}
+
+
+def _parts(asked: JobDefinition) -> dict[str, Any]:
+    return {name: getattr(asked, name) for name in _DEFINITION}
 
 
 async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobDefinition) -> Answer:
