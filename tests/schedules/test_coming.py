@@ -13,13 +13,14 @@ import pytest
 from duly.domain.audit import Actor
 from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.run import Run
+from duly.domain.run_id import occurrence_id
 from duly.domain.triggers.preview import fires_left
 from duly.moves import recall
 from duly.moves.calendars import put_calendar
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run
 from duly.moves.change_one_shot import change_one_shot
 from duly.moves.edit import amend
-from duly.moves.pause import pause, resume
+from duly.moves.pause import Paused, pause, pause_naming, resume
 from duly.moves.recall import ABANDONED_AFTER, put_back, recalled
 from duly.moves.settle import hand_back
 from duly.moves.skip_next import skip_next
@@ -133,9 +134,8 @@ class TestPause:
 
         async with recalled(database, job_ids=[job_id]) as silent:
             assert silent == [run.run_id]
-        await pause(database, job_id)
+        assert await pause_naming(database, job_id, "why") == Paused("paused", (run.run_id,))
 
-        assert [left.run_id for left in await runs.coming(database, job_id)] == [run.run_id]
         assert await boxes_of(database, run.run_id) == ["leased"]
         assert await database.fetchval("select count(*) from duly.signals") == 0, "nobody waits for its answer"
 
@@ -446,9 +446,7 @@ class TestAGap:
         job = await an_active_schedule(database, trigger=EACH_SECOND, overlap=BESIDE)
         await staged_all(database)
         await run_through_due(database)
-        coming = await runs.coming(database, job.job_id)
-        fourth = next(run for run in coming if run.scheduled_at == START + seconds(4))
-        await cancel_run(database, fourth.run_id)
+        await cancel_run(database, occurrence_id(job.job_id, START + seconds(4), "schedule"))
         async with a_worker_that_holds(database, limit=2) as held:
             assert [run.scheduled_at for run in held] == [START + seconds(1), START + seconds(2)]
 

@@ -20,16 +20,31 @@ from duly.store import schedules
 from duly.store.database import Database
 
 
+class Paused(msgspec.Struct, frozen=True):
+    """What became of a pause: paused, or already; and the runs that may still start, because their worker does not answer."""
+
+    answer: str
+    may_start: tuple[UUID, ...] = ()
+
+
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
     """Pause a schedule: paused, or already. What has not started is taken back. Raises NotFound, Unsettled."""
+    return (await pause_naming(database, job_id, reason)).answer
 
-    async def settle() -> str:
+
+async def pause_naming(database: Database, job_id: UUID, reason: str) -> Paused:
+    """Pause a schedule as `pause` does, and name what may still start. Raises NotFound, Unsettled."""
+
+    async def change() -> Paused:
+        return Paused(await _pause(database, job_id, reason, settles=False))
+
+    async def settle(silent: list[UUID]) -> Paused:
         try:
-            return await _pause(database, job_id, reason, settles=True)
+            return Paused(await _pause(database, job_id, reason, settles=True), tuple(silent))
         except NotFound as error:
             raise Unsettled(f"job {job_id}", "a worker that does not answer holds its last run") from error
 
-    return await taking_back(database, job_id, lambda: _pause(database, job_id, reason, settles=False), settle)
+    return await taking_back(database, job_id, change, settle)
 
 
 @audited

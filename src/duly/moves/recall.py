@@ -33,19 +33,19 @@ async def taking_back(
     database: Database,
     job_id: UUID,
     change: Callable[[], Awaitable[T]],
-    settle: Callable[[], Awaitable[T]] | None = None,
+    settle: Callable[[list[UUID]], Awaitable[T]] | None = None,
 ) -> T:
     """Change a schedule, and take back what it has staged and nobody has started, also from workers.
 
     A change that raises `Held` is made again after a recall. Where a worker does not answer, `settle` makes the change without
-    its run, if it can. Raises Unsettled.
+    the runs it is given, if it can. Raises Unsettled.
     """
     with suppress(Held):
         return await change()
     for _ in range(_TRIES_MAX):  # Another may be staged and claimed between the recall and the change.
         async with recalled(database, job_ids=[job_id]) as silent:
             if silent and settle is not None:
-                return await settle()
+                return await settle(silent)
             if silent:
                 raise Unsettled(f"job {job_id}", f"a worker that does not answer holds its next run {silent[0]}")
             with suppress(Held):

@@ -29,14 +29,6 @@ class Signal(msgspec.Struct, frozen=True):
     what: str
 
 
-class Coming(msgspec.Struct, frozen=True):
-    """A run that is staged ahead of its moment, and the worker that holds it, if one does."""
-
-    run_id: UUID
-    scheduled_at: datetime
-    worker_id: UUID | None
-
-
 class News(msgspec.Struct, frozen=True):
     """What a worker must be told: signals of its own, what nobody may start, and how much may be under way.
 
@@ -107,11 +99,6 @@ async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Sig
     """Forget signals that were heeded."""
     columns = zip(*(msgspec.structs.astuple(signal) for signal in heeded), strict=True)
     await database.execute(SQL["drop_signals"], worker_id, *map(list, columns))
-
-
-async def coming(database: Database, job_id: UUID) -> list[Coming]:
-    """Return the runs of a schedule that are staged and have not started."""
-    return [Coming(*row) for row in await database.fetch(SQL["coming"], job_id)]
 
 
 async def recall(database: Database, job_ids: Sequence[UUID], run_ids: Sequence[UUID]) -> list[tuple[UUID, int]]:

@@ -10,7 +10,6 @@ from duly.moves import backfill as backfills
 from duly.moves import pause as pauses
 from duly.moves.skip_next import skip_next as leave_out
 from duly.moves.trigger import TriggerState, trigger
-from duly.store import runs
 from duly.wire.shapes import Nothing
 from duly.wire.verbs import (
     BackfillAsked,
@@ -61,9 +60,9 @@ async def pause_job(call: Call[Nothing, PauseRequest]) -> Answer:
     `may_start` names coming runs whose worker did not answer within a second.
     """
     found = await find_live_job(call, call.id("job_id"))
-    answer = await pauses.pause(call.database, found["job_id"], check_reason(call.body.reason))
-    left = tuple(run.run_id for run in await runs.coming(call.database, found["job_id"]))
-    return Answer(200, JobStatus(job_id=found["job_id"], status="paused", changed=answer != "already", may_start=left))
+    paused = await pauses.pause_naming(call.database, found["job_id"], check_reason(call.body.reason))
+    changed, left = paused.answer != "already", paused.may_start
+    return Answer(200, JobStatus(job_id=found["job_id"], status="paused", changed=changed, may_start=left))
 
 
 @routes.add(

@@ -29,14 +29,6 @@ delete from duly.signals using unnest($2::uuid[], $3::bigint[], $4::text[]) as h
 -- name: recall
 select run_id, fence from duly.recall_v1($1, $2)
 
--- name: coming
--- Runs of a schedule that are staged and have not started.
-select run_id, scheduled_at, null::uuid as worker_id from duly.ready where job_id = $1 and run_id <> job_id and attempt = 0
-union all
-select run_id, scheduled_at, worker_id from duly.leased where job_id = $1 and attempt = 1 and due_at > duly.clock_now()
-union all
-select run_id, scheduled_at, null from duly.blocked where job_id = $1 and run_id <> job_id and attempt = 0 and gate = '&recalled'
-
 -- name: unanswered
 select run_id from duly.unanswered_v1($1, $2) as run_id
 
