@@ -1,7 +1,7 @@
 """Recurring jobs as people read them."""
 
 from duly.store import jobs
-from tests.builders import RNG, an_active_schedule, seconds, staged
+from tests.builders import RNG, a_worker, an_active_schedule, claimed, seconds, staged
 from tests.clock import START
 
 
@@ -20,9 +20,13 @@ async def test_a_job_is_read_with_its_definition_and_next_fire(database):
 async def test_the_next_fire_moves_on_with_each_stage(database):
     submitted = await an_active_schedule(database, every=90, anchor=START)
     await staged(database)
+    job = await jobs.find(database, submitted.job_id)
+    assert job is not None
+    assert job["next_run_at"] == START, "it has not started"
+
+    await claimed(database, await a_worker(database))
 
     job = await jobs.find(database, submitted.job_id)
-
     assert job is not None
     assert job["next_run_at"] == START + seconds(90)
 

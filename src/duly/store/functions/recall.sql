@@ -17,7 +17,7 @@ begin
         select found.scheduled_at, found.due_at, found.worker_id, found.fence, found.previous
           into scheduled_at, due_at, worker_id, fence, v_moment
           from (select ready.scheduled_at, ready.due_at, null::uuid as worker_id, null::bigint as fence, ready.previous_scheduled_at as previous
-                  from duly.ready where ready.run_id = v_run_id and ready.attempt = 0 and not duly.is_gated(ready.options)
+                  from duly.ready where ready.run_id = v_run_id and ready.attempt = 0 and not coalesce(ready.options ?| array['gate', 'rate'], false)
                 union all
                 select leased.scheduled_at, leased.due_at, leased.worker_id, leased.fence, leased.previous_scheduled_at
                   from duly.leased where leased.run_id = v_run_id and leased.attempt = 1 and leased.due_at > p_now

@@ -182,10 +182,10 @@ begin
                     else previous_scheduled_at end, generation, tenant, priority, payload_stored,
                queue, handler, payload, options, shard, every_seconds, cohort, case when runs then new_run_id else last_run_id end, overlap, jitter,
                case when is_last then 0 else runs_left - runs::integer end, grace_seconds
-          from fires where not is_last or (runs and not duly.must_enter(options))),       -- Spent: its last occurrence is staged and has not started.
+          from fires where not is_last or (runs and due_at > v_now)),       -- Spent: its last occurrence is staged ahead of its moment.
     completed as (
         update duly.jobs set state = 'completed', updated_at = v_now
-          from fires where jobs.job_id = fires.job_id and fires.is_last and not (fires.runs and not duly.must_enter(fires.options))),
+          from fires where jobs.job_id = fires.job_id and fires.is_last and not (fires.runs and fires.due_at > v_now)),
     skipped as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, detail)
         select duly.occurrence_id(job_id, scheduled_at, 'schedule'), job_id, scheduled_at, scheduled_at, v_now, tenant, 0,
