@@ -39,7 +39,8 @@ _NODES = "select name, state, run_id, ended_at from duly.workflow_nodes where wo
 _WORKFLOW_OF = "select workflow_id, name from duly.workflow_nodes where run_id = any ($1::uuid[])"
 # The ends of nodes, in their order, also of those that follow within the database from others. A map that is done had no run.
 _ENDS = """
-select run_id, array_agg(became::text order by finished_at) as ends, min(marks->'node'->>0) as workflow_id
+select run_id, array_agg(became::text order by finished_at) as ends, min(marks->'node'->>0) as workflow_id,
+       bool_or(reason is not distinct from 'its map is replayed') as is_replayed
   from duly.attempts
  where became in ('succeeded', 'cancelled', 'expired') and outcome <> 'fenced'
    and (marks ? 'node' or reason = 'its map is replayed') and not (fence is null and became = 'succeeded') group by run_id
@@ -243,12 +244,12 @@ class Graphs(Part):
     def learn(self) -> None:
         for row in self.world.query(_ENDS):
             for state in row["ends"][self.ledger.ends[row["run_id"]] :]:
-                self._learn_end(row["run_id"], state, row["workflow_id"])
+                self._learn_end(row["run_id"], state, row["workflow_id"], is_replayed=row["is_replayed"])
 
-    def _learn_end(self, run_id: UUID, state: str, workflow_id: str | None) -> None:
-        was_dead = self.ledger.dead.pop(run_id, None) is not None  # An item whose map is replayed.
+    def _learn_end(self, run_id: UUID, state: str, workflow_id: str | None, *, is_replayed: bool) -> None:
+        self.ledger.dead.pop(run_id, None)  # An item that is dead, or waits, goes when its map is replayed.
         is_cancelled = workflow_id is not None and UUID(workflow_id) in self.ledger.cancelled_workflows
-        if state != "cancelled" or not (was_dead or is_cancelled):
+        if state != "cancelled" or not (is_replayed or is_cancelled):
             self.ledger.violate("a node ended by itself", run_id, state, workflow_id)
         self.ledger.note_end(run_id, state)
 

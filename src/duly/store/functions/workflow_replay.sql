@@ -92,12 +92,19 @@ declare
     v_life  integer;
 begin
     select * into strict v_first from duly.workflow_nodes where workflow_id = p_workflow_id and name = p_first;
-    -- Items go with their map, except where one of them is where it begins.
+    -- Items go with their map, except where one of them is where it begins: those that died, and those that wait in a paused workflow.
     v_items := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and item_of = any (p_covered) and item_of is distinct from v_first.item_of);
-    with gone as (
+    with buried as (
         delete from duly.dead using duly.workflow_nodes as node
          where node.workflow_id = p_workflow_id and node.name = any (v_items) and dead.run_id = node.run_id
-        returning dead.*)
+        returning dead.run_id, dead.job_id, dead.scheduled_at, dead.due_at, dead.tenant, dead.attempt, dead.queue, dead.handler, dead.options),
+    waiting as (
+        delete from duly.blocked using duly.workflow_nodes as node
+         where node.workflow_id = p_workflow_id and node.name = any (v_items) and node.state = 'waiting' and blocked.run_id = node.run_id
+           and blocked.gate = duly.gate_of_workflow(p_workflow_id)
+        returning blocked.run_id, blocked.job_id, blocked.scheduled_at, blocked.due_at, blocked.tenant, blocked.attempt, blocked.queue,
+                  blocked.handler, blocked.options),
+    gone as (select * from buried union all select * from waiting)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks)
     select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, 'cancelled', 'cancelled', queue, handler, 'its map is replayed',
            duly.marks_of(options - array['node', 'then'])
