@@ -88,7 +88,7 @@ PLAIN = {
     "waits_for",
     "occurrence_id",
     "run_id",
-    "staged_ahead_v1",
+    "coming_runs_v1",
     "standing_v1",
 }
 READ_BY = {"least_period", "owns", "load_of_destination", "page_failures_v1"}  # functions that plain reads call

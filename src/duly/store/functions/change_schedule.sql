@@ -83,7 +83,7 @@ begin
     return 'active';
 end $$;
 
--- Leave one occurrence out: the first that is staged and in nobody's hands, else the pending one. p_skips is what calendars took just before
+-- Leave one occurrence out: the first that is staged and has not started, else the pending one. p_skips is what calendars took just before
 -- the pending one: no fire will tell of that.
 create or replace function duly.skip_next_v2(
     p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb,

@@ -121,7 +121,7 @@ create or replace function duly.is_held_v1(p_timer duly.timers, p_moments timest
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_moments timestamptz[] := p_moments || array(
-        select coming.scheduled_at from duly.staged_ahead_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
+        select coming.scheduled_at from duly.coming_runs_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
     v_ours    uuid[] := array(select staged.run_id from duly.lock_staged_v1(p_timer, p_now) as staged);
     v_others  uuid[] := array(select run.id from unnest(v_moments) as moment cross join lateral (
                                   select duly.occurrence_id(p_timer.job_id, moment, 'schedule') as id) as run where run.id <> all (v_ours));

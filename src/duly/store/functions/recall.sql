@@ -3,7 +3,7 @@
 -- The coming runs of a schedule, the latest first: staged and not started. One in ready or recalled has not started, due or not; one that a
 -- worker holds is coming until its moment. Each run names the occurrence before it, so the walk starts at the last one staged and ends at the
 -- first that has started, is gone, or has been tried.
-create or replace function duly.staged_ahead_v1(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
+create or replace function duly.coming_runs_v1(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
 returns table (run_id uuid, scheduled_at timestamptz, due_at timestamptz, worker_id uuid, fence bigint)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
@@ -37,7 +37,7 @@ declare
     v_first timestamptz;
 begin
     if (p_timer).previous_scheduled_at is not null then
-        select min(coming.scheduled_at) into v_first from duly.staged_ahead_v1((p_timer).job_id, (p_timer).previous_scheduled_at, p_now) as coming
+        select min(coming.scheduled_at) into v_first from duly.coming_runs_v1((p_timer).job_id, (p_timer).previous_scheduled_at, p_now) as coming
          where (p_timer).due_at < 'infinity' or (p_timer).runs_left = 0 or coming.due_at > p_now;     -- Of a paused one, what is due goes on by itself.
     end if;
     return coalesce(v_first, case when (p_timer).due_at < 'infinity' then (p_timer).scheduled_at end);
@@ -116,7 +116,7 @@ begin
         delete from duly.timers where ctid = any (array(
             select last.ctid from duly.timers as last
              where last.run_id is null and last.runs_left = 0 and last.shard + 0 = any (p_shards)       -- So timers_spent alone can serve.
-               and not exists (select from duly.staged_ahead_v1(last.job_id, last.previous_scheduled_at, p_now))
+               and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now))
              limit 1000 for update skip locked))
         returning job_id)
     select array_agg(job_id) into v_over from spent;
@@ -125,4 +125,4 @@ begin
     end if;
 end $$;
 
-grant execute on function duly.staged_ahead_v1, duly.next_run_at to duly_api;
+grant execute on function duly.coming_runs_v1, duly.next_run_at to duly_api;

@@ -39,7 +39,7 @@ begin
     end if;
     -- A fire that is due later is judged by this run when it is due, and not this run by it.
     if not p_beside and v_timer.overlap is null and exists (
-           select from duly.staged_ahead_v1(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now) then
+           select from duly.coming_runs_v1(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now) then
         if not p_settles and duly.is_held_v1(v_timer, array[v_timer.previous_scheduled_at], v_now) then
             delete from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
             perform duly.put_next_fire_v1(v_timer);
@@ -50,7 +50,7 @@ begin
     end if;
     if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id)
        and not (v_timer.overlap is not null and exists (
-               select from duly.staged_ahead_v1(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now)) then
+               select from duly.coming_runs_v1(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now)) then
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason,
                                    generation, priority, payload, payload_stored, options)
         values (v_run_id, p_job_id, v_now, v_now, v_now, v_timer.tenant, 0, 'skipped', 'skipped', v_timer.queue, v_timer.handler, 'skipped_overlap',
