@@ -27,12 +27,13 @@ runtime := .venv/stamp-runtime
 project := .venv/stamp-project
 dev := .venv/stamp-dev
 dashboard := .venv/stamp-dashboard
+auditor := .venv/stamp-audit
 # What the dashboard is built from; the types come from the description of the API.
 screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name types.gen.ts) docs/openapi.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev dashboard up test lint format simulate mutants proof lock clean
+.PHONY: help install install-dev dashboard up test lint format simulate mutants proof audit lock clean
 
 help:            ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
@@ -51,7 +52,7 @@ up: install         ## Start everything on the embedded PostgreSQL.
 test: export TEST_TIMES := $(times)
 # Where Python is told to keep no compiled code, each of the many processes that tests start would compile the engine anew.
 test: export PYTHONDONTWRITEBYTECODE :=
-test: install-dev   ## Lint, then run the tests.
+test: install-dev $(auditor) ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
@@ -80,6 +81,10 @@ mutants: install-dev    ## Break the engine on purpose; a test must notice each 
 proof: simulate mutants ## The long programmes.
 	$(bin)/pytest -m proof --timeout 0 $(PYTEST_ARGS)
 
+# Make itself ends with 2 on any failure; its last line says with what the script ended.
+audit: $(auditor)   ## Ask for known vulnerabilities of every locked package: 0 none, 1 some, 2 not all could be asked about.
+	@$(bin)/python scripts/audit.py .venv/audit/bin/pip-audit
+
 lock: $(venv)       ## Resolve the dependencies anew.
 	$(pip) install --quiet uv==0.13.7
 	@scripts/lock $(bin)/uv
@@ -104,6 +109,12 @@ $(project): pyproject.toml $(runtime)
 $(dev): requirements-dev.lock $(runtime) | $(project)
 	@echo "installing what tests and linters need"
 	@$(pip) install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# In an environment of its own, so that what it needs decides nothing about what Duly needs.
+$(auditor): requirements-audit.lock $(venv)
+	@$(bin)/python -m venv --clear .venv/audit
+	@.venv/audit/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-audit.lock
 	@touch $@
 
 $(dashboard): $(screens) $(venv)

@@ -1,6 +1,7 @@
-"""The supply chain: the wheel lists what it is made of."""
+"""The supply chain: the wheel lists what it is made of, and an audit that could not ask does not pass."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,11 +14,17 @@ from typing import Any
 
 import pytest
 
-from scripts import sbom
+from scripts import audit, sbom
 
 ROOT = Path(__file__).parents[2]
+PIP_AUDIT = Path(sys.prefix) / "audit" / "bin" / "pip-audit"
 LOCKED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 IMPORTED = re.compile(r"""(?:from|import) ?\(?['"](@[\w-]+/[\w-]+|[\w-]+)""")
+
+needs_pip_audit = pytest.mark.skipif(
+    not PIP_AUDIT.exists(), reason="pip-audit is not installed; make audit installs it"
+)
+needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="no npm")
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +96,92 @@ class TestBillOfMaterials:
     def test_a_line_of_the_lock_that_is_not_understood_is_an_error(self):
         with pytest.raises(ValueError, match="neither a package nor a hash"):
             sbom.python_packages("idna>=3.20\n")
+
+
+class TestAudit:
+    @needs_pip_audit
+    @needs_npm
+    def test_a_service_that_cannot_be_reached_is_reported_and_is_no_pass(self):
+        done = ask(HTTPS_PROXY="http://127.0.0.1:9")
+
+        assert done.returncode == audit.NOT_ASKED
+        assert "Python: not asked: pip-audit:" in done.stdout
+        assert "dashboard: not asked: request to" in done.stdout
+
+    @needs_npm
+    def test_npm_that_is_set_to_be_offline_does_not_pass_unasked(self):
+        done = ask("/nowhere/pip-audit", HTTPS_PROXY="http://127.0.0.1:9", npm_config_offline="true")
+
+        assert done.returncode == audit.NOT_ASKED
+        assert "dashboard: not asked: request to" in done.stdout
+
+    def test_a_tool_that_is_not_there_is_reported(self, tmp_path):
+        answer = audit.ask_pip_audit(str(tmp_path / "pip-audit"), [ROOT / "requirements.lock"])
+
+        assert answer.not_asked == [f"{tmp_path}/pip-audit does not start: No such file or directory"]
+        assert audit.verdict([answer, audit.Answer(3, [], [])]) == audit.NOT_ASKED
+
+    @needs_pip_audit
+    def test_what_pip_audit_knows_is_found_and_what_it_skips_was_not_asked(self):
+        answer = audit.of_pip_audit(formatted_by_pip_audit(), {("good", "1.0"), ("bad", "2.0"), ("skipped", "3.0")})
+
+        assert answer.found == ["bad 2.0: PYSEC-1, fixed in 2.1"]
+        assert answer.not_asked == ["skipped: the service does not know it"]
+        assert answer.asked == 2
+        assert audit.verdict([answer]) == audit.FOUND
+
+    @needs_pip_audit
+    def test_a_locked_package_that_the_answer_leaves_out_was_not_asked(self):
+        answer = audit.of_pip_audit(formatted_by_pip_audit(), {("good", "1.1")})
+
+        assert answer.not_asked == ["good: the service does not know it"]
+
+    @needs_npm
+    def test_the_report_of_npm_is_understood(self):
+        """Offline npm asks nobody, and writes the report of a tree of which nothing is known."""
+        environment = {**os.environ, "npm_config_offline": "true"}
+        command = ["npm", "audit", "--package-lock-only", "--json"]
+        done = subprocess.run(command, cwd=ROOT / "ui", env=environment, capture_output=True, text=True)
+        said = json.loads(done.stdout)
+
+        answer = audit.of_npm(said)
+        assert answer.found == []
+        assert answer.asked > 50
+        assert audit.verdict([answer]) == audit.NOTHING_FOUND
+
+        said["vulnerabilities"]["svelte"] = {"name": "svelte", "severity": "high", "range": "<6"}
+        assert audit.of_npm(said).found == ["svelte <6: high"]
+
+    def test_what_was_found_goes_before_what_was_not_asked(self):
+        assert audit.verdict([audit.Answer(1, ["bad 2.0"], []), audit.Answer(0, [], ["nobody answers"])]) == audit.FOUND
+
+    def test_nobody_asked_is_no_pass(self):
+        assert audit.verdict([audit.Answer(0, [], [])]) == audit.NOT_ASKED
+
+
+def ask(program: str = str(PIP_AUDIT), **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the audit as a command."""
+    command = [sys.executable, str(ROOT / "scripts" / "audit.py"), program]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
+
+
+def formatted_by_pip_audit() -> dict[str, Any]:
+    """Let pip-audit itself write an answer about three packages."""
+    script = """
+from packaging.version import Version
+from pip_audit._format import JsonFormat
+from pip_audit._service.interface import ResolvedDependency, SkippedDependency, VulnerabilityResult
+
+known = VulnerabilityResult(id="PYSEC-1", description="", fix_versions=[Version("2.1")], aliases=set())
+print(JsonFormat(False, False).format({
+    ResolvedDependency("good", Version("1.0")): [],
+    ResolvedDependency("bad", Version("2.0")): [known],
+    SkippedDependency("skipped", "the service does not know it"): [],
+}, []))
+"""
+    done = subprocess.run([PIP_AUDIT.with_name("python"), "-c", script], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def _urlsafe(digest: bytes) -> str:
