@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.dashboard.conftest import ROOT, visiting
-from tests.dashboard.payloads import PAYLOADS
+from tests.security.payloads import PAYLOADS
 
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
 FIRST_PAGE_BYTES_MAX = 250 * 1024

@@ -9,9 +9,9 @@ import pytest
 from playwright.async_api import expect
 
 from tests.dashboard.conftest import eventually, visiting
-from tests.dashboard.payloads import PAYLOADS
 from tests.dashboard.test_manners import FOREIGN, serious, settled
 from tests.dashboard.test_screens import a_name
+from tests.security.payloads import PAYLOADS
 
 HEADINGS = {"t": "Destinations", "f": "Schedules as code", "k": "Tenants and keys", "a": "Audit", "s": "System"}
 MORNING = {"cron": "0 4 * * *"}

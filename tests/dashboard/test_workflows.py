@@ -9,8 +9,8 @@ import pytest
 from playwright.async_api import expect
 
 from tests.dashboard.conftest import eventually, visiting
-from tests.dashboard.payloads import PAYLOADS
 from tests.dashboard.test_manners import FOREIGN, serious
+from tests.security.payloads import PAYLOADS
 
 NOWHERE = "nobody-serves-this"
 VIEWS = ("graph", "time", "list")

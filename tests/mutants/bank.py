@@ -31,15 +31,15 @@ ZONE_CHANGE = "src/duly/domain/triggers/zone_change.py"
 ZONED = "tests/schedules/test_zones.py"
 PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
 OVER_HTTP = "tests/api/test_worker.py"
-OVER_HTTP_APART = "tests/api/test_worker_tenants.py"
+OVER_HTTP_APART = "tests/security/test_tenants_of_workers.py"
 ADDRESSES = "src/duly/outbound/addresses.py"
-GUARDED = "tests/outbound/test_guard.py"
+GUARDED = "tests/security/test_hostile_urls.py"
 TRANSPORT = "src/duly/outbound/transport.py"
 CONNECTION = "src/duly/outbound/connection.py"
-CONNECTED = "tests/outbound/test_connection.py"
-TRANSPORTED = "tests/outbound/test_transport.py"
+CONNECTED = "tests/security/test_response_bytes.py"
+TRANSPORTED = "tests/security/test_slow_servers.py"
 SIGNING = "src/duly/outbound/signing.py"
-SIGNED = "tests/outbound/test_signing.py"
+SIGNED = "tests/security/test_signatures.py"
 AROUND = "src/duly/moves/stage_around.py"
 REFUSED = "tests/moves/test_stage.py::TestRefused"
 
@@ -1164,14 +1164,14 @@ BANK = [
         ADDRESSES,
         "if inner is not None and not is_public(inner):",
         "if False:",
-        "tests/outbound/test_addresses.py::test_what_is_not_everybodys_is_not_public",
+        "tests/security/test_addresses.py::test_what_is_not_everybodys_is_not_public",
     ),
     Mutant(
         "the library alone says what is public",
         ADDRESSES,
         "return address.is_global and not _is_in(address, _IPV4_RESERVED)",
         "return address.is_global",
-        "tests/outbound/test_addresses.py::test_what_is_not_everybodys_is_not_public",
+        "tests/security/test_addresses.py::test_what_is_not_everybodys_is_not_public",
     ),
     Mutant(
         "one public address of a name is enough",

@@ -38,9 +38,9 @@ from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from duly.api.operations import EVENT_STREAM, NDJSON
-from tests.api.contract.conftest import ANSWERED
 from tests.api.contract.described import BY_NAME, DOCUMENT, NAMES, faults
 from tests.api.contract.yard import Yard, request_for
+from tests.security.conftest import ANSWERED
 
 SEED = 20261115
 # Refusals of what no schema can say: what is there, how it stands, what a word means.

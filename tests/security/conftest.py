@@ -1,11 +1,22 @@
-"""The application as tools from outside see it, with something of everything in it; and what it answered, told at the end."""
+"""What attacks need of the whole: the API, a worker, a command line, a browser; and what fuzzing was answered, told last."""
 
 from collections import Counter
 from typing import Any
 
 import pytest
 
-from tests.api.contract.served import Served
+from tests.api.conftest import api, app, application, front, kept_sessions, metrics, parts, sessions
+from tests.cli.conftest import local, project, remote, up
+from tests.dashboard.conftest import browser, guest, house, stranger, visitor
+from tests.security.served import Served
+from tests.worker.conftest import real_time, store, url
+from tests.worker.targets.conftest import engine
+
+# Fixtures of those folders, for the tests of this one.
+__all__ = [
+    "api", "app", "application", "browser", "engine", "front", "guest", "house", "kept_sessions", "local", "metrics", "parts",
+    "project", "real_time", "remote", "sessions", "store", "stranger", "up", "url", "visitor",
+]  # fmt: skip
 
 ANSWERED = "answered"
 answered: Counter[str] = Counter()

@@ -12,7 +12,7 @@ from duly.outbound.egress import Egress, read_allowance, read_egress
 from duly.outbound.errors import NotAllowed, NotFound, OutboundError
 from duly.outbound.guard import Guard, judge
 from tests.outbound.servers import TENANT, Names
-from tests.outbound.test_addresses import HOSTILE
+from tests.security.test_addresses import HOSTILE
 
 PUBLIC = "93.184.215.14"
 # By what they say themselves: these never get as far as a name server.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.outbound.rebinding import CALLS, PRIVATE, PUBLIC
+from tests.security.rebinding import CALLS, PRIVATE, PUBLIC
 
 ROOT = Path(__file__).parents[2]
 NAMESPACES = ["unshare", "--net", "--mount"]
@@ -35,7 +35,7 @@ def happened(tmp_path_factory):
         f"{{ [ ! -e /etc/{name} ] || mount --bind {folder / name} /etc/{name}; }}"
         for name in ("resolv.conf", "nsswitch.conf")
     )
-    script = f"{mounts} && exec {sys.executable} -m tests.outbound.rebinding"
+    script = f"{mounts} && exec {sys.executable} -m tests.security.rebinding"
     done = subprocess.run(
         [*NAMESPACES, "sh", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )

@@ -14,8 +14,8 @@ import pytest
 from playwright.async_api import expect
 
 from tests.dashboard.conftest import eventually
-from tests.dashboard.payloads import PAYLOADS
 from tests.dashboard.test_manners import FOREIGN
+from tests.security.payloads import PAYLOADS
 
 AT_ONCE = 6
 PAGE = 50
