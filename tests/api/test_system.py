@@ -1,7 +1,6 @@
-"""The installation over HTTP: for the operator alone, without a secret, and without a write."""
+"""The installation over HTTP: for the operator alone, and without a write."""
 
 from duly.domain.doctor import SHARDS
-from duly.settings import load, shown
 from duly.store import migrate
 
 
@@ -27,19 +26,3 @@ async def test_it_is_for_the_operator_alone(front):
     for caller in (await front.caller("jobs:read"), await front.caller("jobs:write"), await front.stranger()):
         answer = await caller.get("/v1/system")
         assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-
-
-async def test_settings_are_shown_without_what_is_secret(front, api):
-    environ = {
-        "DULY_DATABASE_URL": "postgresql://duly:canary@db.example/duly",
-        "DULY_API_KEY": "duly_canary_canary",
-        "DULY_CONTAINER_OPTIONS": "--env TOKEN=canary",
-        "DULY_SLOTS": "7",
-    }
-    front.door._settings = shown(load(environ=environ))
-    answer = await api.get("/v1/system")
-
-    settings = {one["name"]: one for one in answer.json()["settings"]}
-    assert "canary" not in answer.text
-    assert settings["database_url"]["value"] == "postgresql://duly:***@db.example/duly"
-    assert (settings["slots"]["value"], settings["slots"]["source"]) == (7, "DULY_SLOTS")

@@ -132,20 +132,6 @@ def test_an_unknown_setting_stops_every_command_with_its_name(tmp_path):
     assert "did you mean DULY_PORT?" in said.stderr
 
 
-def test_config_shows_each_value_and_its_source_but_no_password(tmp_path):
-    said = duly(
-        "config", "--json", "--port", "7301", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:swordfish@host/db"
-    )
-
-    assert said.returncode == 0
-    assert '"source": "--port"' in said.stdout
-    assert "postgresql://me:***@host/db" in said.stdout
-    assert (
-        "swordfish"
-        not in said.stdout + duly("config", cwd=tmp_path, DULY_DATABASE_URL="postgresql://me:swordfish@h/d").stdout
-    )
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_gets_its_completion(shell):
     assert "_DULY_COMPLETE" in CliRunner().invoke(cli, ["completion", shell]).output

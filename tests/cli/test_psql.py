@@ -1,6 +1,5 @@
-"""`duly psql`: PostgreSQL's own client on our database, and its password where nobody reads it."""
+"""`duly psql`: PostgreSQL's own client on our database."""
 
-import os
 import shlex
 
 import pytest
@@ -47,21 +46,6 @@ def with_password(url: str) -> str:
 )  # fmt: skip
 def test_an_address_is_handed_on_in_the_environment(url, expected):
     assert psql.variables(url, {"PGOPTIONS": "-c before=1"}) == expected
-
-
-@pytest.mark.parametrize("path", [os.environ["PATH"], "/nonexistent"], ids=["of the machine", "shipped"])
-def test_it_opens_the_database_and_the_password_is_on_no_command_line(database_url, tmp_path, path):
-    look = r"\! /usr/bin/tr '\0' ' ' < /proc/$PPID/cmdline; echo; /usr/bin/printenv PGPASSWORD"
-    url = with_password(database_url)
-
-    told = duly("psql", "-XAtc", look, cwd=tmp_path, DULY_DATABASE_URL=url, PATH=path, PGSERVICE="elsewhere")
-    rows = duly("psql", "-XAtc", "select count(*) from duly.shards", cwd=tmp_path, DULY_DATABASE_URL=url, PATH=path)
-
-    command, secret = told.stdout.splitlines()
-    assert "-XAtc" in command
-    assert not any(word in command for word in ("sesame", "postgresql://", "password="))
-    assert secret == SECRET
-    assert (rows.stdout, rows.stderr, rows.returncode) == ("64\n", "", 0)
 
 
 def test_its_exit_code_and_its_input_are_those_of_psql(database_url, tmp_path):

@@ -159,6 +159,13 @@ class TestAudit:
         assert audit.verdict([audit.Answer(0, [], [])]) == audit.NOT_ASKED
 
 
+def test_the_lock_names_no_registry():
+    lock = (ROOT / "ui" / "package-lock.json").read_text()
+
+    assert '"resolved"' not in lock
+    assert "http" not in re.sub(r'"(url|funding)": "[^"]*"', "", lock)
+
+
 def ask(program: str = str(PIP_AUDIT), **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the audit as a command."""
     command = [sys.executable, str(ROOT / "scripts" / "audit.py"), program]
