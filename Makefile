@@ -8,7 +8,7 @@ bin := .venv/bin
 # Tests wait for PostgreSQL, for real processes and for real time more than half of theirs, so five of them keep two cores busy.
 at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
-waiting := tests/end_to_end tests/dashboard tests/security/test_dashboard.py
+waiting := tests/end_to_end tests/dashboard tests/security/test_dashboard.py tests/security/test_canaries.py
 waiting_at_once := 3
 # These fill the machine by themselves, so they run after the others; the simulation last, for as long as the others have left.
 storm := tests/end_to_end/test_storm.py
