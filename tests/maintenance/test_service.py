@@ -18,6 +18,7 @@ from duly.moves.settle import settle
 from duly.moves.submit import submit
 from duly.store import duties, history
 from duly.store.database import Database, Unavailable
+from duly.store.runs import LogLine, append_logs
 from tests.builders import (
     RNG,
     a_leased_run,
@@ -61,6 +62,13 @@ async def pages(database) -> dict[str, int]:
         " where relnamespace = 'duly'::regnamespace and relname in ('ready', 'leased')"
     )
     return dict(rows)
+
+
+async def waits_for_a_lock(database) -> None:
+    """Wait until somebody waits for a lock."""
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+    while not await database.fetchval(waiting):
+        await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -189,6 +197,30 @@ class TestHistory:
             assert await history.drop_partitions(own_database, "attempts_failed", tomorrow) == []
 
         assert await history.drop_partitions(own_database, "attempts_failed", tomorrow) == ["attempts_failed_20261102"]
+
+    @pytest.mark.parametrize("outcome", [Succeeded('"whole"'), Failed("whole")], ids=["success", "failure"])
+    async def test_an_outcome_that_waited_for_them_is_stored_whole(self, own_database, outcome):
+        """It was on its way into the default partition, which no longer takes rows of that day."""
+        worker_id, run = await a_leased_run(own_database)
+        async with own_database.transaction() as making:
+            await making.fetchval("select duly.make_partitions_v1($1, 1)", START.date())
+            settling = asyncio.create_task(settled(own_database, worker_id, run, outcome))
+            await waits_for_a_lock(own_database)
+        await settling
+
+        [row] = await own_database.fetch("select result::text, reason from duly.attempts")
+        assert "whole" in (row["result"] or row["reason"])
+
+    async def test_a_line_that_waited_for_them_is_stored_whole(self, own_database):
+        worker_id, run = await a_leased_run(own_database)
+        line = LogLine(run.run_id, run.fence, run.attempt, 1, START, "info", "whole", None)
+        async with own_database.transaction() as making:
+            await making.fetchval("select duly.make_partitions_v1($1, 1)", START.date())
+            writing = asyncio.create_task(append_logs(own_database, worker_id, [line]))
+            await waits_for_a_lock(own_database)
+        await writing
+
+        assert await own_database.fetchval("select message from duly.logs") == "whole"
 
     async def test_five_processes_may_make_them_at_once(self, own_database):
         made = await asyncio.gather(*(history.make_partitions(own_database, 2) for _ in range(5)))

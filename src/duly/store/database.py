@@ -1,8 +1,8 @@
 """The connection to PostgreSQL: a pool that reconnects, and errors turned into three kinds.
 
 A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or the server
-has no room on its disk or takes no writes: ask again), or is refused with one of the domain's errors. Serialization failures
-and deadlocks rolled back by the server are tried again here, where they cannot be seen.
+has no room on its disk or takes no writes: ask again), or is refused with one of the domain's errors. Serialization failures,
+deadlocks and rows that a new partition has overtaken are tried again here, where they cannot be seen.
 """
 
 from __future__ import annotations
@@ -79,6 +79,17 @@ def is_gone(error: BaseException) -> bool:
     if isinstance(error, asyncpg.InterfaceError):
         return not isinstance(error, ValueError)  # What the driver could not encode never left us.
     return isinstance(error, _GONE)
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Say whether the server has undone what was asked for no fault of its own, so that it may be asked again.
+
+    A row on its way into a default partition is refused when the partition of its day is attached meanwhile. Unlike a check
+    that a row fails, that has no constraint's name; asked again, the row goes where it belongs.
+    """
+    if isinstance(error, asyncpg.CheckViolationError):
+        return error.as_dict().get("constraint_name") is None
+    return isinstance(error, AGAIN)
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -178,11 +189,11 @@ class Database:
             try:
                 async with self.pool.acquire() as connection:
                     return await ask(connection)
-            except AGAIN as error:
+            except Exception as error:
+                if not is_rolled_back(error):
+                    raise translated(error) from error
                 if not tries_left:
                     raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
-            except Exception as error:
-                raise translated(error) from error
         raise AssertionError("unreachable")
 
     async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None:

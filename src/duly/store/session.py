@@ -33,7 +33,7 @@ from duly.store import (
     workers,
     workflows,
 )
-from duly.store.database import AGAIN, Database, ReadOnly, Unavailable, translated
+from duly.store.database import Database, ReadOnly, Unavailable, is_rolled_back, translated
 from duly.store.pool import Pool
 from duly.store.statements import load
 from duly.store.transactions import begin, commit, savepoint
@@ -209,6 +209,6 @@ def _bound(timeout: timedelta | None) -> str:
 
 def _failure(error: BaseException) -> BaseException:
     """Turn a driver's error into one of ours; what the server has rolled back may be run again."""
-    if isinstance(error, AGAIN):
+    if is_rolled_back(error):
         return RolledBack(f"the database has rolled back: {error}; run it again")
     return translated(error) if isinstance(error, Exception) else error

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from duly.store.database import AGAIN, TRIES_MAX, Database, Unavailable, translated
+from duly.store.database import TRIES_MAX, Database, Unavailable, is_rolled_back, translated
 from duly.store.transactions import savepoint
 
 T = TypeVar("T")
@@ -61,7 +61,9 @@ async def together(database: Database, do: Callable[[Database], Awaitable[T]]) -
         try:
             async with database.transaction() as connection:
                 return await do(Together(database, connection))
-        except AGAIN as error:
+        except Exception as error:
+            if not is_rolled_back(error):
+                raise
             if not tries_left:
                 raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
     raise AssertionError("unreachable")
