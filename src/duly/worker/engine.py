@@ -339,7 +339,7 @@ class Engine:
             self._spawn(self._tidy_up([], started))
 
     def _is_recalled(self, run: Run) -> bool:
-        return (run.run_id, run.fence) in self._recalled
+        return bool(self._recalled) and (run.run_id, run.fence) in self._recalled
 
     def _has_started(self, signal: runs.Signal) -> bool:
         held = self._hands.find(signal.run_id, signal.fence)
