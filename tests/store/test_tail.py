@@ -1,15 +1,18 @@
 """The tail of history: every end is read once, wherever its row lies and whenever its transaction commits."""
 
 import asyncio
+import re
 from collections import Counter
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import asyncpg
 import psycopg
 import pytest
 
+from duly.api.hub import Hub, Wanted
+from duly.log import Log
 from duly.store import embedded, history, stream
 from duly.store import tail as module
 from duly.store.database import Database
@@ -322,6 +325,30 @@ class TestCrash:
             use_up_ids(server, 200)
 
             assert len(await endings.look([1])) == 2
+
+    async def test_who_comes_back_with_an_event_sent_behind_such_ids_misses_nothing(self, server):
+        wanted = Wanted(tenant=1)
+        async with Database(server.url) as database:
+            await migrate(database)
+            hub = Hub(database, Log("events"))
+            joined = await hub.join(wanted, None)
+            await end(database, at=datetime.now(UTC))
+            seen = use_up_ids(server, 100)
+            await hub.step()
+            text, _ = hub._text_after(wanted, joined.place)
+            hub.close()
+        last_id = re.findall(r"^id: (.*)$", text.decode(), re.MULTILINE)[-1]
+        await crash(server)
+
+        async with Database(server.url) as database:
+            await end_by_ids_before(database, seen, 4)
+            use_up_ids(server, 200)
+            hub = Hub(database, Log("events"))
+            joined = await hub.join(wanted, last_id)
+            hub.close()
+
+        kinds = re.findall(r"^event: (.*)$", b"".join(joined.first).decode(), re.MULTILINE)
+        assert kinds == ["duly.run.succeeded.v1"] * 4
 
 
 def use_up_ids(server, number):
