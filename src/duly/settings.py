@@ -75,7 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     threads: int
     processes: int
-    commands: tuple[str, ...]
+    commands: Mapping[str, tuple[str, ...]]  # with the variables that jobs may set
     command_sandbox: str
     command_network: bool
     command_user: str | None
@@ -169,6 +169,7 @@ def _ports_in(url: str) -> list[str]:
 
 
 _PORT = re.compile(r"[0-9]{1,5}")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 def shown(settings: Settings) -> list[Shown]:
@@ -340,6 +341,17 @@ def _paths(value: object) -> tuple[str, ...]:
     return words
 
 
+def _programs(value: object) -> dict[str, tuple[str, ...]]:
+    """Read absolute paths, each with the names of variables behind `=`, if any."""
+    programs: dict[str, tuple[str, ...]] = {}
+    for word in _paths(value):
+        path, _, names = word.partition("=")
+        if not all(map(_VARIABLE.fullmatch, names.split())):
+            raise ValueError("a list of programs with variables, such as /usr/bin/pg_dump=PGHOST PGUSER")
+        programs[path] = (*programs.get(path, ()), *names.split())
+    return programs
+
+
 def _arguments(value: object) -> tuple[str, ...]:
     """Read the words of a command line: a list, or text as a shell would split it."""
     words = shlex.split(value) if isinstance(value, str) else value
@@ -408,7 +420,9 @@ KNOWN: Mapping[str, Known] = {
     "threads": Known(_whole(1, 10_000), 10, "how many plain functions a worker runs at once"),
     "processes": Known(_whole(1, 1_000), 4, "how many commands and containers a worker runs at once"),
     "commands": Known(
-        _paths, (), "the programs that jobs may run as commands, by their absolute paths; none unless named"
+        _programs,
+        {},
+        "the programs that jobs may run as commands, each with the variables that they may set: /usr/bin/pg_dump=PGHOST PGUSER",
     ),
     "command_sandbox": Known(
         _one_of("required", "none"), "required", "whether commands run in a sandbox, or unprotected"

@@ -38,6 +38,11 @@ def test_up_starts_nothing_when_what_is_allowed_cannot_work(tmp_path):
     assert not (tmp_path / ".duly").exists()
 
 
+def test_a_variable_that_no_job_may_set_cannot_be_allowed(tmp_path):
+    with pytest.raises(Refused, match=r"commands: /bin/sh: variable 'LD_PRELOAD' is not the job's to set"):
+        programs.of(settings(tmp_path, commands=f"{SHELL}=LANG LD_PRELOAD"), "worker")
+
+
 def test_an_engine_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(Refused, match="container_command = no-such-engine: there is no such program"):
         programs.of(settings(tmp_path, containers="image:1", container_command="no-such-engine"), "worker")

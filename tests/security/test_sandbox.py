@@ -100,7 +100,7 @@ def up_in(folder: Path, shown: Path) -> Iterator[Up]:
     """Start it in a folder that lies in one that commands are shown."""
     folder.mkdir()
     settings = {
-        "DULY_COMMANDS": PYTHON,
+        "DULY_COMMANDS": f"{PYTHON}=GREETING",
         "DULY_COMMAND_GRACE": str(GRACE_SECONDS),
         "DULY_COMMAND_PATHS": str(shown),
         "SECRET_OF_THE_WORKER": SECRET,
@@ -315,3 +315,24 @@ class TestUse:
 
         assert run["attempts"][0]["outcome"] == "timed_out"
         assert 1 + GRACE_SECONDS - 0.2 <= time.monotonic() - began < 1 + GRACE_SECONDS + 5
+
+
+class TestEnvironment:
+    """What a job may set, and what it sees."""
+
+    def test_a_command_sees_what_its_job_sets_and_nothing_of_the_worker(self, up: Up) -> None:
+        attack = "print(json.dumps({k: v for k, v in os.environ.items() if not k.startswith('DULY_')}))"
+
+        found = seen(up, attack, target={"environment": {"GREETING": "hello"}})
+
+        found.pop("LC_CTYPE", None)  # Python sets it itself, where nobody says another.
+        assert found == {"GREETING": "hello", "PWD": "/tmp"}
+
+    def test_a_variable_that_the_operator_does_not_allow_is_refused(self, up: Up) -> None:
+        with pytest.raises(Refused) as refused:
+            submit(up, "print(1)", target={"environment": {"GREETING": "hello", "HTTPS_PROXY": "http://attacker"}})
+
+        code, said = refused.value.args
+        assert code == 422
+        assert f"{PYTHON} may not be given the variable HTTPS_PROXY" in said
+        assert f"{PYTHON}=HTTPS_PROXY" in said

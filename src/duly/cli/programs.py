@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from duly.cli.connect import run_loop
 from duly.cli.options import span
-from duly.domain.errors import Refused
+from duly.domain.errors import InvalidOption, Refused
+from duly.domain.program_environment import check_command_environment
 from duly.log import Log
 from duly.settings import KNOWN, Settings, engine_environment, settings_file
 from duly.worker.targets import Part, TargetHandler, cgroup
@@ -62,6 +63,7 @@ def limits_in_words(ground: cgroup.Ground) -> str:
 
 def _commands(settings: Settings) -> Commands:
     _refuse_missing(settings.commands)
+    _refuse_loaders(settings.commands)
     sandbox, ceiling = _sandbox(settings), _ceiling(settings)
     run_loop(check_sandbox(sandbox, ceiling))
     grace, groups = span(settings, "command_grace").total_seconds(), _groups()
@@ -133,7 +135,16 @@ def _first_found() -> str:
     raise Refused(f"containers need one of {', '.join(ENGINES)}, and none is installed; install one, such as podman")
 
 
-def _refuse_missing(commands: tuple[str, ...]) -> None:
+def _refuse_loaders(commands: Mapping[str, Iterable[str]]) -> None:
+    """Refuse variables that no job may set, whoever allows them. Raises Refused."""
+    for program, variables in commands.items():
+        try:
+            check_command_environment(dict.fromkeys(variables, ""))
+        except InvalidOption as error:
+            raise Refused(f"commands: {program}: {error}") from None
+
+
+def _refuse_missing(commands: Iterable[str]) -> None:
     for program in commands:
         if shutil.which(program) is None:
             raise Refused(
