@@ -77,6 +77,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     processes: int
     commands: Mapping[str, tuple[str, ...]]  # with the variables that jobs may set
     command_sandbox: str
+    command_cgroup: str
     command_network: bool
     command_user: str | None
     command_paths: tuple[str, ...]
@@ -185,6 +186,8 @@ def _shown_value(name: str, value: object) -> object:
         return redacted(value)
     if value and (name == "container_options" or isinstance(value, Hidden)):
         return "***"
+    if isinstance(value, Mapping):
+        return tuple(f"{program}={' '.join(names)}" if names else program for program, names in value.items())
     return str(value) if isinstance(value, Path) else value
 
 
@@ -426,6 +429,11 @@ KNOWN: Mapping[str, Known] = {
     ),
     "command_sandbox": Known(
         _one_of("required", "none"), "required", "whether commands run in a sandbox, or unprotected"
+    ),
+    "command_cgroup": Known(
+        _one_of("required", "optional"),
+        "required",
+        "whether commands need a control group that limits the memory of all their processes together",
     ),
     "command_network": Known(
         _switch, False, "let commands and containers have the network where their job asks for it"

@@ -153,7 +153,8 @@ def test_nothing_is_allowed_to_run_unless_it_is_named(tmp_path):
     settings = load({}, {}, tmp_path)
 
     assert (settings.commands, settings.containers) == ({}, ())
-    assert (settings.command_sandbox, settings.command_network) == ("required", False)
+    assert (settings.command_sandbox, settings.command_cgroup) == ("required", "required")
+    assert not settings.command_network
 
 
 def test_what_may_run_is_read_from_a_file_and_from_variables(tmp_path):
@@ -183,6 +184,7 @@ def test_what_may_run_is_read_from_a_file_and_from_variables(tmp_path):
         ("COMMAND_MEMORY", "much", "such as 512MiB"),
         ("COMMAND_PROCESSES", "0", "a whole number from 1"),
         ("COMMAND_SANDBOX", "maybe", "one of required, none"),
+        ("COMMAND_CGROUP", "none", "one of required, optional"),
     ],
 )
 def test_what_cannot_be_allowed_is_refused(tmp_path, name, value, words):

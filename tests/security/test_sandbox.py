@@ -2,7 +2,10 @@
 
 import ctypes
 import json
+import os
 import platform
+import shutil
+import subprocess
 import textwrap
 import time
 import urllib.error
@@ -13,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.processes import Up, running
+from tests.cli.processes import DULY, Up, environment, running
 from tests.worker.targets.scene import PYTHON, a_folder_for_all, attempt, commands, needs_bubblewrap, python
 
 pytestmark = needs_bubblewrap
@@ -35,6 +38,9 @@ def call(number, *arguments):
     return 0 if done >= 0 else errno.errorcode[ctypes.get_errno()]
 """
 
+needs_mounts = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("unshare") is None, reason="needs root and the Debian package util-linux: unshare"
+)
 only_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="needs x86_64: calls by their numbers there")
 # Numbers on x86_64, with arguments that a kernel without a filter would take, or refuse for another reason.
 NEEDLESS = {
@@ -101,6 +107,7 @@ def up_in(folder: Path, shown: Path) -> Iterator[Up]:
     folder.mkdir()
     settings = {
         "DULY_COMMANDS": f"{PYTHON}=GREETING",
+        "DULY_COMMAND_CGROUP": "optional",
         "DULY_COMMAND_GRACE": str(GRACE_SECONDS),
         "DULY_COMMAND_PATHS": str(shown),
         "SECRET_OF_THE_WORKER": SECRET,
@@ -336,3 +343,37 @@ class TestEnvironment:
         assert code == 422
         assert f"{PYTHON} may not be given the variable HTTPS_PROXY" in said
         assert f"{PYTHON}=HTTPS_PROXY" in said
+
+
+@needs_mounts
+class TestMemory:
+    """A worker on a machine without control groups: they are unmounted for it alone."""
+
+    def test_commands_are_refused_where_their_memory_cannot_be_limited(self, tmp_path: Path) -> None:
+        said = without_groups(tmp_path)
+
+        assert said.returncode == 1
+        assert "commands need a control group, or else their memory has no limit as a whole: " in said.stderr
+        assert "set command_cgroup = optional to limit each process alone" in said.stderr
+        assert len(said.stderr.splitlines()) == 1
+
+    def test_the_operator_may_do_without(self, tmp_path: Path) -> None:
+        said = without_groups(tmp_path, DULY_COMMAND_CGROUP="optional")
+
+        assert "control group" not in said.stderr
+        assert "no.such.host" in said.stderr, "it went on to the database"
+
+
+def without_groups(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Start a worker that may run a command, and has no database, in a mount namespace without control groups."""
+    script = 'umount -a -l -t cgroup2 && exec "$@"'
+    database = "postgresql://no.such.host.invalid/duly"
+    return subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", *DULY, "worker", "--database-url", database],
+        cwd=folder,
+        env=environment(DULY_COMMANDS=PYTHON, **settings),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )

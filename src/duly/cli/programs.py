@@ -19,6 +19,8 @@ from duly.worker.targets.container import ENGINES, Containers
 from duly.worker.targets.orphans import Engine, Orphans, Owner
 from duly.worker.targets.sandbox import Ceiling, Sandbox, find_sandbox
 
+LIMITS_PAGE = "docs/commands-and-containers.md#control-groups"
+
 
 def of(settings: Settings, name: str) -> tuple[list[TargetHandler], list[Part]]:
     """Build what a worker of this name may run. Raises Refused when it is allowed and cannot work here."""
@@ -53,12 +55,12 @@ def words(settings: Settings) -> Iterator[str]:
 
 
 def limits_in_words(ground: cgroup.Ground) -> str:
-    """Say how far the limits of a command hold for all its processes together, and what is missing where they do not."""
-    if ground.missing is None:
-        return "memory, CPU time and processes of all that one starts together, by a control group of its own"
+    """Say how far the limits of a command hold for all its processes together."""
+    if "memory" in ground.controllers:
+        return "memory and CPU time of all its processes together"
     if ground.folder is None:
-        return f"of each process, by rlimits; no control groups: {ground.missing}"
-    return f"CPU time of all that one starts together, by a control group; else of each process, by rlimits: {ground.missing}"
+        return f"memory and CPU time of each process alone; see {LIMITS_PAGE}"
+    return f"CPU time of all its processes together, memory of each alone; see {LIMITS_PAGE}"
 
 
 def _commands(settings: Settings) -> Commands:
@@ -66,15 +68,20 @@ def _commands(settings: Settings) -> Commands:
     _refuse_loaders(settings.commands)
     sandbox, ceiling = _sandbox(settings), _ceiling(settings)
     run_loop(check_sandbox(sandbox, ceiling))
-    grace, groups = span(settings, "command_grace").total_seconds(), _groups()
+    grace, groups = span(settings, "command_grace").total_seconds(), _groups(settings)
     return Commands(
         sandbox, settings.commands, ceiling, network=settings.command_network, grace_seconds=grace, groups=groups
     )
 
 
-def _groups() -> Groups | None:
-    """Build the control groups of commands, where they can be made, and end what was left in them."""
+def _groups(settings: Settings) -> Groups | None:
+    """Build the control groups of commands, where they can be made, and end what was left in them. Raises Refused."""
     ground = cgroup.prepare()
+    if settings.command_cgroup == "required" and "memory" not in ground.controllers:
+        raise Refused(
+            f"commands need a control group, or else their memory has no limit as a whole: {ground.missing};"
+            f" or set command_cgroup = optional to limit each process alone; see {LIMITS_PAGE}"
+        )
     if ground.folder is None:
         return None
     groups = Groups(ground)
