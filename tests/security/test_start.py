@@ -2,7 +2,9 @@
 
 import os
 import pty
+import pwd
 import re
+import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import DULY, Up, environment, running, wait_for
+from tests.cli.processes import DULY, Up, duly, environment, running, wait_for
 
 OWN_UID = 64_999
 UP = ("up", "--port", "0", "--no-demo", "--workers", "0")
@@ -103,3 +105,62 @@ class TestKey:
             with urllib.request.urlopen(request, timeout=20) as answer:
                 assert answer.status == 200
 
+
+@as_root
+class TestAccount:
+    """Who runs the embedded PostgreSQL where we are root, and who else is the same account."""
+
+    def test_who_else_may_read_its_files_is_told(self, tmp_path: Path) -> None:
+        """The folder keeps other accounts out; whoever is the server's own gets in by way of its process."""
+        with running(*UP, cwd=tmp_path) as process:
+            Up(process, tmp_path)
+            owner = pwd.getpwuid((tmp_path / ".duly/postgres").stat().st_uid)
+            [server] = [
+                member
+                for member in process.family()
+                if member.name() == "postgres"
+                and member.ppid() in {one.pid for one in process.family() if one.name() != "postgres"}
+            ]
+            stolen = subprocess.run(
+                ["cat", f"/proc/{server.pid}/cwd/PG_VERSION"], user=owner.pw_uid, group=owner.pw_gid,
+                extra_groups=[], capture_output=True, text=True, check=False,
+            )  # fmt: skip
+
+        assert stolen.returncode == 0
+        assert (
+            f"  account     {owner.pw_name}: its other programs may read the database;"
+            " for an account of its own: useradd --system duly && chown -R duly: ./.duly/postgres"
+        ) in process.lines
+
+    @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs the Debian package util-linux: unshare")
+    def test_an_account_of_its_own_is_used_where_there_is_one(self, tmp_path: Path) -> None:
+        """The account is added for this start alone, in a mount namespace of its own."""
+        (tmp_path / "passwd").write_text(
+            Path("/etc/passwd").read_text() + f"duly:x:{OWN_UID}:{OWN_UID}::/:/bin/false\n"
+        )
+        script = f'mount --bind {tmp_path / "passwd"} /etc/passwd && exec "$@"'
+        process = subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", script, "sh", *DULY, *UP], cwd=tmp_path, env=environment(),
+            stdout=(tmp_path / "said").open("w"), stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            wait_for(lambda: "ready in" in (tmp_path / "said").read_text())
+            assert (tmp_path / ".duly/postgres").stat().st_uid == OWN_UID
+            assert "  account " not in (tmp_path / "said").read_text()
+        finally:
+            process.terminate()
+            process.wait(30)
+
+    def test_commands_without_a_sandbox_never_share_its_account(self, tmp_path: Path) -> None:
+        folder = tmp_path / ".duly" / "postgres"
+        folder.mkdir(parents=True)
+        nobody = pwd.getpwnam("nobody")
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+
+        said = duly(
+            *UP, cwd=tmp_path, DULY_COMMANDS="/bin/sh", DULY_COMMAND_SANDBOX="none", DULY_COMMAND_CGROUP="optional"
+        )
+
+        assert said.returncode == 1
+        assert "commands run as nobody, which also runs the embedded PostgreSQL, and without a sandbox" in said.stderr
+        assert "set command_user" in said.stderr

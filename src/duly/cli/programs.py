@@ -12,12 +12,13 @@ from duly.domain.errors import InvalidOption, Refused
 from duly.domain.program_environment import check_command_environment
 from duly.log import Log
 from duly.settings import KNOWN, Settings, engine_environment, settings_file
+from duly.store.embedded_account import account_for
 from duly.worker.targets import Part, TargetHandler, cgroup
 from duly.worker.targets.cgroup import Groups
 from duly.worker.targets.command import Commands, check_sandbox
 from duly.worker.targets.container import ENGINES, Containers
 from duly.worker.targets.orphans import Engine, Orphans, Owner
-from duly.worker.targets.sandbox import Ceiling, Sandbox, find_sandbox
+from duly.worker.targets.sandbox import Ceiling, Sandbox, account_of, find_sandbox
 
 LIMITS_PAGE = "docs/commands-and-containers.md#control-groups"
 
@@ -36,8 +37,9 @@ def of(settings: Settings, name: str) -> tuple[list[TargetHandler], list[Part]]:
 
 
 def check(settings: Settings) -> None:
-    """Try whether what is allowed can work here, before anything is started. Raises Refused."""
+    """Try whether what is allowed can work beside an embedded PostgreSQL, before anything is started. Raises Refused."""
     of(settings, "")
+    _refuse_shared_account(settings)
 
 
 def words(settings: Settings) -> Iterator[str]:
@@ -149,6 +151,18 @@ def _refuse_loaders(commands: Mapping[str, Iterable[str]]) -> None:
             check_command_environment(dict.fromkeys(variables, ""))
         except InvalidOption as error:
             raise Refused(f"commands: {program}: {error}") from None
+
+
+def _refuse_shared_account(settings: Settings) -> None:
+    """Refuse to run commands without a sandbox as the account that runs the embedded PostgreSQL. Raises Refused."""
+    if not settings.commands or settings.command_sandbox == "required" or settings.database_url is not None:
+        return
+    account = account_of(settings.command_user)
+    if account is not None and account.uid == account_for(settings.data / "postgres").uid:
+        raise Refused(
+            f"commands run as {account.name}, which also runs the embedded PostgreSQL, and without a sandbox they could"
+            " read the database: set command_user to another account"
+        )
 
 
 def _refuse_missing(commands: Iterable[str]) -> None:
