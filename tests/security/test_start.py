@@ -129,7 +129,7 @@ class TestAccount:
         assert stolen.returncode == 0
         assert (
             f"  account     {owner.pw_name}: its other programs may read the database;"
-            " for an account of its own: useradd --system duly && chown -R duly: ./.duly/postgres"
+            " for an account of its own, stop it, then useradd --system duly && chown -R duly: ./.duly/postgres"
         ) in process.lines
 
     @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs the Debian package util-linux: unshare")

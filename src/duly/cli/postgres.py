@@ -50,8 +50,9 @@ class Postgres:
         name = name_of(account_for(pgdata).uid)
         if name == OWN:
             return None
-        remedy = f"useradd --system {OWN} && chown -R {OWN}: {shlex.quote(short_path(pgdata))}"
-        return f"{name}: its other programs may read the database; for an account of its own: {remedy}"
+        moved = f" && chown -R {OWN}: {shlex.quote(short_path(pgdata))}" if self._durable else ""
+        remedy = f"stop it, then useradd --system {OWN}{moved}"
+        return f"{name}: its other programs may read the database; for an account of its own, {remedy}"
 
     def way_in(self, settings: Settings) -> str:
         """Give the command that opens it in psql, from this folder; without an address, which may hold a password."""
