@@ -123,7 +123,7 @@ async def test_a_payload_larger_than_a_pipe_holds_is_no_trouble_to_who_does_not_
 async def test_its_environment_is_what_the_job_names_and_who_it_is(required, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_SERVER", "hunter2")
     one = Attempt(
-        commands(required=required),
+        commands(required=required, variables=("GREETING", "EMPTY", "UNUSED")),
         python(
             "import json, os; print(json.dumps(dict(os.environ)))",
             environment={"GREETING": "two words", "EMPTY": ""},
@@ -150,16 +150,26 @@ async def test_its_environment_is_what_the_job_names_and_who_it_is(required, mon
     "name", ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "DULY_RUN_ID", "A=B", "", "BASH_FUNC_ls%%", "A\nB"]
 )
 async def test_a_variable_that_would_make_another_program_of_it_is_refused(name):
-    ended, _ = await attempt(commands(), sh("exit 0", environment={name: "x"}))
+    ended, _ = await attempt(commands(variables=(name,)), sh("exit 0", environment={name: "x"}))
 
     assert isinstance(ended, Failed)
     assert not ended.retryable
     assert "variable" in ended.reason
 
 
+async def test_a_variable_that_the_operator_does_not_allow_is_refused():
+    """The API refuses it before; a job that came by way of SQL meets only the worker."""
+    ended, _ = await attempt(commands(variables=("LANG",)), sh("exit 0", environment={"LANG": "C", "HTTPS_PROXY": "x"}))
+
+    assert isinstance(ended, Failed)
+    assert not ended.retryable
+    assert ended.reason.startswith("/bin/sh may not be given the variable HTTPS_PROXY: ")
+    assert "commands = /bin/sh=HTTPS_PROXY" in ended.reason
+
+
 async def test_a_secret_in_a_variable_does_not_show_on_any_command_line():
     mark = f"secret-{a_mark()}"
-    one = Attempt(commands(), sh("echo started; sleep 30", environment={"TOKEN": mark}))
+    one = Attempt(commands(variables=("TOKEN",)), sh("echo started; sleep 30", environment={"TOKEN": mark}))
     await until(lambda: one.lines.of("stdout"))
 
     assert [line for line in command_lines().values() if mark in line] == []
