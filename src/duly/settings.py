@@ -75,8 +75,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     threads: int
     processes: int
-    commands: tuple[str, ...]
+    commands: Mapping[str, tuple[str, ...]]  # with the variables that jobs may set
     command_sandbox: str
+    command_cgroup: str
     command_network: bool
     command_user: str | None
     command_paths: tuple[str, ...]
@@ -169,6 +170,7 @@ def _ports_in(url: str) -> list[str]:
 
 
 _PORT = re.compile(r"[0-9]{1,5}")
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 def shown(settings: Settings) -> list[Shown]:
@@ -184,6 +186,8 @@ def _shown_value(name: str, value: object) -> object:
         return redacted(value)
     if value and (name == "container_options" or isinstance(value, Hidden)):
         return "***"
+    if isinstance(value, Mapping):
+        return tuple(f"{program}={' '.join(names)}" if names else program for program, names in value.items())
     return str(value) if isinstance(value, Path) else value
 
 
@@ -340,6 +344,17 @@ def _paths(value: object) -> tuple[str, ...]:
     return words
 
 
+def _programs(value: object) -> dict[str, tuple[str, ...]]:
+    """Read absolute paths, each with the names of variables behind `=`, if any."""
+    programs: dict[str, tuple[str, ...]] = {}
+    for word in _paths(value):
+        path, _, names = word.partition("=")
+        if not all(map(_VARIABLE.fullmatch, names.split())):
+            raise ValueError("a list of programs with variables, such as /usr/bin/pg_dump=PGHOST PGUSER")
+        programs[path] = (*programs.get(path, ()), *names.split())
+    return programs
+
+
 def _arguments(value: object) -> tuple[str, ...]:
     """Read the words of a command line: a list, or text as a shell would split it."""
     words = shlex.split(value) if isinstance(value, str) else value
@@ -408,10 +423,17 @@ KNOWN: Mapping[str, Known] = {
     "threads": Known(_whole(1, 10_000), 10, "how many plain functions a worker runs at once"),
     "processes": Known(_whole(1, 1_000), 4, "how many commands and containers a worker runs at once"),
     "commands": Known(
-        _paths, (), "the programs that jobs may run as commands, by their absolute paths; none unless named"
+        _programs,
+        {},
+        "the programs that jobs may run as commands, each with the variables that they may set: /usr/bin/pg_dump=PGHOST PGUSER",
     ),
     "command_sandbox": Known(
         _one_of("required", "none"), "required", "whether commands run in a sandbox, or unprotected"
+    ),
+    "command_cgroup": Known(
+        _one_of("required", "optional"),
+        "required",
+        "whether commands need a control group that limits the memory of all their processes together",
     ),
     "command_network": Known(
         _switch, False, "let commands and containers have the network where their job asks for it"

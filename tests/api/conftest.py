@@ -104,7 +104,7 @@ def application():
 async def front(application, parts, sessions, database):
     """The whole application, with its door open."""
     woken: list[str] = []
-    allowed, keys = Allowed(frozenset({"/usr/bin/rsync"}), frozenset({"busybox"})), Keys(database)
+    allowed, keys = Allowed({"/usr/bin/rsync": ("API_TOKEN", "TOKEN")}, frozenset({"busybox"})), Keys(database)
     parts_of_door = (database, sessions, keys, Admission(database), woken.append, Log("test"))
     door = Door(*parts_of_door, keyring=a_keyring(), allowed=allowed)
     app = application.over(parts.vitals, door)

@@ -1,5 +1,6 @@
 """A one-shot without a name can be changed and moved while it waits for its first attempt."""
 
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -52,6 +53,18 @@ async def test_it_is_moved_to_later_and_to_now(api, database, clock):
     [run] = await work(database)
     assert str(run.run_id) == job_id
     assert await history.verify(database) == []
+
+
+async def test_it_is_moved_by_a_delay_from_now(api):
+    job_id = await a_shot(api, schedule=LATER)
+    made = await api.post("/v1/jobs", json={"target": A_TARGET})
+
+    patch = {"schedule": {"trigger": {"at": None, "delay": "PT2H"}}}
+    moved = await api.patch(f"/v1/jobs/{job_id}", patch, headers=ANY)
+
+    assert moved.status_code == 200, moved.text
+    now, then = (datetime.fromisoformat(answer.json()["next_run_at"]) for answer in (made, moved))
+    assert timedelta(hours=2) <= then - now < timedelta(hours=2, seconds=10)
 
 
 async def test_a_change_of_nothing_makes_no_version(api, database):

@@ -39,7 +39,9 @@ def test_the_doctor_says_how_far_the_limits_of_commands_hold_here(database_url, 
     told = inside("doctor", "--json", "--database-url", database_url, cwd=tmp_path, DULY_COMMANDS="/bin/sh")
 
     found = [one["says"] for one in json.loads(told.stdout) if one["code"] == "commands_not_grouped"]
-    assert found == ([] if ground.missing is None else [f"limits of commands: {limits_in_words(ground)}"])
+    assert found == (
+        [] if ground.missing is None else [f"limits of commands: {limits_in_words(ground)}; {ground.missing}"]
+    )
 
 
 def test_the_doctor_says_over_http_what_the_server_finds(remote):

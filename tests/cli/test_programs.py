@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from duly.cli import programs
@@ -13,6 +12,7 @@ from tests.cli.processes import inside
 from tests.worker.targets.scene import needs_bubblewrap
 
 SHELL = "/bin/sh"
+ROOT = Path(__file__).parents[2]
 
 
 def settings(folder, **given: str):
@@ -22,7 +22,9 @@ def settings(folder, **given: str):
 
 @needs_bubblewrap
 def test_a_worker_offers_what_is_named_and_nothing_else(tmp_path):
-    handlers, parts = programs.of(settings(tmp_path, commands=f"{SHELL},/usr/bin/env"), "worker")
+    allowed = settings(tmp_path, commands=f"{SHELL},/usr/bin/env", command_cgroup="optional")
+
+    handlers, parts = programs.of(allowed, "worker")
 
     assert [handler.name for handler in handlers] == ["@command:/bin/sh", "@command:/usr/bin/env"]
     assert parts == []
@@ -36,6 +38,11 @@ def test_up_starts_nothing_when_what_is_allowed_cannot_work(tmp_path):
     assert said.returncode == 1
     assert "/usr/bin/no-such-program is not a program that can be run here" in said.stderr
     assert not (tmp_path / ".duly").exists()
+
+
+def test_a_variable_that_no_job_may_set_cannot_be_allowed(tmp_path):
+    with pytest.raises(Refused, match=r"commands: /bin/sh: variable 'LD_PRELOAD' is not the job's to set"):
+        programs.of(settings(tmp_path, commands=f"{SHELL}=LANG LD_PRELOAD"), "worker")
 
 
 def test_an_engine_that_is_not_there_is_refused(tmp_path):
@@ -55,17 +62,16 @@ def test_what_is_allowed_is_told_and_doing_without_a_sandbox_is_told_loudly(tmp_
     assert list(programs.words(settings(tmp_path))) == []
 
 
-def test_how_far_the_limits_of_commands_hold_is_told_with_what_is_missing():
-    ground, missing = cgroup.Ground(), "there is none; mount it"
+def test_how_far_the_limits_of_commands_hold_is_told_in_a_line():
+    nothing = programs.limits_in_words(cgroup.Ground(missing="there is none; mount it"))
+    some = programs.limits_in_words(cgroup.Ground(Path("/sys"), missing="it has no controller memory"))
+    everything = programs.limits_in_words(cgroup.Ground(Path("/sys"), frozenset({"memory", "pids"})))
 
-    nothing = programs.limits_in_words(msgspec.structs.replace(ground, missing=missing))
-    some = programs.limits_in_words(msgspec.structs.replace(ground, folder=Path("/sys"), missing=missing))
-    everything = programs.limits_in_words(msgspec.structs.replace(ground, folder=Path("/sys")))
-
-    assert nothing == f"of each process, by rlimits; no control groups: {missing}"
-    assert some.startswith("CPU time of all that one starts together")
-    assert some.endswith(f"by rlimits: {missing}")
-    assert everything.startswith("memory, CPU time and processes of all that one starts together")
+    page, _, heading = programs.LIMITS_PAGE.partition("#")
+    assert nothing == f"memory and CPU time of each process alone; see {programs.LIMITS_PAGE}"
+    assert some == f"CPU time of all its processes together, memory of each alone; see {programs.LIMITS_PAGE}"
+    assert everything == "memory and CPU time of all its processes together"
+    assert f"### {heading.replace('-', ' ').capitalize()}\n" in (ROOT / page).read_text()
 
 
 def test_no_command_sees_where_the_worker_is_its_settings_its_data_or_its_keys(tmp_path, monkeypatch):

@@ -224,11 +224,6 @@ class TestJobs:
         job = remote.reads("jobs", "show", name)
         assert (job["queue"], job["priority"]) == ("mail", 3)
 
-    def test_a_one_shot_cannot_be_edited(self, remote):
-        run_id = remote.says("submit", "greet", "name=x", "--at", "2040-01-01T00:00Z", "-q").strip()
-
-        assert remote.duly("jobs", "edit", run_id, "--queue", "mail").returncode == 4
-
     def test_occurrences_of_the_past_are_counted_made_again_listed_and_taken_back(self, remote):
         name = a_name()
         remote.says("submit", "greet", "name=x", "--cron", "0 8 * * *", "--name", name, "--queue", a_name())

@@ -265,6 +265,17 @@ def test_an_edit_changes_only_what_is_typed(duly, nightly):
     assert shown(duly, nightly)["description"] == "At 03:00"
 
 
+@pytest.mark.parametrize("moved", [("--at", "2026-11-02T11:00:00Z"), ("--delay", "PT2H")])
+def test_a_named_job_that_runs_once_is_moved(duly, moved):
+    once = '{"trigger": {"type": "at", "at": "2026-11-05T00:00:00Z"}}'
+    assert duly("submit", "report", "--schedule", once, "--name", "once").returncode == 0
+
+    said = duly("jobs", "edit", "once", *moved)
+
+    assert said.returncode == 0, said
+    assert shown(duly, "once")["next_run_at"].startswith("2026-11-02T11:00:0")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -152,19 +152,21 @@ def test_what_is_read_without_arguments_is_this_process_own(tmp_path, monkeypatc
 def test_nothing_is_allowed_to_run_unless_it_is_named(tmp_path):
     settings = load({}, {}, tmp_path)
 
-    assert (settings.commands, settings.containers) == ((), ())
-    assert (settings.command_sandbox, settings.command_network) == ("required", False)
+    assert (settings.commands, settings.containers) == ({}, ())
+    assert (settings.command_sandbox, settings.command_cgroup) == ("required", "required")
+    assert not settings.command_network
 
 
 def test_what_may_run_is_read_from_a_file_and_from_variables(tmp_path):
     write(
-        tmp_path, 'commands = ["/usr/bin/a", "/usr/bin/b"]\ncommand_memory = "2GiB"\ncontainer_options = ["--user=1 2"]'
+        tmp_path,
+        'commands = ["/usr/bin/a", "/usr/bin/b=LANG TZ"]\ncommand_memory = "2GiB"\ncontainer_options = ["--user=1 2"]',
     )
     variables = {"DULY_CONTAINER_COMMAND": "podman --runtime 'a b'", "DULY_CONTAINERS": "one:1, two:2"}
 
     settings = load({}, variables, tmp_path)
 
-    assert settings.commands == ("/usr/bin/a", "/usr/bin/b")
+    assert settings.commands == {"/usr/bin/a": (), "/usr/bin/b": ("LANG", "TZ")}
     assert settings.command_memory == 2 * 1_073_741_824
     assert settings.container_command == ("podman", "--runtime", "a b")
     assert settings.container_options == ("--user=1 2",)
@@ -176,11 +178,13 @@ def test_what_may_run_is_read_from_a_file_and_from_variables(tmp_path):
     [
         ("COMMANDS", "backup", "a list of absolute paths"),
         ("COMMANDS", "/bin/a,bin/b", "a list of absolute paths"),
+        ("COMMANDS", "/bin/a=LANG lang", "a list of programs with variables, such as /usr/bin/pg_dump=PGHOST PGUSER"),
         ("COMMAND_PATHS", "srv", "a list of absolute paths"),
         ("COMMAND_MEMORY", "12", "at least 1048576, such as 512MiB"),
         ("COMMAND_MEMORY", "much", "such as 512MiB"),
         ("COMMAND_PROCESSES", "0", "a whole number from 1"),
         ("COMMAND_SANDBOX", "maybe", "one of required, none"),
+        ("COMMAND_CGROUP", "none", "one of required, optional"),
     ],
 )
 def test_what_cannot_be_allowed_is_refused(tmp_path, name, value, words):

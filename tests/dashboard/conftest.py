@@ -116,10 +116,10 @@ async def _opened(process: asyncio.subprocess.Process, folder: Path) -> House:
         line = (await process.stdout.readline()).decode()
         assert line, f"it ended before it was ready: {text}"
         text += line
-    url, key = re.search(r"http://127\.0\.0\.1:\d+", text), re.search(r"key\s+(duly_\w+)", text)
+    url, key = re.search(r"http://127\.0\.0\.1:\d+", text), re.search(r"key\s+in (\S+)", text)
     assert url is not None
     assert key is not None
-    return House(url[0], key[1], folder)
+    return House(url[0], (folder / key[1]).read_text().strip(), folder)
 
 
 @pytest.fixture(scope="session")

@@ -144,7 +144,7 @@ def test_a_functions_name_never_begins_as_a_targets_does():
 
 
 def test_an_operator_allows_each_program_and_image_by_its_name():
-    allowed = Allowed(frozenset({"/usr/bin/rsync"}), frozenset({"busybox"}))
+    allowed = Allowed({"/usr/bin/rsync": ()}, frozenset({"busybox"}))
 
     for target in (None, Webhook(URL), Command(RSYNC), Container("busybox")):
         allowed.check(target)
@@ -152,6 +152,16 @@ def test_an_operator_allows_each_program_and_image_by_its_name():
         allowed.check(Command(("/bin/rm",)))
     with pytest.raises(InvalidOption, match=r"container image 'busybox:1' is not allowed here; .* setting containers"):
         allowed.check(Container("busybox:1"))
+
+
+def test_an_operator_allows_each_variable_of_a_program_by_its_name():
+    allowed = Allowed({"/usr/bin/rsync": ("LANG",)})
+
+    allowed.check(Command(RSYNC, environment={"LANG": "C"}))
+    with pytest.raises(
+        InvalidOption, match=r"^/usr/bin/rsync may not be given the variable RSYNC_RSH: .*rsync=RSYNC_RSH"
+    ):
+        allowed.check(Command(RSYNC, environment={"LANG": "C", "RSYNC_RSH": "sh"}))
 
 
 SECRET = Webhook(URL, headers={"Authorization": "Bearer x", "Accept": "text/plain"})

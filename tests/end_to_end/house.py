@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import psycopg
 
 from duly.store import embedded, history
 from duly.store.database import Database
-from duly.store.embedded import Embedded
 from duly.store.migrate import migrate
 from tests.end_to_end.app import SINK
 
@@ -40,7 +40,7 @@ class Strike(msgspec.Struct, frozen=True):
 class House:
     """Everything that runs, by name."""
 
-    def __init__(self, folder: Path, server: Embedded) -> None:
+    def __init__(self, folder: Path, server: Any) -> None:
         self.folder = folder
         self.server = server
         self.url = server.url
@@ -127,13 +127,20 @@ class House:
 def a_house(folder: Path, **settings: str) -> Iterator[House]:
     """Start the installation, with a PostgreSQL that keeps what it has acknowledged."""
     settings = {"shared_buffers": "128MB"} | settings
-    with embedded.start(folder / "postgres", durable=True, settings=settings) as server:
-        house = House(folder, server)
-        asyncio.run(_set_up(house.url))
-        try:
-            yield house
-        finally:
-            house.end()
+    server = embedded.start(folder / "postgres", durable=True, settings=settings)
+    with server, a_house_on(folder, server) as house:
+        yield house
+
+
+@contextmanager
+def a_house_on(folder: Path, server: Any) -> Iterator[House]:
+    """Start the installation on a server that runs."""
+    house = House(folder, server)
+    asyncio.run(_set_up(house.url))
+    try:
+        yield house
+    finally:
+        house.end()
 
 
 async def _set_up(url: str) -> None:

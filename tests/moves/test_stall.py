@@ -9,7 +9,7 @@ from duly.domain.run import Run
 from duly.store import workers
 from duly.store.database import Database
 from duly.worker.stall import Report
-from tests.builders import a_leased_run, a_ready_run, a_worker, claimed, settled
+from tests.builders import a_leased_run, a_ready_run, a_waiting_run, a_worker, claimed, settled
 
 
 async def stall(database: Database, worker_id: UUID, *kept: Run, holder: Run | None = None, gives_back: bool = True):
@@ -99,3 +99,21 @@ async def test_what_went_back_is_not_settled_by_the_worker_that_stood_still(data
 
 async def test_a_lease_that_is_gone_is_said(database):
     assert await stall(database, (await a_leased_run(database))[1].run_id) == "gone"
+
+
+async def test_what_falls_due_while_its_worker_stands_still_reads_ready(database, held, clock):
+    worker_id, [started, *_] = held
+    coming = await a_waiting_run(database, delay=4)
+    await claimed(database, worker_id)
+    await clock.advance(6)
+
+    await told(database, worker_id, Report(5.0, [], None, False))
+    assert await state_of(database, coming) == "ready"
+    assert await state_of(database, started.run_id) == "running"
+
+    await workers.beat(database, worker_id)
+    assert await state_of(database, coming) == "running", "it goes on, and starts what is due"
+
+
+async def state_of(database: Database, run_id: UUID) -> str:
+    return str(await database.fetchval("select state from duly.live_runs where run_id = $1", run_id))

@@ -1844,7 +1844,7 @@ BANK = [
     Mutant(
         "a worker starts what was recalled",
         "src/duly/worker/engine.py",
-        "        return (run.run_id, run.fence) in self._recalled\n",
+        "        return bool(self._recalled) and (run.run_id, run.fence) in self._recalled\n",
         "        return False\n",
         "tests/worker/test_recall.py",
     ),
@@ -1858,9 +1858,16 @@ BANK = [
     Mutant(
         "a spent schedule is completed while its last run is coming",
         sql("recall"),
-        "and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now))",
+        "and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '500 ms'))",
         "",
         "tests/interleavings/test_schedules.py",
+    ),
+    Mutant(
+        "a due run that its worker has not started reads running",
+        sql("recall"),
+        "and p_run_id = any (workers.unstarted))",
+        "and false)",
+        "tests/moves/test_stall.py",
     ),
     Mutant(
         "the run of a caller that is gone stays recalled",

@@ -25,7 +25,7 @@ from duly.moves.recall import ABANDONED_AFTER, put_back, recalled
 from duly.moves.settle import hand_back
 from duly.moves.skip_next import skip_next
 from duly.moves.trigger import TriggerState, trigger
-from duly.store import jobs, runs
+from duly.store import jobs, runs, workers
 from duly.store.database import Database
 from tests.builders import (
     a_row,
@@ -87,6 +87,10 @@ async def a_worker_that_holds(database: Database, **claim: Any) -> AsyncIterator
     finally:
         listening.cancel()
         await asyncio.gather(listening, return_exceptions=True)
+
+
+async def holder_of(database: Database, run: Run) -> UUID:
+    return UUID(str(await database.fetchval("select worker_id from duly.leased where run_id = $1", run.run_id)))
 
 
 async def shown(database: Database, job_id: UUID) -> dict[str, Any]:
@@ -159,8 +163,39 @@ class TestPause:
 
         with pytest.raises(NotFound):
             await pause(database, job.job_id)
+        await clock.advance(1)
         await staged(database)
         assert await state_of(database, job.job_id) == "completed"
+
+    async def test_a_one_shot_whose_worker_has_no_slot_for_it_is_taken_back(self, database, clock):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        async with a_worker_that_holds(database) as [run]:
+            await clock.advance(5)
+            await workers.name_unstarted(database, await holder_of(database, run), [run.run_id])
+            await staged(database)
+            found = await shown(database, job.job_id)
+            assert (found["state"], found["next_run_at"]) == ("active", AHEAD), "it has not started"
+
+            assert await pause_naming(database, job.job_id, "later") == Paused("paused")
+        assert await state_of(database, job.job_id) == "paused"
+        assert await boxes_of(database, run.run_id) == []
+
+    async def test_runs_that_were_due_before_are_named_wherever_they_wait(self, database, clock):
+        every = {"type": "interval", "every": "PT1S"}
+        job = await an_active_schedule(database, trigger=every, overlap={"policy": "allow"})
+        for _ in range(3):
+            await staged(database)
+        await clock.advance(2)
+        worker_id = await a_worker(database)
+        [first] = await claimed(database, worker_id, limit=1)
+        await workers.name_unstarted(database, worker_id, [first.run_id])
+
+        paused = await pause_naming(database, job.job_id, "later")
+
+        due = await database.fetch("select run_id from duly.live_runs where due_at <= $1", START + seconds(2))
+        assert set(paused.may_start) == {row["run_id"] for row in due} | {first.run_id}
+        assert len(paused.may_start) > 1
 
 
 class TestEdit:
@@ -352,7 +387,7 @@ class TestWhatPeopleSee:
         [listed] = await jobs_listed(database, f'next_run_at<"{(AHEAD + seconds(1)).isoformat()}"')
         assert (listed["state"], listed["next_run_at"]) == ("active", AHEAD)
 
-        await clock.advance(4)
+        await clock.advance(5)
         await staged(database)
         found = await shown(database, job.job_id)
         assert (found["state"], found["next_run_at"]) == ("completed", None)
@@ -379,6 +414,7 @@ class TestWhatPeopleSee:
         found = await shown(database, job.job_id)
         assert (found["state"], found["next_run_at"]) == ("active", AHEAD), "it waits for a worker"
         await claimed(database, await a_worker(database))
+        await clock.advance(1)
         await staged(database)
 
         assert await state_of(database, job.job_id) == "completed"

@@ -98,7 +98,8 @@ class Installation:
 
 @contextmanager
 def an_installation(folder) -> Iterator[Installation]:
-    settings = {"DULY_LOG_LEVEL": "debug", "DULY_COMMANDS": "/bin/true", "DULY_COMMAND_SANDBOX": "none"}
+    settings = {"DULY_LOG_LEVEL": "debug", "DULY_COMMANDS": "/bin/true=TOKEN"}
+    settings |= {"DULY_COMMAND_SANDBOX": "none", "DULY_COMMAND_CGROUP": "optional"}
     with running("up", "--port", "0", "--no-demo", cwd=folder, **settings) as process:
         yield Installation(Up(process, folder))
 

@@ -27,11 +27,21 @@ async def test_arguments_stay_as_they_are(required):
     "name", ["LD_PRELOAD", "BASH_ENV", "PYTHONPATH", "DULY_RUN_ID", "A=B", "", "BASH_FUNC_ls%%", "A\nB"]
 )
 async def test_a_variable_that_would_make_another_program_of_it_is_refused(name):
-    ended, _ = await attempt(commands(), sh("exit 0", environment={name: "x"}))
+    ended, _ = await attempt(commands(variables=(name,)), sh("exit 0", environment={name: "x"}))
 
     assert isinstance(ended, Failed)
     assert not ended.retryable
     assert "variable" in ended.reason
+
+
+async def test_a_variable_that_the_operator_does_not_allow_is_refused():
+    """The API refuses it before; a job that came by way of SQL meets only the worker."""
+    ended, _ = await attempt(commands(variables=("LANG",)), sh("exit 0", environment={"LANG": "C", "HTTPS_PROXY": "x"}))
+
+    assert isinstance(ended, Failed)
+    assert not ended.retryable
+    assert ended.reason.startswith("/bin/sh may not be given the variable HTTPS_PROXY: ")
+    assert "commands = /bin/sh=HTTPS_PROXY" in ended.reason
 
 
 async def test_a_program_that_is_not_allowed_is_not_run_even_when_it_was_claimed():

@@ -345,7 +345,7 @@ class TestSetUp:
         with pytest.raises(Refused, match="Can't find source path /nowhere/at/all"):
             await check_sandbox(broken, CEILING)
         ended, _ = await attempt(
-            Commands(broken, ("/bin/sh",), CEILING, network=False, grace_seconds=0.5), sh("exit 0")
+            Commands(broken, {"/bin/sh": ()}, CEILING, network=False, grace_seconds=0.5), sh("exit 0")
         )
         assert isinstance(ended, Failed)
         assert ended.retryable

@@ -117,7 +117,7 @@ async def test_the_log_of_a_webhook_has_no_query():
 
 async def test_a_secret_in_a_variable_of_a_command_does_not_show_on_any_command_line():
     mark = f"secret-{a_mark()}"
-    one = Attempt(commands(), sh("echo started; sleep 30", environment={"TOKEN": mark}))
+    one = Attempt(commands(variables=("TOKEN",)), sh("echo started; sleep 30", environment={"TOKEN": mark}))
     await until(lambda: one.lines.of("stdout"))
 
     assert [line for line in command_lines().values() if mark in line] == []

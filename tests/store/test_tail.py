@@ -1,21 +1,26 @@
 """The tail of history: every end is read once, wherever its row lies and whenever its transaction commits."""
 
 import asyncio
+import re
 from collections import Counter
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import asyncpg
+import psycopg
 import pytest
 
+from duly.api.hub import Hub, Wanted
+from duly.log import Log
 from duly.store import embedded, history, stream
 from duly.store import tail as module
 from duly.store.database import Database
 from duly.store.migrate import migrate
 from duly.store.stream import Endings
-from duly.store.tail import Position, Tail, position
+from duly.store.tail import Position, Tail, positions
 from tests.clock import START
+from tests.outage import away
 
 INSERT = """
 insert into duly.attempts (run_id, job_id, scheduled_at, due_at, started_at, finished_at, fence, tenant, attempt, outcome, became,
@@ -220,7 +225,7 @@ class TestServers:
     async def test_on_another_server_it_starts_over_and_says_so(self, own_database, readers, postgres_15, template_15):
         name = postgres_15.create(template_15)
         async with Database(postgres_15.url(name)) as other:
-            foreign = await position(other)
+            _, foreign = await positions(other)
         tail, endings = Tail(own_database, foreign), Endings(own_database, foreign)
         await end(own_database, 5)
 
@@ -234,7 +239,7 @@ class TestServers:
         assert len(await endings.look([1])) == 2
 
     async def test_a_position_that_is_still_to_come_means_nothing(self, own_database):
-        here = await position(own_database)
+        here, _ = await positions(own_database)
         tail = Tail(own_database, Position(here.cluster, here.end + 1_000))
 
         await tail.look()
@@ -257,6 +262,123 @@ class TestServers:
 
                 assert sum(ended.runs for ended in await again.look()) == 7
                 assert not again.was_cut_off
+
+
+class TestCrash:
+    """The server is killed, and gives ids out again that never reached its disk."""
+
+    @pytest.fixture
+    def server(self, tmp_path):
+        with embedded.start(tmp_path / "data", durable=True, settings={"wal_writer_delay": "10s"}) as server:
+            yield server
+
+    async def test_who_took_its_place_behind_such_ids_misses_nothing(self, server):
+        async with Database(server.url) as database:
+            await migrate(database)
+            await end(database)
+            seen = use_up_ids(server, 100)
+            tail, endings = Tail(database), Endings(database)
+            await asyncio.gather(tail.look(), endings.look([1]))
+        await crash(server)
+
+        async with Database(server.url) as database:
+            tail, endings = Tail(database, tail.position), Endings(database, endings.position)
+            await end_by_ids_before(database, seen, 4)
+            use_up_ids(server, 200)
+
+            assert sum(ended.runs for ended in await tail.look()) == 4
+            assert len(await endings.look([1])) == 4
+
+    async def test_who_passed_over_such_ids_misses_nothing(self, server, monkeypatch):
+        monkeypatch.setattr(module, "TRANSACTIONS_MAX", 10)
+        async with Database(server.url) as database:
+            await migrate(database)
+            tail = Tail(database)
+            await tail.look()
+            await end(database)
+            seen = use_up_ids(server, 100)
+            assert await all_counted(tail) == 1
+        await crash(server)
+
+        async with Database(server.url) as database:
+            tail = Tail(database, tail.position)
+            await end_by_ids_before(database, seen, 4)
+            use_up_ids(server, 200)
+
+            assert await all_counted(tail) == 4
+
+    async def test_who_was_sent_a_gap_behind_such_ids_misses_nothing(self, server, monkeypatch):
+        monkeypatch.setattr(stream, "ROWS_MAX", 3)
+        async with Database(server.url) as database:
+            await migrate(database)
+            endings = Endings(database)
+            await endings.look([1])
+            await end(database, 3)
+            seen = use_up_ids(server, 100)
+            await endings.look([1])
+            assert endings.left_out
+        await crash(server)
+
+        async with Database(server.url) as database:
+            endings = Endings(database, endings.position)
+            await end_by_ids_before(database, seen, 2)
+            use_up_ids(server, 200)
+
+            assert len(await endings.look([1])) == 2
+
+    async def test_who_comes_back_with_an_event_sent_behind_such_ids_misses_nothing(self, server):
+        wanted = Wanted(tenant=1)
+        async with Database(server.url) as database:
+            await migrate(database)
+            hub = Hub(database, Log("events"))
+            joined = await hub.join(wanted, None)
+            await end(database, at=datetime.now(UTC))
+            seen = use_up_ids(server, 100)
+            await hub.step()
+            text, _ = hub._text_after(wanted, joined.place)
+            hub.close()
+        last_id = re.findall(r"^id: (.*)$", text.decode(), re.MULTILINE)[-1]
+        await crash(server)
+
+        async with Database(server.url) as database:
+            await end_by_ids_before(database, seen, 4)
+            use_up_ids(server, 200)
+            hub = Hub(database, Log("events"))
+            joined = await hub.join(wanted, last_id)
+            hub.close()
+
+        kinds = re.findall(r"^event: (.*)$", b"".join(joined.first).decode(), re.MULTILINE)
+        assert kinds == ["duly.run.succeeded.v1"] * 4
+
+
+def use_up_ids(server, number):
+    """Begin transactions that leave nothing on the disk. Gives the id of the last."""
+    last = 0
+    with psycopg.connect(server.url) as connection:
+        for _ in range(number):
+            [(last,)] = connection.execute("select pg_current_xact_id()::text::bigint").fetchall()
+            connection.rollback()
+    return last
+
+
+async def crash(server):
+    """Kill the server, and start it again on the same data."""
+    async with away(server):
+        pass
+
+
+async def end_by_ids_before(database, seen, number):
+    for _ in range(number):
+        await end(database)
+    newest = await database.fetchval("select max(xid)::text::bigint from duly.attempts")
+    assert newest <= seen, "the ids were not given out again"
+
+
+async def all_counted(tail):
+    counted = await tail.look()
+    while tail.is_behind:
+        counted += await tail.look()
+    return sum(ended.runs for ended in counted)
 
 
 class TestCost:

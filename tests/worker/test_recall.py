@@ -1,6 +1,7 @@
 """A recalled run: a worker gives back what it has not started, answers at once for what it has, and starts nothing recalled."""
 
 import asyncio
+from uuid import UUID
 
 from duly.domain.job import Recurring
 from duly.moves.cancel import CancelAnswer, cancel_run
@@ -9,6 +10,8 @@ from duly.moves.recall import recalled
 from duly.moves.submit import submit_recurring
 from duly.store import runs
 from duly.store.database import Database
+from duly.worker import engine
+from duly.worker.slots import Pool
 from tests.builders import boxes_of, staged
 from tests.worker.stories import ended, registry_of, submitted, until, working
 
@@ -76,3 +79,35 @@ async def test_nobody_decides_and_the_run_starts_when_it_is_due(url, store):
         assert await ended(store, run_id) == "succeeded"
     assert started == [True]
     assert len((await runs.find(store, run_id) or {})["attempts"]) == 1
+
+
+async def test_a_due_run_without_a_slot_reads_ready_until_it_starts_and_can_be_cancelled(url, store, monkeypatch):
+    monkeypatch.setitem(engine.STUCK_SECONDS, Pool.LOOP, 60.0)  # So that it stays with its worker.
+    started, go_on = [], asyncio.Event()
+
+    async def work(number: int) -> None:
+        started.append(number)
+        await go_on.wait()
+
+    async def state_of(run_id: UUID) -> str:
+        found = await runs.find(store, run_id)
+        assert found is not None
+        return str(found["state"])
+
+    async with working(url, registry_of(work), slots=1) as worker:
+        coming = [await submitted(store, "work", payload={"number": number}, delay=1.5) for number in (1, 2)]
+        await until(lambda: worker.health.held == 2)
+        await until(lambda: started)
+        first, second = coming if started == [1] else reversed(coming)
+
+        async def reads_ready() -> bool:
+            return await state_of(second) == "ready"
+
+        await until(reads_ready)
+        assert worker.health.held == 2
+        assert await state_of(first) == "running"
+        assert await cancel_run(store, second) is CancelAnswer.CANCELLED
+        go_on.set()
+        assert await ended(store, first) == "succeeded"
+        assert await state_of(second) == "cancelled"
+    assert len(started) == 1

@@ -53,13 +53,17 @@ _OF_NODES = tuple(set(NodeDefinition.__struct_fields__) & set(JobDefinition.__st
 
 def is_plain(job: JobDefinition) -> bool:
     """Say whether a job is a one-shot without a name: it needs no definition of its own, its run carries all."""
-    if job.name is not None or job.on_event is not None:
-        return False
-    if job.schedule is None:
-        return True
-    said = {key for key, value in job.schedule.items() if value is not None}
-    trigger = job.schedule.get("trigger")
-    return said == {"trigger"} and isinstance(trigger, Mapping) and trigger.get("type") == "at"
+    return job.name is None and job.on_event is None and (job.schedule is None or _is_moment(job.schedule))
+
+
+def _is_moment(shape: Mapping[str, Any]) -> bool:
+    said = {key for key, value in shape.items() if value is not None}
+    return said == {"trigger"} and _fires_once(shape)
+
+
+def not_plain() -> InvalidOption:
+    """Say that a one-shot without a name cannot become another kind of job."""
+    return InvalidOption("a one-shot takes no name, on_event or other schedule than a moment; create a job with them")
 
 
 def is_for_now(job: JobDefinition) -> bool:
@@ -80,6 +84,15 @@ def one_shot(job: JobDefinition, extra: Mapping[str, Any]) -> Submission:
         delay,
         options_text(job, target, extra),
     )
+
+
+def one_shot_of(job: Recurring) -> Submission:
+    """Give the one-shot that a definition of a moment alone is. Raises Refused."""
+    if job.name is not None or not _is_moment(job.schedule):
+        raise not_plain()
+    delay = delay_of_shape(job.schedule)
+    at = None if delay is not None else _moment(job.schedule)
+    return Submission(job.handler, job.payload, job.queue, job.priority, at, delay, job.options)
 
 
 def recurring(job: JobDefinition, now: datetime, extra: Mapping[str, Any]) -> Recurring:

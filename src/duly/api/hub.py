@@ -38,7 +38,7 @@ from duly.log import Log
 from duly.store import job_changes, workflow_changes, workflow_ends
 from duly.store.database import Database
 from duly.store.stream import Beginnings, Ended, Endings
-from duly.store.tail import Position, position
+from duly.store.tail import Position, positions
 from duly.store.workflow_ends import WorkflowEnds
 
 LOOK_SECONDS = 0.25
@@ -161,7 +161,6 @@ class Hub:
         """Look once, and pass on what is new."""
         async with self._stepping:
             tenants = list(self._until)
-            seen = await position(self._database)
             ends = await self._workflow_ends.look(
                 tenants
             )  # First, and told last: by then the ends of its nodes are seen.
@@ -170,7 +169,7 @@ class Hub:
             changes, turns = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
             of_runs = [*map(began, begun), *(one for row in ended for one in self._of(row))]
             self._publish([*map(changed, changes), *map(workflow_changed, turns), *of_runs, *map(workflow_ended, ends)])
-            self._position = seen
+            self._position = self._endings.position or self._position
             if any(reader.left_out for reader in self._readers):
                 self._skip("more happened at once than the stream passes on, or the database failed over")
 
@@ -289,7 +288,7 @@ class Hub:
         since = None if found is None else _moment_at(int(found[3]))
         if found is None or since is None or now - since > REPLAY_AGE_MAX:
             return [self._gap(now, "the Last-Event-ID is not one of ours, or more than an hour old")]
-        here = await position(self._database)
+        here, _ = await positions(self._database)
         seen = _position_of(found, here)
         if seen is None:
             return [self._gap(now, "the Last-Event-ID is of another database, or of one before a failover")]

@@ -170,7 +170,11 @@ class DatabaseDesk:
 
     async def amend_job(self, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
         """Change something about a job, and give its new version."""
-        return await amend(self._database, job_id, change)
+        if await jobs.find(self._database, job_id) is not None:
+            return await amend(self._database, job_id, change)
+        from duly.cli.edit_one_shot import amend_one_shot  # It takes the API's modules, which few commands need.
+
+        return await amend_one_shot(self._database, job_id, change)
 
     async def pause_job(self, job_id: UUID, reason: str) -> str:
         """Pause a job, and say what became of that."""

@@ -63,8 +63,9 @@ def _of_commands(settings: Settings) -> list[Finding]:
     ground = cgroup.look()
     if not settings.commands or ground.missing is None:
         return []
-    remedy = "see docs/commands-and-containers.md on control groups; or let commands that need it be containers"
-    return [Finding("commands_not_grouped", "notice", f"limits of commands: {limits_in_words(ground)}", remedy)]
+    remedy = "give the worker a control group of its own, or let commands that need it be containers"
+    says = f"limits of commands: {limits_in_words(ground)}; {ground.missing}"
+    return [Finding("commands_not_grouped", "notice", says, remedy)]
 
 
 def _tell(found: Sequence[Finding]) -> None:

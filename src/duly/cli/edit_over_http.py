@@ -12,7 +12,7 @@ from duly.cli import rows
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import VersionChanged
 from duly.clock import host_now
-from duly.domain.errors import InvalidOption, NotFound, Unsettled
+from duly.domain.errors import InvalidOption, Unsettled
 from duly.domain.job import Recurring
 from duly.wire.jobs import Job, JobDefinition
 
@@ -23,8 +23,6 @@ async def amend(client: AsyncClient, job_id: UUID, change: Callable[[Recurring],
     """Change something about a job, and give its new version. Raises NotFound, DeclaredInCode, Unsettled."""
     for _ in range(_LOOKS_MAX):
         standing = await client.jobs.get(job_id)
-        if rows.is_one_shot(standing):
-            raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
         wanted = change(recurring_of(standing))
         fields = rows.fields_of(wanted)
         try:

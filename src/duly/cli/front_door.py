@@ -73,4 +73,4 @@ def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
 def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:
     """Give the programs, images and addresses that the operator allows; `loopback` is for what is not said there."""
     check_call = url_check(egress_of(settings, loopback=loopback))
-    return Allowed(frozenset(settings.commands), frozenset(settings.containers), check_call=check_call)
+    return Allowed(settings.commands, frozenset(settings.containers), check_call=check_call)

@@ -19,7 +19,7 @@ from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli import demo, scheduler
 from duly.cli.egress import keep_egress, may_call_loopback
-from duly.cli.first_key import first_key, tell_key
+from duly.cli.first_key import FirstKey, first_key, tell_key
 from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.keyring import first_keyring
 from duly.cli.options import span
@@ -28,7 +28,6 @@ from duly.cli.postgres import Postgres
 from duly.cli.screen import Screen, some
 from duly.cli.workforce import Workforce
 from duly.clock import Rng, SystemClock
-from duly.domain.api_key import Secret
 from duly.domain.errors import DatabaseUnusable, Refused
 from duly.domain.run import HORIZON
 from duly.log import Log
@@ -96,7 +95,7 @@ class House:
         applied = await migrate.migrate(database)
         self._screen.fact("schema", _told(applied), self._clock.monotonic() - began)
 
-    async def _admit(self, database: Database) -> Secret | None:
+    async def _admit(self, database: Database) -> FirstKey | None:
         """Give the key of this data folder; refuse to be reached by others when there is none at all."""
         key = await first_key(database, self._postgres.data, Rng())
         refuse_without_keys(self._settings.host, has_keys=await api_keys.any_usable(database))

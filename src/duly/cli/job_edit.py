@@ -1,8 +1,9 @@
-"""`duly jobs edit`: change a schedule's job; only what is typed changes."""
+"""`duly jobs edit`: change a job with a schedule, or a one-shot that still waits; only what is typed changes."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -14,10 +15,12 @@ from duly.cli.desk import at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, plain, print_json
 from duly.cli.retry_flags import changed_retry, retry_flags
+from duly.cli.runs import print_run
 from duly.cli.say import say
 from duly.domain import payload as payloads
+from duly.domain.duration import to_iso
 from duly.domain.expiry import check_expires_after
-from duly.domain.job import Recurring, check_name, check_priority, check_timeout
+from duly.domain.job import Recurring, check_delay, check_name, check_priority, check_timeout
 from duly.domain.run import DEFAULTS, Options, amend_options, read_options
 from duly.domain.triggers import asking
 from duly.settings import Settings
@@ -38,7 +41,8 @@ _RETRY = (
 @click.argument("job", metavar="JOB")
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--payload", metavar="JSON", help="All arguments anew, as one JSON object.")
-@click.option("--at", metavar="MOMENT", help="Of --every: the first moment, with its offset.")
+@click.option("--at", metavar="MOMENT", help="Of what runs once: its moment, with its offset; of --every: the first.")
+@click.option("--delay", metavar="DURATION", help="Of what runs once: so long from now, as PT10M or seconds.")
 @schedule_flags.schedule_flags
 @click.option("--name", help="Another name; none takes it away.")
 @click.option("--queue", help="Another queue.")
@@ -50,6 +54,8 @@ _RETRY = (
 @with_settings("app", "url")
 def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
     """Change JOB, given by its id or its name, from now on. Only what is typed changes.
+
+    A one-shot without a name, given by its id, can be changed until its first attempt starts.
 
     KEY=VALUE changes these arguments and leaves the others. `none` takes away what may be left out: --end none, --jitter
     none, --calendar none.
@@ -68,11 +74,12 @@ async def _edit(settings: Settings, job: str, typed: dict[str, Any], as_json: bo
         job_id = await desk.job_id(job)
         version = await desk.amend_job(job_id, lambda before: changed(before, typed, app))
         seen = await desk.job(job_id)
-    assert seen is not None
-    if as_json:
-        print_json(plain(seen.row))
-    else:
-        say("\n".join([f"job {job_id}: version {version}", *seen.lines]))
+        if not as_json:
+            say("\n".join([f"job {job_id}: version {version}", *([] if seen is None else seen.lines)]))
+        if seen is None:  # A one-shot: its run says it all.
+            await print_run(desk, job_id, as_json=as_json)
+        elif as_json:
+            print_json(plain(seen.row))
 
 
 def changed(job: Recurring, typed: dict[str, Any], app: Any | None) -> Recurring:
@@ -80,11 +87,23 @@ def changed(job: Recurring, typed: dict[str, Any], app: Any | None) -> Recurring
     handler = None if app is None else app.registry.get(job.handler)
     return msgspec.structs.replace(
         job,
-        schedule=schedule_flags.amend(job.schedule, {key: typed[key] for key in asking.OPTIONS if key in typed}),
+        schedule=_schedule(job.schedule, typed),
         payload=_payload(job, typed, handler),
         options=_options(job, typed, handler),
         **_plain(typed),
     )
+
+
+def _schedule(shape: Mapping[str, Any], typed: dict[str, Any]) -> Mapping[str, Any]:
+    changed = schedule_flags.amend(shape, {key: typed[key] for key in asking.OPTIONS if key in typed})
+    if "delay" not in typed:
+        return changed
+    if "at" in typed:
+        raise click.UsageError("give --at or --delay, not both")
+    if changed.get("trigger", {}).get("type") != "at":
+        raise click.UsageError("a schedule takes no --delay; --every begins with --at, and any other with --start")
+    delay = to_iso(check_delay(read_duration(typed["delay"])))
+    return {**changed, "trigger": {"type": "at", "delay": delay}}
 
 
 def _payload(job: Recurring, typed: dict[str, Any], handler: Any | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from duly.log import Log
 from duly.settings import Settings, redacted
 from duly.store import embedded
 from duly.store.embedded import Embedded
+from duly.store.embedded_account import OWN, account_for, name_of
 from duly.store.embedded_folder import Folder
 
 
@@ -38,6 +40,19 @@ class Postgres:
         if self._server is None or self.data is None:
             return f"at {redacted(self.url)}"
         return f"{self._server.version} embedded, data in {short_path(self.data / 'postgres')}"
+
+    @property
+    def shared_account(self) -> str | None:
+        """Say which account runs it that runs other programs too, which may read the database; None: ours, or its own."""
+        if self.data is None or os.geteuid() != 0:
+            return None
+        pgdata = self.data / "postgres"
+        name = name_of(account_for(pgdata).uid)
+        if name == OWN:
+            return None
+        moved = f" && chown -R {OWN}: {shlex.quote(short_path(pgdata))}" if self._durable else ""
+        remedy = f"stop it, then useradd --system {OWN}{moved}"
+        return f"{name}: its other programs may read the database; for an account of its own, {remedy}"
 
     def way_in(self, settings: Settings) -> str:
         """Give the command that opens it in psql, from this folder; without an address, which may hold a password."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from duly.cli.connect import run_loop
 from duly.cli.options import span
-from duly.domain.errors import Refused
+from duly.domain.errors import InvalidOption, Refused
+from duly.domain.program_environment import check_command_environment
 from duly.log import Log
 from duly.settings import KNOWN, Settings, engine_environment, settings_file
+from duly.store.embedded_account import account_for
 from duly.worker.targets import Part, TargetHandler, cgroup
 from duly.worker.targets.cgroup import Groups
 from duly.worker.targets.command import Commands, check_sandbox
 from duly.worker.targets.container import ENGINES, Containers
 from duly.worker.targets.orphans import Engine, Orphans, Owner
-from duly.worker.targets.sandbox import Ceiling, Sandbox, find_sandbox
+from duly.worker.targets.sandbox import Ceiling, Sandbox, account_of, find_sandbox
+
+LIMITS_PAGE = "docs/commands-and-containers.md#control-groups"
 
 
 def of(settings: Settings, name: str) -> tuple[list[TargetHandler], list[Part]]:
@@ -33,8 +37,9 @@ def of(settings: Settings, name: str) -> tuple[list[TargetHandler], list[Part]]:
 
 
 def check(settings: Settings) -> None:
-    """Try whether what is allowed can work here, before anything is started. Raises Refused."""
+    """Try whether what is allowed can work beside an embedded PostgreSQL, before anything is started. Raises Refused."""
     of(settings, "")
+    _refuse_shared_account(settings)
 
 
 def words(settings: Settings) -> Iterator[str]:
@@ -52,27 +57,33 @@ def words(settings: Settings) -> Iterator[str]:
 
 
 def limits_in_words(ground: cgroup.Ground) -> str:
-    """Say how far the limits of a command hold for all its processes together, and what is missing where they do not."""
-    if ground.missing is None:
-        return "memory, CPU time and processes of all that one starts together, by a control group of its own"
+    """Say how far the limits of a command hold for all its processes together."""
+    if "memory" in ground.controllers:
+        return "memory and CPU time of all its processes together"
     if ground.folder is None:
-        return f"of each process, by rlimits; no control groups: {ground.missing}"
-    return f"CPU time of all that one starts together, by a control group; else of each process, by rlimits: {ground.missing}"
+        return f"memory and CPU time of each process alone; see {LIMITS_PAGE}"
+    return f"CPU time of all its processes together, memory of each alone; see {LIMITS_PAGE}"
 
 
 def _commands(settings: Settings) -> Commands:
     _refuse_missing(settings.commands)
+    _refuse_loaders(settings.commands)
     sandbox, ceiling = _sandbox(settings), _ceiling(settings)
     run_loop(check_sandbox(sandbox, ceiling))
-    grace, groups = span(settings, "command_grace").total_seconds(), _groups()
+    grace, groups = span(settings, "command_grace").total_seconds(), _groups(settings)
     return Commands(
         sandbox, settings.commands, ceiling, network=settings.command_network, grace_seconds=grace, groups=groups
     )
 
 
-def _groups() -> Groups | None:
-    """Build the control groups of commands, where they can be made, and end what was left in them."""
+def _groups(settings: Settings) -> Groups | None:
+    """Build the control groups of commands, where they can be made, and end what was left in them. Raises Refused."""
     ground = cgroup.prepare()
+    if settings.command_cgroup == "required" and "memory" not in ground.controllers:
+        raise Refused(
+            f"commands need a control group, or else their memory has no limit as a whole: {ground.missing};"
+            f" or set command_cgroup = optional to limit each process alone; see {LIMITS_PAGE}"
+        )
     if ground.folder is None:
         return None
     groups = Groups(ground)
@@ -133,7 +144,28 @@ def _first_found() -> str:
     raise Refused(f"containers need one of {', '.join(ENGINES)}, and none is installed; install one, such as podman")
 
 
-def _refuse_missing(commands: tuple[str, ...]) -> None:
+def _refuse_loaders(commands: Mapping[str, Iterable[str]]) -> None:
+    """Refuse variables that no job may set, whoever allows them. Raises Refused."""
+    for program, variables in commands.items():
+        try:
+            check_command_environment(dict.fromkeys(variables, ""))
+        except InvalidOption as error:
+            raise Refused(f"commands: {program}: {error}") from None
+
+
+def _refuse_shared_account(settings: Settings) -> None:
+    """Refuse to run commands without a sandbox as the account that runs the embedded PostgreSQL. Raises Refused."""
+    if not settings.commands or settings.command_sandbox == "required" or settings.database_url is not None:
+        return
+    account = account_of(settings.command_user)
+    if account is not None and account.uid == account_for(settings.data / "postgres").uid:
+        raise Refused(
+            f"commands run as {account.name}, which also runs the embedded PostgreSQL, and without a sandbox they could"
+            " read the database: set command_user to another account"
+        )
+
+
+def _refuse_missing(commands: Iterable[str]) -> None:
     for program in commands:
         if shutil.which(program) is None:
             raise Refused(

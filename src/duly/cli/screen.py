@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from duly.cli.say import say
@@ -13,6 +14,11 @@ _LABEL_WIDTH, _LINE_WIDTH = 12, 76
 
 class Screen:
     """Prints line by line, to whoever watches."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at it now, and nothing keeps it."""
+        return sys.stdout.isatty()
 
     def title(self, version: str, reach: str) -> None:
         """Say what this is, and who can reach it."""

@@ -71,6 +71,8 @@ def _run(plan: Plan, listener: socket.socket) -> None:
     starting = clock.monotonic()
     with postgres.running(plan.settings, ephemeral=plan.ephemeral) as server:
         screen.fact("postgres", server.words, clock.monotonic() - starting)
+        if server.shared_account is not None:
+            screen.fact("account", server.shared_account)
         importing.join()
         run_loop(_live(plan, server, listener, screen))
     screen.line("stopped")

@@ -6,7 +6,7 @@ Both who takes a job and who runs its program ask here: what came by way of SQL 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from duly.domain.errors import InvalidOption
 from duly.domain.triggers.errors import shown
@@ -28,6 +28,16 @@ def check_command_environment(environment: Mapping[str, str]) -> None:
             raise InvalidOption(
                 f"variable {shown(name)} is not the job's to set: it would change which program runs; pass what it says as"
                 " an argument"
+            )
+
+
+def check_allowed_variables(program: str, environment: Mapping[str, str], allowed: Collection[str]) -> None:
+    """Check that the operator lets jobs set these variables of a program. Raises InvalidOption."""
+    for name in environment:
+        if name not in allowed:
+            raise InvalidOption(
+                f"{program} may not be given the variable {name}: the operator allows each variable by its name, as in"
+                f" commands = {program}={name}, in the settings of the API and of the workers that are to run it"
             )
 
 

@@ -6,12 +6,13 @@ the run's handler is then a name that begins with `@`, which only workers that m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
 
 from duly.domain.errors import InvalidOption
+from duly.domain.program_environment import check_allowed_variables
 from duly.domain.then import Then
 from duly.domain.triggers.errors import shown
 
@@ -119,12 +120,12 @@ def check_handler(name: str) -> str:
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The programs and images that an operator allows, each by its name; webhooks, where they can be signed.
+    """The programs, each with the variables that jobs may set, and the images that an operator allows; webhooks, if signed.
 
     `check_call` refuses addresses that no worker would call, by what they say themselves.
     """
 
-    commands: frozenset[str] = frozenset()
+    commands: Mapping[str, Collection[str]] = {}
     containers: frozenset[str] = frozenset()
     webhooks: bool = True
     check_call: Callable[[str], None] | None = None
@@ -138,6 +139,8 @@ class Allowed(msgspec.Struct, frozen=True):
                 self.check_url(url)
             case Command(argv=argv) if argv[0] not in self.commands:
                 raise _not_allowed("command", argv[0], "commands")
+            case Command(argv=argv, environment=environment):
+                check_allowed_variables(argv[0], environment, self.commands[argv[0]])
             case Container(image=image) if image not in self.containers:
                 raise _not_allowed("container image", image, "containers")
             case WorkflowTarget(nodes=nodes):

@@ -91,7 +91,7 @@ async def _cancel_run(database: Database, run_id: UUID, reason: str) -> CancelAn
 
 async def cancel_job(database: Database, job_id: UUID, reason: str = "cancelled") -> CancelAnswer:
     """Cancel a schedule and its runs that have not started, or a one-shot. Raises NotFound, DeclaredInCode, Unsettled."""
-    async with recalled(database, job_ids=[job_id], run_ids=[job_id]):
+    async with recalled(database, run_ids=[job_id, *await jobs.leased_runs(database, job_id)]):
         return await _cancel_job_noted(database, job_id, reason)
 
 
@@ -216,10 +216,14 @@ async def _cancel_live(database: Database, run_ids: Sequence[UUID], reason: str)
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """What became of a job's future runs, and how many that have started were asked to end."""
+    """The end of a job: of its future runs, how many that have started were asked to end, and which may still start.
+
+    Those are held by a worker that does not answer.
+    """
 
     answer: CancelAnswer
     stopping: int
+    may_start: tuple[UUID, ...] = ()
 
 
 async def end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
@@ -227,8 +231,9 @@ async def end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
 
     Raises NotFound, DeclaredInCode, Unsettled.
     """
-    async with recalled(database, job_ids=[job_id], run_ids=[job_id]):
-        return await _end_job_noted(database, job_id, stop=stop)
+    async with recalled(database, run_ids=[job_id, *await jobs.leased_runs(database, job_id)]) as silent:
+        ended = await _end_job_noted(database, job_id, stop=stop)
+        return msgspec.structs.replace(ended, may_start=() if stop else tuple(silent))
 
 
 @audited

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from uuid import UUID
 
+import msgspec
+
+from duly.clock import moment_of
 from duly.domain.audit import Action, Subject
+from duly.domain.errors import Refused
 from duly.domain.job import Submission
 from duly.domain.run import HORIZON
 from duly.moves.note import audited, note
 from duly.moves.recall import recalled
-from duly.store import jobs
+from duly.store import jobs, runs
 from duly.store.database import Database
 
 
 async def change_one_shot(database: Database, tenant: int, job_id: UUID, version: int, job: Submission) -> bool:
-    """Change a one-shot of a version that has not started, wherever it is held. False: there is none; look again."""
+    """Change a one-shot of a version that has not started, wherever it is held. False: somebody was faster; look again.
+
+    Raises Refused when it no longer waits for its first attempt.
+    """
+    if job.delay is not None:
+        job = msgspec.structs.replace(job, at=moment_of(database.clock.now()) + job.delay, delay=None)
     if await _change_one_shot(database, tenant, job_id, version, job):
         return True
     async with recalled(database, run_ids=[job_id]):
-        return await _change_one_shot(database, tenant, job_id, version, job)
+        if await _change_one_shot(database, tenant, job_id, version, job):
+            return True
+    run = await runs.find(database, job_id)
+    if run is None or (run["state"] in ("scheduled", "blocked", "ready") and run["attempt"] == 0):
+        return False
+    raise Refused(
+        f"job {job_id} is a one-shot that no longer waits for its first attempt: it is {run['state']};"
+        " cancel it, or run it again when it has ended"
+    )
 
 
 @audited

@@ -16,12 +16,17 @@ from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
 from duly.moves.recall import taking_back, unless_held
 from duly.moves.schedule import Seen, see
-from duly.store import schedules
+from duly.store import jobs, schedules
 from duly.store.database import Database
+
+_NAMED_MAX = 100
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """What became of a pause: paused, or already; and the runs that may still start, because their worker does not answer."""
+    """The answer to a pause: paused, or already; and the runs that may still start.
+
+    Those were due before it and have not started, or are held by a worker that does not answer.
+    """
 
     answer: str
     may_start: tuple[UUID, ...] = ()
@@ -35,12 +40,14 @@ async def pause(database: Database, job_id: UUID, reason: str = "paused on reque
 async def pause_naming(database: Database, job_id: UUID, reason: str) -> Paused:
     """Pause a schedule as `pause` does, and name what may still start. Raises NotFound, Unsettled."""
 
-    async def change() -> Paused:
-        return Paused(await _pause(database, job_id, reason, settles=False))
+    async def change(silent: tuple[UUID, ...] = ()) -> Paused:
+        answer = await _pause(database, job_id, reason, settles=bool(silent))
+        due = await jobs.due_unstarted(database, job_id, _NAMED_MAX)
+        return Paused(answer, tuple(dict.fromkeys((*silent, *due))))
 
     async def settle(silent: list[UUID]) -> Paused:
         try:
-            return Paused(await _pause(database, job_id, reason, settles=True), tuple(silent))
+            return await change(tuple(silent))
         except NotFound as error:
             raise Unsettled(f"job {job_id}", "a worker that does not answer holds its last run") from error
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from duly.store.embedded_errors import DataFolderRefused, EmbeddedError
 
-_UNPRIVILEGED = ("postgres", "nobody")
+OWN = "duly"  # the account that is for the embedded server alone, where there is one
+_UNPRIVILEGED = (OWN, "postgres", "nobody")
 # Nothing else of our environment is handed on: it may hold secrets, and `PG…` variables would change what runs.
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
@@ -56,7 +57,7 @@ def account_for(pgdata: Path) -> Account:
     if owner.st_uid == 0:
         raise DataFolderRefused(
             f"{pgdata} belongs to root, as whom PostgreSQL refuses to run: give it to another account, "
-            f"as in `chown -R {_UNPRIVILEGED[0]}: {pgdata}`"
+            f"as in `chown -R postgres: {pgdata}`"
         )
     if os.geteuid() not in (0, owner.st_uid):
         raise DataFolderRefused(f"{pgdata} belongs to {name_of(owner.st_uid)}: run as that account or as root")
@@ -76,7 +77,10 @@ def unprivileged() -> Account:
         except KeyError:
             continue
         return Account(entry.pw_uid, entry.pw_gid)
-    raise EmbeddedError("PostgreSQL refuses to run as root, and there is no account `postgres` or `nobody`: add one")
+    raise EmbeddedError(
+        f"PostgreSQL refuses to run as root, and there is no account {', '.join(_UNPRIVILEGED[:-1])} or {_UNPRIVILEGED[-1]};"
+        f" add one: useradd --system {OWN}"
+    )
 
 
 def name_of(uid: int) -> str:

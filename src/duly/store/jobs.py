@@ -193,6 +193,11 @@ async def leased_runs(database: Database, job_id: UUID) -> list[UUID]:
     return [row[0] for row in await database.fetch(SQL["leased_runs"], job_id)]
 
 
+async def due_unstarted(database: Database, job_id: UUID, limit: int) -> list[UUID]:
+    """List runs of a schedule that are due and have not started, wherever they wait."""
+    return [row[0] for row in await database.fetch(SQL["due_unstarted"], job_id, limit)]
+
+
 async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
     """Give the runs of a job that a worker holds ahead of their due moment."""
     return [row[0] for row in await database.fetch(SQL["held_ahead"], job_id)]

@@ -16,7 +16,7 @@ import msgspec
 
 from duly.store.database import Database
 from duly.store.statements import load
-from duly.store.tail import OVERLAP_SECONDS, Follower, Position, Snapshot
+from duly.store.tail import OVERLAP_SECONDS, Follower, Snapshot
 
 SQL = load("stream")
 ROWS_MAX = 5_000
@@ -73,7 +73,7 @@ class Endings(Follower):
         has_moved_on = self._has_moved_on(rows[0], rows[0]["newest"] or 0)
         self.left_out = not has_moved_on or rows[0]["scanned"] >= SCAN_MAX or len(found) >= ROWS_MAX
         if self.left_out:  # Whoever is told of a gap goes on from here.
-            self._position = Position.at(rows[0]["cluster"], rows[0]["snapshot"])
+            await self._take_position()
         return found if has_moved_on else []
 
 

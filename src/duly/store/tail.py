@@ -94,31 +94,31 @@ class Follower:
     def __init__(self, database: Database, position: Position | None = None) -> None:
         self._database = database
         self._position = position
-        self.is_behind = False  # whether the last look stopped before what there is
         self.was_cut_off = False
 
-    async def _take_position(self) -> None:
-        self._position = await position(self._database)
+    @property
+    def position(self) -> Position | None:
+        """How far it has read; None before the first look."""
+        return self._position
 
-    def _has_moved_on(self, first: Any, newest: int, stop: int | None = None) -> bool:
-        """Take the position behind what was read; False, where transaction ids have started over and it means nothing."""
+    async def _take_position(self) -> None:
+        _, self._position = await positions(self._database)
+
+    def _has_moved_on(self, first: Any, newest: int) -> bool:
+        """Take the position behind what was read; False, where transaction ids have started over and there is none."""
         assert self._position is not None
         now = Position.at(first["cluster"], first["snapshot"])
         self.was_cut_off = not self._position.is_before(now)
-        self.is_behind = not self.was_cut_off and stop is not None and stop < now.end
-        if self.was_cut_off:
-            self._position = now
-        elif stop is not None and stop < now.end:
-            self._position = now.cut(stop)
-        else:
-            # Behind the newest row, and not where the snapshot ends: after a crash of the server, ids that never reached the disk
-            # are given out again. A row that was seen had reached it.
-            self._position = now.cut(max(self._position.end, newest + 1))
+        # Behind the newest row, and not where the snapshot ends: after a crash of the server, ids that never reached the disk
+        # are given out again. A row that was seen had reached it.
+        self._position = None if self.was_cut_off else now.cut(max(self._position.end, newest + 1))
         return not self.was_cut_off
 
 
 class Tail(Follower):
     """Counts what ended, from where the last look ended."""
+
+    is_behind = False  # whether the last look stopped before what there is
 
     async def look(self) -> list[Ended]:
         """Count what ended since the last look, and while that `is_behind`, a part of it; the first one only takes its place."""
@@ -128,16 +128,34 @@ class Tail(Follower):
         end, still_open = self._position.arguments()
         stop = self._position.end + TRANSACTIONS_MAX
         rows = await self._database.fetch(SQL["look"], end, str(stop), still_open, SKEW_BOUNDS, DURATION_BOUNDS)
-        if not self._has_moved_on(rows[0], max(row["newest"] or 0 for row in rows), stop):
+        if not self._has_moved_on(rows[0], max(row["newest"] or 0 for row in rows)):
+            await self._take_position()
             return []
-        return [Ended(*row[3:]) for row in rows if row["runs"] is not None]
+        found = [Ended(*row[3:]) for row in rows if row["runs"] is not None]
+        now = Position.at(rows[0]["cluster"], rows[0]["snapshot"])
+        self.is_behind = stop < now.end
+        if self.is_behind and not found:
+            await self._pass_over(stop, now)
+        return found
+
+    async def _pass_over(self, stop: int, now: Position) -> None:
+        """Go on to `stop`, before which `now` sees nothing new, but no further than behind the newest row there is."""
+        assert self._position is not None
+        before = self._position.end
+        _, newest = await positions(self._database)
+        self.is_behind = before < newest.end
+        self._position = now.cut(max(before, min(stop, newest.end)))
 
 
-async def position(database: Database) -> Position:
-    """Return the position that has seen everything there is."""
+async def positions(database: Database) -> tuple[Position, Position]:
+    """Return the position of this moment, and the one that has seen as much and outlives a crash of the server.
+
+    Ids that never reached the disk are given out again after a crash, so the second ends behind the newest row there is.
+    """
     row = await database.fetchrow(SQL["position"])
     assert row is not None
-    return Position.at(row["cluster"], row["snapshot"])
+    now = Position.at(row["cluster"], row["snapshot"])
+    return now, now.cut(row["newest"] + 1)
 
 
 class Growth:

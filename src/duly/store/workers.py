@@ -107,6 +107,11 @@ async def beat(database: Database, worker_id: UUID) -> datetime | None:
     return row["read_at"] if row else None
 
 
+async def name_unstarted(database: Database, worker_id: UUID, run_ids: Sequence[UUID]) -> None:
+    """Name the due runs that a worker holds and has not started, so that nobody reads them as running."""
+    await database.execute(SQL["name_unstarted"], worker_id, list(run_ids))
+
+
 async def announce(database: Database, worker_id: UUID, suspects: Sequence[Run]) -> bool:
     """Name suspects before they start. False: the lease is gone."""
     return bool(await database.fetch(SQL["announce"], worker_id, [name_of(run) for run in suspects]))

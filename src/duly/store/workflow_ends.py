@@ -10,7 +10,7 @@ import msgspec
 
 from duly.store.database import Database
 from duly.store.statements import load
-from duly.store.tail import Follower, Position
+from duly.store.tail import Follower
 
 SQL = load("workflow_ends")
 ROWS_MAX = 5_000
@@ -46,7 +46,7 @@ class WorkflowEnds(Follower):
         has_moved_on = self._has_moved_on(rows[0], rows[0]["newest"] or 0)
         self.left_out = not has_moved_on or rows[0]["scanned"] >= ROWS_MAX
         if self.left_out:  # Whoever is told of a gap goes on from here.
-            self._position = Position.at(rows[0]["cluster"], rows[0]["snapshot"])
+            await self._take_position()
         return [WorkflowEnd(*row[4:]) for row in rows if row["workflow_id"] is not None] if has_moved_on else []
 
 

@@ -32,13 +32,15 @@ class Deleted(Told, frozen=True):
     """What became of it, and how it stands: a job's status, or of a one-shot the state of its run.
 
     cancelled: nothing of it will start any more. requested: its worker has been asked. too_late: it was over, or, of a one-shot
-    whose run is to be kept, it has started. `stopping`: how many runs that have started were asked to end.
+    whose run is to be kept, it has started. `stopping`: how many runs that have started were asked to end. `may_start`: runs
+    whose worker did not answer, so that they have started or may still start.
     """
 
     job_id: UUID
     status: Cancelling
     state: str
     stopping: int
+    may_start: tuple[UUID, ...] = ()
     purged: Annotated[
         bool, Meta(description="Its definition is gone; its history goes when no run of it is under way any more.")
     ] = False
@@ -61,7 +63,8 @@ class ResumeRequest(Asked, frozen=True):
 class JobStatus(Told, frozen=True):
     """How a job stands now; `changed` is false when it stood so before.
 
-    `may_start` names its coming runs that could not be taken back, because their worker did not answer.
+    `may_start` names runs of a paused job that may still start: due before the pause and waiting, or held by a worker that did
+    not answer.
     """
 
     job_id: UUID

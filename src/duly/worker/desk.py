@@ -163,6 +163,8 @@ class WorkerDesk:
 
     async def flush_ended(self, ended: Sequence[Run]) -> None:
         """Write the lines of attempts that have ended; when this returns, each has its last line."""
+        if not self._numbers:
+            return  # Nobody has said anything.
         async with self._writing:
             names = {name for run in ended if self._owes_lines(name := (run.run_id, run.attempt))}
             if not names:

@@ -45,6 +45,7 @@ LOOK_SECONDS = 0.25
 LOOK_IDLE_SECONDS = 0.5
 STUCK_SECONDS = dict.fromkeys(Pool, 0.25) | {Pool.ALONE: 0.5}
 PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing back.
+NAMED_AFTER_SECONDS = 0.1  # A due run that waits longer for its slot is named as not started.
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
@@ -108,6 +109,7 @@ class Engine:
         self._finished = dict.fromkeys(Pool, 0)
         self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # cancels, as of the last look
         self._recalled: dict[tuple[UUID, int], runs.Signal] = {}  # likewise
+        self._unstarted: list[UUID] = []  # due runs without a slot, as last named to the database
         self._claiming = self._claiming_for(registry, targets)
         self._apart = Apart(
             database,
@@ -303,6 +305,7 @@ class Engine:
         """Read the database's clock, our signals and the holds, several times a second; also while what runs may end."""
         while True:
             await self._look_once()
+            await self._name_unstarted()
             await self._watch.rest(LOOK_SECONDS if self._hands else LOOK_IDLE_SECONDS)
 
     async def _look_once(self) -> None:
@@ -325,6 +328,13 @@ class Engine:
             self._claiming.last_turn_at = latest
             self._hand_back(self._wheel.take_out(lambda held: held.has_turn and held.run.due_at.timestamp() > latest))
 
+    async def _name_unstarted(self) -> None:
+        """Name the due runs that wait for a slot, so that they read as ready, and name them no more when none does."""
+        unstarted = [run.run_id for run in self._slots.waiting_since(self._lifeline.now() - NAMED_AFTER_SECONDS)]
+        if unstarted != self._unstarted:
+            await workers.name_unstarted(self._database, self.worker_id, unstarted)
+            self._unstarted = unstarted
+
     def _keep_back(self, holds: Holds) -> None:
         """Hand back what is covered and was not started, wherever it waits."""
         ahead = self._wheel.take_out(lambda held: holds.cover(held.run))
@@ -339,7 +349,7 @@ class Engine:
             self._spawn(self._tidy_up([], started))
 
     def _is_recalled(self, run: Run) -> bool:
-        return (run.run_id, run.fence) in self._recalled
+        return bool(self._recalled) and (run.run_id, run.fence) in self._recalled
 
     def _has_started(self, signal: runs.Signal) -> bool:
         held = self._hands.find(signal.run_id, signal.fence)

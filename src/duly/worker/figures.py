@@ -37,12 +37,14 @@ class Figures:
 
     def add(self, settled: Sequence[Settled | Deferred]) -> None:
         """Count attempts that have ended, and those that were deferred. Runs that had to wait have no start delay."""
+        ended, delays = self.ended, self.delays
         for item in settled:
             if isinstance(item, Deferred):
                 self.deferred += 1
                 continue
-            self.ended[_OUTCOMES[type(item.outcome)]] += 1
-            if item.started_at is not None and not item.run.has_waited:
-                delay = (item.started_at - item.run.due_at).total_seconds()
-                self.delays[bisect_left(SKEW_BOUNDS, delay)] += 1
+            ended[_OUTCOMES[type(item.outcome)]] += 1
+            run, started_at = item.run, item.started_at
+            if started_at is not None and not run.has_waited:
+                delay = (started_at - run.due_at).total_seconds()
+                delays[bisect_left(SKEW_BOUNDS, delay)] += 1
                 self.delay_seconds += delay

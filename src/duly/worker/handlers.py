@@ -191,8 +191,10 @@ class Registry:
 
     def full_name(self, name: str) -> str:
         """Give the name under which a handler is registered: with the app's before it, where `name` leaves that out."""
+        if name in self._handlers:
+            return name
         full = f"{self.prefix}{name}"
-        return full if name not in self._handlers and full in self._handlers else name
+        return full if full in self._handlers else name
 
     def __getitem__(self, name: str) -> Handler:
         """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""

@@ -23,7 +23,15 @@ _TURNED, _BLOCKED, _BLOCKER, _OVERFLOWED, _RENEWED, _STALLED = range(0, 48, 8)
 _HEADER_BYTES = 64
 _NUMBER = Struct("=d")
 _ENTRY = Struct("=16sqii")  # run, fence (0: free), thread, whether a handler's own code runs in the worker's process
+_AFTER_RUN = Struct("=qii")
 _FREE = bytes(_ENTRY.size)
+
+
+class _Own(threading.local):
+    """The id of each thread, asked for once: the system call would cost more than the mark."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_native_id()
 
 
 class Started(NamedTuple):
@@ -42,8 +50,9 @@ class Marks:
         """Open what another process shares under a file descriptor, or make a new one."""
         self._file = _SharedFile(_HEADER_BYTES + CAPACITY * _ENTRY.size, shared)
         self._memory = mmap(self._file.descriptor, _HEADER_BYTES + CAPACITY * _ENTRY.size)
-        self._free = list(range(CAPACITY)) if shared is None else []
-        self._places: dict[tuple[UUID, int], int] = {}
+        self._free = [_offset(place) for place in range(CAPACITY)] if shared is None else []
+        self._offsets: dict[tuple[UUID, int], int] = {}
+        self._own = _Own()
 
     @property
     def descriptor(self) -> int:
@@ -58,28 +67,27 @@ class Marks:
 
     def start(self, run_id: UUID, fence: int, *, is_inside: bool) -> None:
         """Mark a run that is about to start, on the thread on which it will."""
-        if (run_id, fence) in self._places:
+        name = (run_id, fence)
+        if name in self._offsets:
             return
         try:
-            place = self._free.pop()
+            at = self._free.pop()
         except IndexError:
             self._write(_OVERFLOWED, 1.0)  # From here on nobody can tell what has not started.
             return
-        self._places[run_id, fence] = place
-        entry = (run_id.bytes, fence, threading.get_native_id(), is_inside)
-        _ENTRY.pack_into(self._memory, _HEADER_BYTES + place * _ENTRY.size, *entry)
+        self._offsets[name] = at
+        self._memory[at : at + _ENTRY.size] = run_id.bytes + _AFTER_RUN.pack(fence, self._own.thread, is_inside)
 
     def end(self, run_id: UUID, fence: int) -> None:
         """Take the mark back: its outcome is written, or it was not started after all."""
-        if (place := self._places.pop((run_id, fence), None)) is not None:
-            at = _HEADER_BYTES + place * _ENTRY.size
+        if (at := self._offsets.pop((run_id, fence), None)) is not None:
             self._memory[at : at + _ENTRY.size] = _FREE
-            self._free.append(place)
+            self._free.append(at)
 
     def block(self, since: float, run_id: UUID | None, fence: int) -> None:
         """Note since when a handler blocks the handlers' loop, and which run it is for, where that is known."""
-        place = -1 if run_id is None else self._places.get((run_id, fence), -1)
-        self._write(_BLOCKER, float(place))
+        at = 0 if run_id is None else self._offsets.get((run_id, fence), 0)
+        self._write(_BLOCKER, float(at))
         self._write(_BLOCKED, since)
 
     def unblock(self) -> None:
@@ -111,8 +119,8 @@ class Marks:
     @property
     def blocker(self) -> Started | None:
         """The run whose handler blocks the loop, where that is known."""
-        place = int(self._read(_BLOCKER))
-        return None if place < 0 else self._entry(place)
+        at = int(self._read(_BLOCKER))
+        return self._entry(at) if at else None
 
     @property
     def is_whole(self) -> bool:
@@ -122,7 +130,7 @@ class Marks:
     @property
     def started(self) -> list[Started]:
         """The runs that have started."""
-        return [entry for place in range(CAPACITY) if (entry := self._entry(place)) is not None]
+        return [entry for place in range(CAPACITY) if (entry := self._entry(_offset(place))) is not None]
 
     def renew(self, until: float) -> None:
         """Say until when the lease certainly stands."""
@@ -132,8 +140,8 @@ class Marks:
         """Say whether the engine is taken for stalled."""
         self._write(_STALLED, float(is_stalled))
 
-    def _entry(self, place: int) -> Started | None:
-        run, fence, thread, is_inside = _ENTRY.unpack_from(self._memory, _HEADER_BYTES + place * _ENTRY.size)
+    def _entry(self, at: int) -> Started | None:
+        run, fence, thread, is_inside = _ENTRY.unpack_from(self._memory, at)
         return Started(UUID(bytes=run), fence, thread, bool(is_inside)) if fence else None
 
     def _read(self, at: int) -> float:
@@ -142,6 +150,10 @@ class Marks:
 
     def _write(self, at: int, number: float) -> None:
         _NUMBER.pack_into(self._memory, at, number)
+
+
+def _offset(place: int) -> int:
+    return _HEADER_BYTES + place * _ENTRY.size
 
 
 class _SharedFile:

@@ -24,7 +24,7 @@ from typing import Any
 from duly.clock import Rng
 from duly.worker.marks import Marks
 from duly.worker.pacing import again
-from duly.worker.stall import LOOK_SECONDS, Stall
+from duly.worker.stall import LOOK_SECONDS, LOOK_TURNING_SECONDS, Stall
 
 SAFE_SHARE = 2 / 3
 BEATS_PER_LEASE = 5
@@ -87,13 +87,13 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
 
 
 async def _rest(stall: Stall, seconds: float) -> None:
-    """Wait for the next beat; of a stalled engine, no longer than until it turns or something can be handed back."""
+    """Wait for the next beat, no longer than until the engine stops or goes on, or something can be handed back."""
     until = time.monotonic() + seconds
     while True:
         now = time.monotonic()
         if now >= until or stall.wants_beat(now):
             return
-        await asyncio.sleep(min(until - now, LOOK_SECONDS) if stall.is_stalled else until - now)
+        await asyncio.sleep(min(until - now, LOOK_SECONDS if stall.is_stalled else LOOK_TURNING_SECONDS))
 
 
 def say(message: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from duly.domain.run import Run
 
 _HANDICAP_SECONDS = 30
 _RANK_SECONDS = 0.25  # so much, at most, rank moves a run in its line
+NAMED_MAX = 2_000
 _RANK_SCALE = 1_200.0  # so many seconds of rank are worth one of them
 
 
@@ -81,6 +82,10 @@ class Slots:
         """Give the moment since which the one next in line could have started."""
         line = self._lines[pool]
         return line[0][5] if line else float("inf")
+
+    def waiting_since(self, moment: float) -> list[Run]:
+        """Give those that could have started at `moment` and wait still, up to a limit."""
+        return [run for line in self._lines.values() for *_, run, since in line if since <= moment][:NAMED_MAX]
 
     def queue(self, kind: Kind, run: Run, now: float) -> None:
         """Put a due run in line: by its arrival, its due moment and the handicap of its priority."""

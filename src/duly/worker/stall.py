@@ -17,7 +17,8 @@ import msgspec
 
 from duly.worker.marks import Marks, Started
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.1  # while it is stalled
+LOOK_TURNING_SECONDS = 0.5
 STALLED_SECONDS_LEAST = 1.0  # The engine turns four times a second, on a busy machine less often.
 STALLED_SHARE = 1 / 5  # of the lease
 SEEN_SECONDS = 0.5  # So long we have to have seen it ourselves: we may have stood still together with the worker.
@@ -103,8 +104,9 @@ class Stall:
         self._marks.stall(is_stalled=False)
 
     def wants_beat(self, now: float) -> bool:
-        """Say whether the next beat is due at once: the engine turns again, or something can be handed back."""
-        return self.is_stalled and (self._turns(now) or (self._has_more and self._may_give_back(now)))
+        """Say whether the next beat is due at once: the engine stops or goes on, or something can be handed back."""
+        turns = self._turns(now)
+        return turns == self.is_stalled or (not turns and self._has_more and self._may_give_back(now))
 
     def _turns(self, now: float) -> bool:
         return now - self._marks.turned_at <= self._seconds

@@ -61,10 +61,11 @@ def commands(
     hidden: Sequence[Path] = (),
     paths: Sequence[Path] = (),
     grace_seconds: float = GRACE_SECONDS,
+    variables: Sequence[str] = (),
 ) -> Commands:
     """Allow a shell and Python, unless told otherwise."""
     sandbox = find_sandbox(required=required, user=None, paths=paths, hidden=hidden)
-    return Commands(sandbox, allowed, ceiling, network=network, grace_seconds=grace_seconds)
+    return Commands(sandbox, dict.fromkeys(allowed, variables), ceiling, network=network, grace_seconds=grace_seconds)
 
 
 def sh(script: str, *arguments: str, **more: Any) -> Command:

@@ -67,7 +67,7 @@ def grouped(*, required: bool = False) -> Commands:
     """Allow a shell and Python, each attempt in a control group of its own."""
     sandbox = find_sandbox(required=required, user=None, paths=(), hidden=())
     return Commands(
-        sandbox, (SHELL, PYTHON), CEILING, network=False, grace_seconds=0.5, groups=Groups(cgroup.prepare())
+        sandbox, {SHELL: (), PYTHON: ()}, CEILING, network=False, grace_seconds=0.5, groups=Groups(cgroup.prepare())
     )
 
 
@@ -285,7 +285,7 @@ time.sleep(1e9)
 
 async def test_without_groups_it_runs_under_its_own_limits_alone():
     sandbox = find_sandbox(required=False, user=None, paths=(), hidden=())
-    runner = Commands(sandbox, (SHELL, PYTHON), CEILING, network=False, grace_seconds=0.5)
+    runner = Commands(sandbox, {SHELL: (), PYTHON: ()}, CEILING, network=False, grace_seconds=0.5)
 
     outcome, _ = await attempt(runner, sh("ulimit -v; true"))
 

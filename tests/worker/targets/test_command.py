@@ -123,7 +123,7 @@ async def test_a_payload_larger_than_a_pipe_holds_is_no_trouble_to_who_does_not_
 async def test_its_environment_is_what_the_job_names_and_who_it_is(required, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_SERVER", "hunter2")
     one = Attempt(
-        commands(required=required),
+        commands(required=required, variables=("GREETING", "EMPTY", "UNUSED")),
         python(
             "import json, os; print(json.dumps(dict(os.environ)))",
             environment={"GREETING": "two words", "EMPTY": ""},

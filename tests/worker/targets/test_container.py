@@ -69,7 +69,7 @@ async def test_its_payload_output_variables_and_arguments_are_those_of_a_command
 
 async def test_it_is_confined(containers):
     script = (
-        "id -u; grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; ls /sys/class/net;"
+        "id -u; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; ls /sys/class/net;"
         " touch /x 2>/dev/null && echo writable; touch /tmp/x && echo scratch"
     )
     ended, lines = await attempt(containers, sh(script))
@@ -80,6 +80,7 @@ async def test_it_is_confined(containers):
         "CapEff:\t0000000000000000",
         "CapBnd:\t0000000000000000",
         "NoNewPrivs:\t1",
+        "Seccomp:\t2",  # a filter: the engine's own profile
         "lo",
         "scratch",
     ]

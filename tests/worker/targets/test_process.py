@@ -46,7 +46,7 @@ async def test_a_worker_that_dies_before_it_has_heard_all_leaves_nothing_behind(
     mark = a_mark()
     speak = f"import os, sys, time; os.write({module.STATUS_FD}, b'{{}}'); time.sleep(int(sys.argv[1]))"
     launch = Launch((sys.executable, "-I", "-S", "-c", speak, mark), file=b"")
-    wires = Wires(b"", {}, b"", -1)
+    wires = Wires(b"", {}, (b"", None), -1)
     orders, handed_down = module._orders(launch, wires), (wires.control, *wires.files)
     argv = [sys.executable, "-I", "-S", module._LAUNCHER, *orders]
     with subprocess.Popen(argv, stdin=wires.stdin, env={}, pass_fds=handed_down):

@@ -123,6 +123,7 @@ def a_worker(url, folder, **settings):
         cwd=folder,
         DULY_DATABASE_URL=url,
         DULY_LEASE=LEASE_SECONDS,
+        DULY_COMMAND_CGROUP="optional",
         PYTHONPATH=os.environ["PYTHONPATH"],
         **settings,
     )

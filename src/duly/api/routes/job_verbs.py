@@ -57,7 +57,8 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Answer:
 async def pause_job(call: Call[Nothing, PauseRequest]) -> Answer:
     """Stop a job from firing. What has not started is taken back, also from a worker that holds it ahead of its moment.
 
-    `may_start` names coming runs whose worker did not answer within a second.
+    Runs that were due before and wait still start, unless they are cancelled: `may_start` names them, and coming runs whose
+    worker did not answer within a second.
     """
     found = await find_live_job(call, call.id("job_id"))
     paused = await pauses.pause_naming(call.database, found["job_id"], check_reason(call.body.reason))

@@ -156,7 +156,12 @@ async def delete_job(call: Call[Deletion, None]) -> Answer:
     if call.query.purge:
         await purge(call.database, call.tenant, job_id, found["name"] if found is not None and is_ours else None)
     told = Deleted(
-        job_id=job_id, status=ended.answer.value, state=state, stopping=ended.stopping, purged=call.query.purge
+        job_id=job_id,
+        status=ended.answer.value,
+        state=state,
+        stopping=ended.stopping,
+        may_start=ended.may_start,
+        purged=call.query.purge,
     )
     return Answer(200, told)
 

@@ -27,6 +27,7 @@ HoldingCode = Literal[
 OtherCode = Literal[
     "due",
     "held_ahead",
+    "no_slot",
     "workers_busy",
     "running",
     "worker_silent",

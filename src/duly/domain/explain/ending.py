@@ -37,12 +37,12 @@ def running(run: RunFacts) -> list[Reason]:
         {"worker": run.worker, "since": since, "attempt": run.attempt},
     )
     if run.worker_is_live:
-        return [runs, *_stalled(run)]
+        return [runs, *stalled(run)]
     silent = f"worker {run.worker} is silent; when its lease has ended, another worker gets the run"
     return [runs, Reason("worker_silent", silent, {"worker": run.worker})]
 
 
-def _stalled(run: RunFacts) -> list[Reason]:
+def stalled(run: RunFacts) -> list[Reason]:
     """Say that its worker stands still, and in which handlers: it starts nothing, and what it runs is not settled."""
     if run.stall is None:
         return []

@@ -20,7 +20,7 @@ def explain_run(run: RunFacts) -> list[Reason]:
             missing = waiting.no_worker(run.queue, run.handler, run.workers)
             return [at_gate(run), *waiting.held(run.holds), *missing]
         case "ready" if run.worker is not None:
-            return [*waiting.ahead(run), *waiting.held(run.holds)]
+            return [*(ending.stalled(run) or waiting.with_worker(run)), *waiting.held(run.holds)]
         case "ready":
             return waiting.in_queue(run)
         case "running":

@@ -124,7 +124,10 @@ def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind:
     if kind is not None:
         kept = ("mode", "tz") if trigger["type"] == "interval" and kind == "every" else (_KEPT[kind],)
         return {**_kept(trigger, kept), **_base(kind, said, spell)["trigger"]}
-    _refuse(said, ("at",), lambda key: f"{spell(key)} goes with {spell('every')}; give both")
+    if trigger["type"] == "at" and said.get("at") is not None:
+        trigger = {**_kept(trigger, ("type", "tz")), "at": check_moment(said["at"], "at").isoformat()}
+    else:
+        _refuse(said, ("at",), lambda key: f"{spell(key)} goes with {spell('every')}; give both")
     changes = {key: said[key] for key in ("tz", "mode") if said.get(key) is not None}
     if "tz" in changes and trigger["type"] not in _ZONED:
         raise InvalidOption(f"{spell('tz')} is for a schedule in local time; this one is of type {trigger['type']}")

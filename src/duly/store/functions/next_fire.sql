@@ -127,7 +127,8 @@ declare
                                   select duly.occurrence_id(p_timer.job_id, moment, 'schedule') as id) as run where run.id <> all (v_ours));
 begin
     return exists (select from duly.ready where ready.run_id = any (v_others) and ready.attempt = 0 and ready.due_at > p_now and not duly.is_gated(ready.options))
-        or exists (select from duly.leased where leased.run_id = any (v_others) and leased.attempt = 1 and leased.due_at > p_now)
+        or exists (select from duly.leased where leased.run_id = any (v_others) and leased.attempt = 1
+                      and (leased.due_at > p_now or (p_timer.runs_left = 0 and duly.is_unstarted(leased.run_id, leased.worker_id, leased.due_at, p_now))))
         or exists (select from duly.blocked where blocked.run_id = any (v_others) and blocked.attempt = 0 and blocked.gate = '&recalled');
 end $$;
 

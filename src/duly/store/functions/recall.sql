@@ -1,8 +1,20 @@
 -- Recall: take runs back that a worker holds ahead of their moment. docs/decisions/0054-coming-runs.md says why.
 
--- The coming runs of a schedule, the latest first: staged and not started. One in ready or recalled has not started, due or not; one that a
--- worker holds is coming until its moment. Each run names the occurrence before it, so the walk starts at the last one staged and ends at the
--- first that has started, is gone, or has been tried.
+-- Whether a run that a worker holds has not started: nothing starts before it is due, and of the due ones the worker names those it has
+-- not started (docs/decisions/0054-coming-runs.md).
+create or replace function duly.is_unstarted(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz, p_now timestamptz) returns boolean
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select p_due_at > p_now or exists (select from duly.workers where workers.worker_id = p_worker_id and p_run_id = any (workers.unstarted))
+$$;
+
+-- The state of a held run, for people: `running` from its start.
+create or replace function duly.held_state(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz) returns text
+language sql stable as $$
+    select case when duly.is_unstarted(p_run_id, p_worker_id, p_due_at, duly.clock_now()) then 'ready' else 'running' end
+$$;
+
+-- The coming runs of a schedule, the latest first: staged and not started. Each run names the occurrence before it, so the walk starts at the
+-- last one staged and ends at the first that has started, is gone, or has been tried.
 create or replace function duly.coming_runs_v1(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
 returns table (run_id uuid, scheduled_at timestamptz, due_at timestamptz, worker_id uuid, fence bigint)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -20,7 +32,8 @@ begin
                   from duly.ready where ready.run_id = v_run_id and ready.attempt = 0 and not coalesce(ready.options ?| array['gate', 'rate'], false)
                 union all
                 select leased.scheduled_at, leased.due_at, leased.worker_id, leased.fence, leased.previous_scheduled_at
-                  from duly.leased where leased.run_id = v_run_id and leased.attempt = 1 and leased.due_at > p_now
+                  from duly.leased where leased.run_id = v_run_id and leased.attempt = 1
+                   and duly.is_unstarted(leased.run_id, leased.worker_id, leased.due_at, p_now)
                 union all
                 select blocked.scheduled_at, blocked.due_at, null, null, blocked.previous_scheduled_at
                   from duly.blocked where blocked.run_id = v_run_id and blocked.attempt = 0 and blocked.gate = '&recalled') as found;
@@ -43,9 +56,9 @@ begin
     return coalesce(v_first, case when (p_timer).due_at < 'infinity' then (p_timer).scheduled_at end);
 end $$;
 
--- Ask the workers that hold coming runs to give them back: those of these schedules that are ahead of their moment, and these runs, due or
--- not, if they have not started. A run with a concurrency key or a rate is never held ahead, and a worker over HTTP takes only what is due.
--- Answers which runs were asked for.
+-- Ask workers to give back what they have not started: the occurrences of these schedules that are ahead of their moment, or the last of
+-- their schedule; and these runs, due or not. A run with a concurrency key or a rate is never held ahead, and a worker over HTTP takes only
+-- what is due. Answers which runs were asked for.
 create or replace function duly.recall_v1(p_job_ids uuid[], p_run_ids uuid[]) returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -54,14 +67,15 @@ declare
 begin
     return query
     with held as (
-        select ahead.run_id from duly.leased as ahead where ahead.job_id = any (p_job_ids) and ahead.attempt = 1 and ahead.due_at > v_now
+        select ahead.run_id from duly.leased as ahead where ahead.job_id = any (p_job_ids) and ahead.attempt = 1
            and ahead.run_id = duly.occurrence_id(ahead.job_id, ahead.scheduled_at, 'schedule')
+           and (ahead.due_at > v_now
+                or exists (select from duly.timers where timers.job_id = ahead.job_id and timers.run_id is null and timers.runs_left = 0))
         union
         select asked.run_id from unnest(p_run_ids) as asked(run_id))
     insert into duly.signals (worker_id, run_id, fence, what, sent_at)
     select leased.worker_id, leased.run_id, leased.fence, 'recall', v_now from held join duly.leased on leased.run_id = held.run_id
-     where (leased.due_at > v_now or leased.run_id = any (p_run_ids))
-       and exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['gate', 'rate'], false)
+     where exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['gate', 'rate'], false)
        and not exists (select from duly.signals as sent where sent.worker_id = leased.worker_id and sent.run_id = leased.run_id
                           and sent.fence = leased.fence and sent.what = 'cancel')
     on conflict (worker_id, run_id, fence, what) do update set sent_at = excluded.sent_at
@@ -106,7 +120,7 @@ begin
 end $$;
 
 -- End schedules whose last occurrence has started or is gone: until then its spent next fire is kept, so that the schedule can still be
--- paused, edited and skipped.
+-- paused, edited and skipped. A worker takes up to half a second to name what it could not start.
 create or replace function duly.complete_v1(p_shards smallint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -116,7 +130,7 @@ begin
         delete from duly.timers where ctid = any (array(
             select last.ctid from duly.timers as last
              where last.run_id is null and last.runs_left = 0 and last.shard + 0 = any (p_shards)       -- So timers_spent alone can serve.
-               and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now))
+               and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '500 ms'))
              limit 1000 for update skip locked))
         returning job_id)
     select array_agg(job_id) into v_over from spent;
@@ -125,4 +139,4 @@ begin
     end if;
 end $$;
 
-grant execute on function duly.coming_runs_v1, duly.next_run_at to duly_api;
+grant execute on function duly.is_unstarted, duly.held_state, duly.coming_runs_v1, duly.next_run_at to duly_api;

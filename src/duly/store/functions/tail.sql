@@ -18,6 +18,20 @@ create or replace function duly.is_of_this_cluster(p_xid xid8, p_xmin xid) retur
     select (p_xmin::text::bigint - p_xid::text::bigint + 2147483648) & 4294967295 >= 2147483648
 $$;
 
+-- The newest transaction that has recorded an end; 0 before the first. It reached the disk, so a crash of the server gives neither its id nor
+-- an earlier one out again.
+create or replace function duly.newest_end_v1() returns xid8
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return greatest(
+        '0',
+        (select xid from duly.attempts
+          where xid < pg_snapshot_xmax(pg_current_snapshot()) and duly.is_of_this_cluster(xid, xmin) order by xid desc limit 1),
+        (select ended_xid from duly.workflows
+          where ended_xid < pg_snapshot_xmax(pg_current_snapshot()) and ended_at is not null and duly.is_of_this_cluster(ended_xid, xmin)
+          order by ended_xid desc limit 1));
+end $$;
+
 -- The unseen ends, p_limit of them at most, in no order.
 create or replace function duly.ended_since_v1(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.attempts
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$

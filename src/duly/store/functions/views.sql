@@ -14,7 +14,7 @@ create or replace view duly.live_runs with (security_invoker = true) as
            queue, handler, priority, attempt, scheduled_at, due_at, null, null, null
       from duly.ready
     union all
-    select run_id, job_id, tenant, case when due_at > duly.clock_now() then 'ready' else 'running' end::duly.state,     -- Claimed ahead of due.
+    select run_id, job_id, tenant, duly.held_state(run_id, worker_id, due_at)::duly.state,
            queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, null
       from duly.leased
     union all
@@ -41,7 +41,7 @@ create or replace view duly.listed_ready with (security_invoker = true) as
       from duly.ready;
 
 create or replace view duly.listed_leased with (security_invoker = true) as
-    select tenant, run_id, job_id, case when due_at > duly.clock_now() then 'ready' else 'running' end as state, queue, handler, priority, attempt, scheduled_at, due_at,
+    select tenant, run_id, job_id, duly.held_state(run_id, worker_id, due_at) as state, queue, handler, priority, attempt, scheduled_at, due_at,
            null::timestamptz as started_at, null::timestamptz as finished_at, worker_id, fence,
            null::text as reason, null::jsonb as detail, options as marks
       from duly.leased;

@@ -60,6 +60,14 @@ limit $2
 -- name: leased_runs
 select run_id from duly.leased where job_id = $1
 
+-- name: due_unstarted
+-- First attempts that are due and have not started: they wait in their queue, for a concurrency key or a rate, or with their worker.
+select run_id from duly.ready where job_id = $1 and run_id <> job_id and attempt = 0 and due_at <= duly.clock_now()
+union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id and attempt = 0 and due_at <= duly.clock_now()
+union all select run_id from duly.leased where job_id = $1 and run_id <> job_id and attempt = 1 and due_at <= duly.clock_now()
+                                           and duly.is_unstarted(run_id, worker_id, due_at, duly.clock_now())
+limit $2
+
 -- name: held_ahead
 -- In a worker's hands, and not started: nothing starts before it is due.
 select run_id from duly.leased where job_id = $1 and due_at > duly.clock_now()

@@ -4,7 +4,7 @@ select format('duly.%I', relname) as name, size / current_setting('block_size'):
  where isleaf and size > 0
 
 -- name: position
-select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster
+select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, duly.newest_end_v1()::text::bigint as newest
 
 -- name: look
 -- $1 and $3: the reader's position; $2: where to stop; $4 and $5: the bounds of the histograms.

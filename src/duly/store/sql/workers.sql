@@ -8,11 +8,15 @@ returning started_at
 -- No row: the lease is gone, and the worker must stop itself. It starts nothing that is due after the safe moment it was told, so
 -- that what is due later goes back unused when it dies: also when the clock was set while it lived.
 update duly.workers set beat = beat + 1, until = duly.clock_now() + lease, safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3),
-                        stalled_at = null, stalled_in = '{}'
+                        stalled_at = null, stalled_in = '{}', unstarted = case when stalled_at is null then unstarted else '{}' end
  where worker_id = $1 returning until, safe_until, duly.clock_now() as read_at
 
 -- name: stall
 select safe_until, returned from duly.stall_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)
+
+-- name: name_unstarted
+-- While it stands still, its heartbeat speaks for it.
+update duly.workers set unstarted = $2 where worker_id = $1 and stalled_at is null
 
 -- name: announce
 -- Name the suspects that are about to start, so that a death can be laid at their door. By their fences too: a name that was not
@@ -41,7 +45,7 @@ select worker_id, (select count(*) from (select from duly.leased where leased.wo
 -- name: held_runs
 -- What is in a worker's hands, what was due first in front.
 select run_id, job_id, tenant, queue, handler, attempt, priority, scheduled_at, due_at, claimed_at,
-       case when due_at > duly.clock_now() then 'ready' else 'running' end as state
+       duly.held_state(run_id, worker_id, due_at) as state
   from duly.leased where worker_id = $1 order by due_at, run_id limit $2
 
 -- name: expire

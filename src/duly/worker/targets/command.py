@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from duly.domain.errors import Refused
 from duly.domain.outcome import Failed, Outcome
-from duly.domain.program_environment import check_command_environment
+from duly.domain.program_environment import check_allowed_variables, check_command_environment
 from duly.domain.run import Run
 from duly.domain.target import COMMAND, Command
 from duly.worker.context import RunContext
@@ -24,12 +24,12 @@ CPU_SECONDS_MAX = 10_000_000
 
 
 class Commands:
-    """Runs the commands of one worker."""
+    """Runs the commands of one worker: the programs that are allowed, each with the variables that its jobs may set."""
 
     def __init__(
         self,
         sandbox: Sandbox,
-        allowed: Sequence[str],
+        allowed: Mapping[str, Collection[str]],
         ceiling: Ceiling,
         *,
         network: bool,
@@ -37,7 +37,7 @@ class Commands:
         groups: Groups | None = None,
     ) -> None:
         self._sandbox = sandbox
-        self._allowed = tuple(allowed)
+        self._allowed = dict(allowed)
         self._ceiling = ceiling
         self._network = network
         self._grace_seconds = grace_seconds
@@ -92,6 +92,7 @@ class Commands:
         check_asked(target.processes, "processes", ceiling.processes, "the setting command_processes allows")
         check_asked(target.cpu_seconds, "seconds of CPU time", CPU_SECONDS_MAX, "there is no limit above")
         check_command_environment(target.environment)
+        check_allowed_variables(program, target.environment, self._allowed[program])
         environment = environment_of(context, target.environment)
         return self._sandbox.launch_of(target, environment, ceiling, network=target.network)
 

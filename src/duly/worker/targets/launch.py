@@ -1,9 +1,9 @@
 """The process between a worker and what it starts.
 
-Run as `python -I -S launch.py CONTROL VARIABLES FILE UID GID TREE CPU N GROUP [LAST …] PROGRAM …`. It starts the program as the
-given user in a session of its own, waits for it, and lets nothing outlive it. Orphans of the program become children of this
-process, whatever they did to leave it, so it can find them all. The program's variables come through a file, and not through our
-own environment, which the interpreter reads and adds to.
+Run as `python -I -S launch.py CONTROL VARIABLES FILE FILTER SCRATCH UID GID TREE CPU N GROUP [LAST …] PROGRAM …`. It starts the
+program as the given user, with a session and a session keyring of its own, waits for it, and lets nothing outlive it. Orphans of
+the program become children of this process, whatever they did to leave it, so it can find them all. The program's variables come
+through a file, and not through our own environment, which the interpreter reads and adds to.
 
 It speaks over CONTROL. A byte from the worker asks the program to end; when the worker hangs up, by choice or because it died,
 everything is killed. The worker is told in lines of JSON what comes on STATUS_FD, and at the end the status, as `wait` has it.
@@ -17,6 +17,7 @@ This file imports nothing of ours and next to nothing else, so that it starts qu
 
 import contextlib
 import ctypes
+import errno
 import os
 import re
 import select
@@ -26,8 +27,17 @@ import time
 
 FILE_FD = 10  # Where the program finds what the worker has written for it alone.
 STATUS_FD = 11  # Where a sandbox says how it gets on.
+FILTER_FD = 12  # Where a sandbox finds its seccomp filter.
+SCRATCH = "/dev/shm"  # noqa: S108 - covered by a file system of SCRATCH bytes, which the sandbox alone sees
+SCRATCH_FOLDERS = ("tmp", "shm")
+_INODE_BYTES = 4_096  # One file for so many bytes: the kernel uses about 1 KiB for each, which nobody else would limit.
+_INODES_MIN = 64
 _FREE_FD = 20
-_SUBREAPER = 36
+_SUBREAPER, _DUMPABLE = 36, 4
+_NEW_MOUNTS, _NEW_USERS = 0x20000, 0x10000000
+_MOUNT_FLAGS, _SLAVE_BELOW = 2 | 4, 1 << 19 | 1 << 14  # MS_NOSUID | MS_NODEV, MS_SLAVE | MS_REC
+_KEYCTL = {"x86_64": 250, "aarch64": 219}
+_JOIN_SESSION_KEYRING = 1
 _NOT_STARTED = 127
 _ENGINE_FAILED = 125
 _END_SECONDS = 5.0
@@ -37,6 +47,15 @@ _OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _GROUP_SECONDS = 1.0
 _CPU_LOOK_MILLISECONDS = 100
 _OF_THE_INTERPRETER = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class Start:
+    """What a program starts with: its files, its scratch in bytes, and its user. Negative: no such file, and our own user."""
+
+    def __init__(self, file: int, seccomp: int, scratch: int, uid: int, gid: int) -> None:
+        self.files = {FILE_FD: file, FILTER_FD: seccomp}
+        self.scratch = scratch
+        self.uid, self.gid = uid, gid
 
 
 class Launcher:
@@ -57,17 +76,17 @@ class Launcher:
         self._session = 0
         self._asked = False
 
-    def start(self, program: list[str], file: int, uid: int, gid: int) -> None:
+    def start(self, program: list[str], start: Start) -> None:
         """Start the program."""
         self._woken, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._child = self._session = os.fork()
         if self._child == 0:
-            become(program, self._environment, file, self._said, uid, gid, self._group)
+            become(program, self._environment, start, self._said, self._group)
         for number in _OURS:
             signal.signal(number, signal.SIG_IGN)  # The worker says when it is over.
-        let_go([self._said, *([file] if file >= 0 else [])])
+        let_go([self._said, *(file for file in start.files.values() if file >= 0)])
 
     def see_through(self) -> int:
         """Wait for the program's end or the worker's, see to it that nothing is left, and give the status."""
@@ -136,9 +155,7 @@ class Launcher:
             run(self._last, self._environment)
 
 
-def become(
-    program: list[str], environment: dict[bytes, bytes], file: int, said: int, uid: int, gid: int, group: str
-) -> None:
+def become(program: list[str], environment: dict[bytes, bytes], start: Start, said: int, group: str) -> None:
     """Turn this process into the program; what goes wrong is said where the program would have spoken."""
     try:
         signal.set_wakeup_fd(-1)
@@ -147,12 +164,14 @@ def become(
         os.setsid()
         if group:
             write(f"{group}/cgroup.procs", b"0")
-        if file >= 0:
-            _place(file, said)
-        if uid >= 0:
+        _place({**start.files, STATUS_FD: said} if start.files[FILE_FD] >= 0 else {})
+        leave_keys()
+        if start.uid >= 0:
             os.setgroups([])
-            os.setresgid(gid, gid, gid)
-            os.setresuid(uid, uid, uid)
+            os.setresgid(start.gid, start.gid, start.gid)
+            os.setresuid(start.uid, start.uid, start.uid)
+        if start.scratch:
+            make_scratch(start.scratch)
         os.execve(program[0], program, environment)  # noqa: S606 - there is never a shell
     except OSError as error:
         os.write(2, f"{program[0]}: {error.strerror}\n".encode())
@@ -160,14 +179,52 @@ def become(
         os._exit(_NOT_STARTED)
 
 
-def _place(file: int, said: int) -> None:
+def _place(descriptors: dict[int, int]) -> None:
     """Put what a sandbox reads and writes where it looks for it."""
     import fcntl
 
-    kept, aside = (fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FREE_FD) for descriptor in (file, said))
-    os.close(file)
-    os.dup2(kept, FILE_FD)
-    os.dup2(aside, STATUS_FD)
+    given = {at: descriptor for at, descriptor in descriptors.items() if descriptor >= 0}
+    kept = {at: fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FREE_FD) for at, descriptor in given.items()}
+    for descriptor in given.values():
+        os.close(descriptor)
+    for at, descriptor in kept.items():
+        os.dup2(descriptor, at)
+
+
+def leave_keys() -> None:
+    """Leave the worker's session keyring for an empty one. Where keyrings are off or forbidden, the program has none either."""
+    number = _KEYCTL.get(os.uname().machine)
+    if number is None:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(number, _JOIN_SESSION_KEYRING, None) < 0 and ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM):
+        raise OSError(ctypes.get_errno(), f"a session keyring: {os.strerror(ctypes.get_errno())}")
+
+
+def make_scratch(size: int) -> None:
+    """Mount a file system of a size, in bytes and in files, where only this process and what it becomes can see it.
+
+    A sandbox makes its own only by the byte. It takes a user namespace, as the sandbox itself does, and so no privilege.
+    """
+    libc, uid, gid = ctypes.CDLL(None, use_errno=True), os.geteuid(), os.getegid()
+    options = b"mode=0755,size=%d,nr_inodes=%d" % (size, max(size // _INODE_BYTES, _INODES_MIN))
+    # After a change of user the files of a process in /proc belong to root, until it says that others may look at it.
+    checked(libc.prctl(_DUMPABLE, 1, 0, 0, 0), "prctl")
+    checked(libc.unshare(_NEW_USERS | _NEW_MOUNTS), "user namespace")
+    write("/proc/self/setgroups", b"deny")
+    write("/proc/self/uid_map", b"%d %d 1" % (uid, uid))
+    write("/proc/self/gid_map", b"%d %d 1" % (gid, gid))
+    checked(libc.mount(None, b"/", None, _SLAVE_BELOW, None), "mount /")
+    checked(libc.mount(b"tmpfs", SCRATCH.encode(), b"tmpfs", _MOUNT_FLAGS, options), f"mount {SCRATCH}")
+    for name in SCRATCH_FOLDERS:
+        os.mkdir(f"{SCRATCH}/{name}")  # noqa: PTH102 - quick to start
+        os.chmod(f"{SCRATCH}/{name}", 0o1777)  # noqa: PTH101, S103 - as a /tmp is
+
+
+def checked(answer: int, what: str) -> None:
+    """Check the answer of the C library. Raises OSError."""
+    if answer != 0:
+        raise OSError(ctypes.get_errno(), f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 def let_go(descriptors: list[int]) -> None:
@@ -206,8 +263,7 @@ def reaped(child: int) -> int | None:
 
 def adopt_orphans() -> None:
     """Become the parent of whoever loses theirs below us."""
-    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
+    checked(ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def end_all(group: str) -> None:
@@ -337,18 +393,18 @@ def say(control: int, line: bytes) -> None:
 
 def main(numbers: list[int], words: list[str]) -> None:
     """Start the program, see it through, and say how it ended."""
-    control, variables, file, uid, gid, tree, cpu, count = numbers
+    control, variables, file, seccomp, scratch, uid, gid, tree, cpu, count = numbers
     group, *words = words
-    close_all_but({0, 1, 2, control, variables, file})
+    close_all_but({0, 1, 2, control, variables, file, seccomp})
     os.set_inheritable(control, False)
     if tree:
         adopt_orphans()
     launcher = Launcher(control, variables_in(variables), bool(tree), words[:count], group, cpu)
-    launcher.start(words[count:], file, uid, gid)
+    launcher.start(words[count:], Start(file, seccomp, scratch, uid, gid))
     status = launcher.see_through()
     launcher.leave()
     say(control, b'{"status": %d}\n' % status)
 
 
 if __name__ == "__main__":
-    main([int(number) for number in sys.argv[1:9]], sys.argv[9:])
+    main([int(number) for number in sys.argv[1:11]], sys.argv[11:])

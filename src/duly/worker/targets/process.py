@@ -22,7 +22,8 @@ import msgspec
 from duly.worker.targets import launch as launcher
 from duly.worker.targets.wires import Heard, Wires, listen
 
-FILE_FD, STATUS_FD = launcher.FILE_FD, launcher.STATUS_FD
+FILE_FD, STATUS_FD, FILTER_FD = launcher.FILE_FD, launcher.STATUS_FD, launcher.FILTER_FD
+SCRATCH_FOLDERS = tuple(f"{launcher.SCRATCH}/{name}" for name in launcher.SCRATCH_FOLDERS)
 _LAUNCHER = str(Path(launcher.__file__).resolve())
 _SIGNALLED = (
     128  # What a shell, a sandbox and a container engine add to the number of the signal that killed a program.
@@ -46,6 +47,8 @@ class Launch(msgspec.Struct, frozen=True):
     environment: Mapping[str, str] = {}
     account: Account | None = None  # None: as ourselves
     file: bytes | None = None  # what the program reads from FILE_FD
+    seccomp: bytes | None = None  # and, beside it, what a sandbox reads from FILTER_FD
+    scratch_bytes: int = 0  # the size of SCRATCH_FOLDERS, which a sandbox shows as its own
     is_wrapped: bool = False  # the exit status comes by way of a sandbox or a container engine
     tells_start: bool = False  # and a sandbox says on STATUS_FD whether it got as far as the program
     ends_tree: bool = True
@@ -106,7 +109,7 @@ class Process:
     @classmethod
     async def start(cls, launch: Launch, stdin: bytes, heard: Heard) -> Process:
         """Start a program, and pass on what it says."""
-        wires = Wires(stdin, launch.environment, launch.file, launch.user[0])
+        wires = Wires(stdin, launch.environment, (launch.file, launch.seccomp), launch.user[0])
         try:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -224,9 +227,11 @@ async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: fl
 
 
 def _orders(launch: Launch, wires: Wires) -> list[str]:
-    file = wires.files[1] if launch.file is not None else -1
     cpu = math.ceil(1_000 * (launch.cpu_seconds or 0))
-    numbers = (wires.control, wires.files[0], file, *launch.user, int(launch.ends_tree), cpu, len(launch.last))
+    numbers = (
+        *(wires.control, wires.variables, *wires.given),
+        *(launch.scratch_bytes, *launch.user, int(launch.ends_tree), cpu, len(launch.last)),
+    )
     return [*map(str, numbers), str(launch.group or ""), *launch.last, *launch.argv]
 
 

@@ -18,7 +18,8 @@ import msgspec
 
 from duly.domain.errors import Refused
 from duly.domain.target import Command
-from duly.worker.targets.process import FILE_FD, STATUS_FD, Account, Launch
+from duly.worker.targets.process import FILE_FD, FILTER_FD, SCRATCH_FOLDERS, STATUS_FD, Account, Launch
+from duly.worker.targets.seccomp import filter_of
 from duly.worker.targets.view import view_of
 
 MEBIBYTE = 1_048_576
@@ -50,15 +51,17 @@ class Sandbox(msgspec.Struct, frozen=True):
         limits = tuple(self._limits_of(target, ceiling))
         if self.bubblewrap is None:
             return Launch((self.prlimit, *limits, "--", *target.argv), environment, self.account)
-        scratch_bytes = target.file_bytes or FILE_BYTES
-        view = view_of(Path(target.argv[0]), self.paths, self.hidden, network=network, scratch_bytes=scratch_bytes)
+        view = view_of(Path(target.argv[0]), self.paths, self.hidden, SCRATCH_FOLDERS, network=network)
         words = (*_NAMESPACES, *(("--share-net",) if network else ()), *view, "--clearenv", *_variables(environment))
         # The words go through a file, because everyone on the machine may read those of a command line.
-        wrapped = (self.bubblewrap, "--args", str(FILE_FD), "--json-status-fd", str(STATUS_FD), "--", self.prlimit)
+        told = ("--args", str(FILE_FD), "--json-status-fd", str(STATUS_FD), "--seccomp", str(FILTER_FD))
+        wrapped = (self.bubblewrap, *told, "--", self.prlimit)
         return Launch(
             (*wrapped, *limits, "--", *target.argv),
             account=self.account,
             file="".join(f"{word}\0" for word in words).encode(),
+            seccomp=filter_of(),
+            scratch_bytes=target.file_bytes or FILE_BYTES,
             is_wrapped=True,
             tells_start=True,
         )

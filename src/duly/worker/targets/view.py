@@ -17,11 +17,13 @@ _ETC = (
     *("nsswitch.conf", "passwd", "pki", "ssl/certs", "ssl/openssl.cnf", "timezone"),
 )
 _ETC_NETWORK = ("gai.conf", "host.conf", "hosts", "protocols", "resolv.conf", "services")
-_SCRATCH = ("/dev/shm", "/tmp")  # noqa: S108 - the sandbox's own
+_SCRATCH = ("/tmp", "/dev/shm")  # noqa: S108 - the sandbox's own
+_KEYS = (Path("/proc/keys"), Path("/proc/key-users"))  # They list the keys of the user, whatever namespace asks.
+_NOTHING = Path(os.devnull)
 
 
 def view_of(
-    program: Path, paths: Sequence[Path], hidden: Iterable[Path], *, network: bool, scratch_bytes: int
+    program: Path, paths: Sequence[Path], hidden: Iterable[Path], scratch: Sequence[str], *, network: bool
 ) -> Iterator[str]:
     """Say in bubblewrap's words what is seen, each covering what came before."""
     shown = [*(path for path in _SYSTEM if path.exists()), *paths]
@@ -32,12 +34,16 @@ def view_of(
     for path in etc:
         yield from ("--ro-bind-try", str(path), str(path))
     for path in covered:
-        yield from ("--tmpfs", str(path)) if path.is_dir() else _bound(Path(os.devnull), path)
+        yield from ("--tmpfs", str(path)) if path.is_dir() else _bound(_NOTHING, path)
     yield from _program(program, shown, covered)
+    for path in filter(Path.is_dir, covered):  # Files that were written to a cover would be in memory, without a limit.
+        yield from ("--remount-ro", str(path))
     yield from ("--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev")
-    for name in _SCRATCH:
-        yield from ("--size", str(scratch_bytes), "--perms", "1777", "--tmpfs", name)
-    yield from ("--remount-ro", "/", "--chdir", _SCRATCH[-1])
+    for path in filter(Path.exists, _KEYS):
+        yield from _bound(_NOTHING, path)
+    for source, name in zip(scratch, _SCRATCH, strict=True):
+        yield from ("--bind", source, name)
+    yield from ("--remount-ro", "/", "--chdir", _SCRATCH[0])
 
 
 def lies_in(path: Path, folders: Iterable[Path]) -> bool:

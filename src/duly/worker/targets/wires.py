@@ -10,7 +10,7 @@ import asyncio
 import fcntl
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 _CHUNK_BYTES = 65_536
 _SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -21,12 +21,13 @@ Heard = Callable[[str, bytes], None]
 class Wires:
     """Both ends, until one of them is the launcher's."""
 
-    def __init__(self, stdin: bytes, environment: Mapping[str, str], file: bytes | None, uid: int) -> None:
+    def __init__(self, stdin: bytes, environment: Mapping[str, str], files: Sequence[bytes | None], uid: int) -> None:
         self.line, self._their_line = socket.socketpair()
         self.stdout, self.their_stdout = os.pipe()
         self.stderr, self.their_stderr = os.pipe()
         self.stdin = _file_of(stdin)
-        self.files = [_file_of(text) for text in (_lines_of(environment), file) if text is not None]
+        self.variables = _file_of(_lines_of(environment))
+        self.given = [-1 if text is None else _file_of(text) for text in files]
         if uid >= 0:  # Else the program could not open its own standard output.
             os.fchown(self.their_stdout, uid, -1)
             os.fchown(self.their_stderr, uid, -1)
@@ -35,6 +36,11 @@ class Wires:
     def control(self) -> int:
         """The launcher's end of the line."""
         return self._their_line.fileno()
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """Every file there is."""
+        return (self.variables, *(file for file in self.given if file >= 0))
 
     def close_theirs(self) -> None:
         """Keep only our ends, so that we see when the others are closed."""

@@ -1,0 +1,42 @@
+"""Edits of a one-shot without a name on a database: only while it waits for its first attempt, as over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import UUID
+
+import msgspec
+
+from duly.api import definitions
+from duly.api.job_views import shown_job
+from duly.cli import rows
+from duly.cli.edit_over_http import recurring_of
+from duly.domain.errors import DulyError
+from duly.domain.job import Recurring
+from duly.domain.run import TENANT_DEFAULT
+from duly.moves.change_one_shot import change_one_shot
+from duly.moves.overtaken import until_settled
+from duly.store import hints, overview
+from duly.store.database import Database
+
+
+async def amend_one_shot(database: Database, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+    """Change something about a one-shot, and give its new version. Raises NotFound, Refused, Unsettled."""
+
+    async def attempt() -> int | None:
+        shown = await shown_job(database, TENANT_DEFAULT, job_id)
+        carried = await overview.arguments(database, job_id)
+        # What is shown masks secrets; the options that it carries do not.
+        before = msgspec.structs.replace(recurring_of(shown), options=carried.get("options"))
+        wanted = change(before)
+        if rows.fields_of(wanted) == rows.fields_of(before):
+            return shown.version
+        job = definitions.one_shot_of(wanted)
+        if not await change_one_shot(database, TENANT_DEFAULT, job_id, shown.version, job):
+            return None
+        with suppress(DulyError):  # A hint that is lost costs a moment.
+            await hints.send(database, [job.queue])
+        return shown.version + 1
+
+    return await until_settled(f"job {job_id}", attempt)

@@ -1,0 +1,119 @@
+"""`duly jobs edit` changes a one-shot without a name while it waits: on a database and over HTTP alike."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+LATER = "2040-01-01T00:00:00Z"
+SECRET = ("--header", "Authorization: Bearer s3cret")
+
+
+@pytest.fixture(params=["local", "remote"])
+def duly(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def shot(duly):
+    """A one-shot that waits, on a queue that nobody serves."""
+    said = duly("submit", "greet", "name=x", "--at", LATER, "--queue", "unserved", "--tag", "kept", "-q")
+    assert said.returncode == 0, said
+    return said.stdout.strip()
+
+
+def shown(duly, job_id):
+    return json.loads(duly("jobs", "show", job_id, "--json").stdout)
+
+
+def moment(run):
+    return datetime.fromisoformat(run["due_at"])
+
+
+def test_only_what_is_typed_changes(duly, shot):
+    said = duly("jobs", "edit", shot, "name=y", "--queue", "idle", "--priority", "2", "--timeout", "PT9S")
+
+    assert said.returncode == 0, said
+    assert said.stdout.splitlines()[:2] == [f"job {shot}: version 2", f"run {shot} is scheduled"]
+    run = shown(duly, shot)
+    assert run["payload"] == {"name": "y"}
+    assert (run["queue"], run["priority"], run["tags"]) == ("idle", 2, ["kept"])
+    assert moment(run) == datetime.fromisoformat(LATER)
+    assert run["definition"]["timeout"] == "PT9S"
+
+
+def test_it_is_moved_to_a_moment_and_by_a_delay(duly, shot):
+    at = duly("jobs", "edit", shot, "--at", "2041-02-03T04:05:06.250Z", "--json")
+    assert at.returncode == 0, at
+    assert moment(json.loads(at.stdout)) == datetime(2041, 2, 3, 4, 5, 6, 250_000, UTC)
+
+    before = moment(
+        submitted := shown(duly, duly("submit", "greet", "name=x", "--queue", "unserved", "-q").stdout.strip())
+    )
+    by_delay = duly("jobs", "edit", shot, "--delay", "PT2H")
+
+    assert by_delay.returncode == 0, by_delay
+    assert submitted["state"] in ("ready", "scheduled")
+    assert timedelta(hours=2) <= moment(shown(duly, shot)) - before < timedelta(hours=2, minutes=1)
+
+
+def test_one_that_is_due_and_waits_for_a_worker_is_changed(duly):
+    job_id = duly("submit", "greet", "name=x", "--queue", "unserved", "-q").stdout.strip()
+    due_at = moment(shown(duly, job_id))
+
+    said = duly("jobs", "edit", job_id, "--payload", '{"name": "z"}')
+
+    assert said.returncode == 0, said
+    run = shown(duly, job_id)
+    assert (run["payload"], moment(run)) == ({"name": "z"}, due_at)
+
+
+def test_a_change_of_nothing_makes_no_version(duly, shot):
+    said = duly("jobs", "edit", shot, "name=x", "--at", LATER)
+
+    assert (said.returncode, said.stdout.splitlines()[0]) == (0, f"job {shot}: version 1"), said
+
+
+def test_the_secrets_of_its_target_stay(local, database_url):
+    hook = ("submit", "--webhook", "https://x.example/hook", *SECRET, "--at", LATER, "-q")
+    job_id = local(*hook).stdout.strip()
+
+    said = local("jobs", "edit", job_id, "--priority", "1")
+
+    assert said.returncode == 0, said
+    assert "s3cret" not in said.stdout
+    with psycopg.connect(database_url) as connection:
+        assert "s3cret" in str(connection.execute("select options from duly.timers").fetchall())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([], 2, "nothing is to be changed"),
+        (["--name", "once"], 1, "a one-shot takes no name"),
+        (["--cron", "0 3 * * *"], 1, "a one-shot takes no name, on_event or other schedule"),
+        (["--at", LATER, "--delay", "PT1H"], 2, "not both"),
+        (["--at", "2020-01-01T00:00:00Z"], 1, "past"),
+        (["--priority", "11"], 1, "priority 11"),
+    ],
+)
+def test_an_edit_that_makes_no_sense_changes_nothing(duly, shot, arguments, code, words):
+    before = shown(duly, shot)
+
+    said = duly("jobs", "edit", shot, *arguments)
+
+    assert (said.returncode, said.stdout) == (code, ""), said
+    assert words in said.stderr
+    assert shown(duly, shot) == before
+
+
+def test_one_that_has_ended_or_never_was_is_refused(duly, shot):
+    assert duly("runs", "cancel", shot).returncode == 0
+
+    ended, unknown = (duly("jobs", "edit", job_id, "--priority", "1") for job_id in (shot, str(uuid4())))
+
+    assert (ended.returncode, unknown.returncode) == (1, 4), (ended, unknown)
+    assert "no longer waits for its first attempt: it is cancelled" in ended.stderr
+    assert "no job" in unknown.stderr
