@@ -1,7 +1,7 @@
 """Until its handler has been called, a run is coming, not running: it can be paused, changed, skipped, cancelled and passed."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -67,10 +67,14 @@ AHEAD = START + seconds(4)
 
 
 @asynccontextmanager
-async def a_worker_that_holds(database: Database, **claim: Any) -> AsyncIterator[list[Run]]:
-    """Claim what is ready, and answer recalls as a worker does that has started nothing."""
+async def a_worker_that_holds(
+    database: Database, *, passing: Awaitable[None] | None = None, **claim: Any
+) -> AsyncIterator[list[Run]]:
+    """Claim what is ready, let time pass, and answer recalls as a worker does that has started nothing."""
     worker_id = await a_worker(database)
     held = await claimed(database, worker_id, **claim)
+    if passing is not None:
+        await passing  # Before it looks: no statement may be under way while the clock is moved.
 
     async def listen() -> None:
         while True:
@@ -179,8 +183,7 @@ class TestPause:
     async def test_a_one_shot_whose_worker_has_no_slot_for_it_is_taken_back(self, database, clock):
         job = await an_active_schedule(database, trigger=ONCE)
         await staged(database)
-        async with a_worker_that_holds(database) as [run]:
-            await clock.advance(5)
+        async with a_worker_that_holds(database, passing=clock.advance(5)) as [run]:
             await workers.name_unstarted(database, await holder_of(database, run), [run.run_id])
             await staged(database)
             found = await shown(database, job.job_id)
