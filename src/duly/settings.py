@@ -398,7 +398,7 @@ KNOWN: Mapping[str, Known] = {
     "metrics_port": Known(
         _whole(0, 65_535),
         None,
-        "where a worker, scheduler or API serves its own /metrics, /livez and /readyz; 0 takes a free one, unset: nowhere",
+        "where a worker, scheduler, API or `duly up` serves its own /metrics, /livez and /readyz; 0: a free one, unset: nowhere",
     ),
     "dashboard": Known(_switch, True, "serve the dashboard at /, and let people log in with their keys"),
     "app": Known(_text, None, "the app that workers run, as module:name"),

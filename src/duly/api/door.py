@@ -150,7 +150,7 @@ class Door:
         self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str]
     ) -> Answer:
         asked.check_headers(request)
-        identity = ANYBODY if operation.is_open else await self._identify(operation, request)
+        identity = ANYBODY if operation.is_open else await self._identify(request)
         if not operation.is_open:
             _check_scope(operation, identity)
         admit = partial(self._admit, identity, headers)
@@ -229,13 +229,17 @@ class Door:
         by_key = self.logins is None or "authorization" in request.headers or token_in(request.headers) is None
         return Actor("key" if by_key else "session", identity.key.key_id, identity.key.name, request_id)
 
-    async def _identify(self, operation: Operation, request: AnyRequest) -> Identity:
+    async def check_operator(self, request: AnyRequest) -> None:
+        """Let the operator read what is of all tenants. Raises Refusal."""
+        _check_operator(await self._identify(request))
+
+    async def _identify(self, request: AnyRequest) -> Identity:
         """Say who asks, by a key, or by the cookie of a session; one that changes something comes from a page of ours."""
         authorization, token = request.headers.get("authorization"), token_in(request.headers)
         if self.logins is None or token is None or authorization is not None:
             return await self._keys.identify(authorization)
         identity = await self.logins.identify(token)
-        if operation.method not in _SAFE:
+        if request.method not in _SAFE:
             check_page(request.headers, token)
         return identity
 
@@ -249,7 +253,7 @@ class Door:
     async def _is_admitted(self, operation: Operation, request: AnyRequest) -> bool:
         """Ask whether the key of a request that goes on may still do what it does; a silent database changes nothing."""
         try:
-            _check_scope(operation, await self._identify(operation, request))
+            _check_scope(operation, await self._identify(request))
         except Refusal:
             return False
         except DulyError:
@@ -288,7 +292,12 @@ def _check_scope(operation: Operation, identity: Identity) -> None:
             "forbidden",
             f"This needs the scope {operation.scope}; the key has {', '.join(sorted(identity.scopes)) or 'none'}.",
         )
-    if operation.is_operators and not identity.is_operator:
+    if operation.is_operators:
+        _check_operator(identity)
+
+
+def _check_operator(identity: Identity) -> None:
+    if not identity.is_operator:
         raise Refusal("forbidden", "This is for the operator: an admin key of the first tenant.")
 
 

@@ -1,0 +1,1 @@
+"""Attacks from outside: each was possible once."""
