@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -21,11 +22,12 @@ from duly.api.logins import Logins, check_page, token_in
 from duly.api.once import Act, act_once, encoded
 from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.paths import shown_path
+from duly.api.places import WAITS, Places
 from duly.api.refusals import Refusal, found_in
 from duly.api.resuming import Resume
 from duly.api.shedding import Shedding
 from duly.api.traffic import Traffic
-from duly.api.waiting import Waiter, unless_ended
+from duly.api.waiting import Waiter, seconds_asked, unless_ended
 from duly.clock import Rng
 from duly.domain.audit import Actor
 from duly.domain.errors import DulyError
@@ -88,6 +90,7 @@ class Door:
         self._hub = hub or Hub(database, log)
         self._allowed = allowed or Allowed()
         self._keyring = keyring
+        self.places = Places()
         self.traffic = Traffic()
         self.shedding = Shedding(database)
         self._gauge = Gauge(database, age_limit)
@@ -108,10 +111,11 @@ class Door:
         request_id = self.request_id(request)
         headers: dict[str, str] = {**_ALWAYS, "X-Request-ID": request_id}
         try:
-            async with asyncio.timeout(operation.seconds_max):
-                answer = await self._answer(operation, request, request_id, headers)
-            if answer.then is not None:
-                answer = await answer.then()
+            with ExitStack() as held:
+                async with asyncio.timeout(operation.seconds_max):
+                    answer = await self._answer(operation, request, request_id, headers, held)
+                if answer.then is not None:
+                    answer = await answer.then()
         except Exception as error:  # noqa: BLE001 - whatever happens, the caller gets an answer
             answer = self._refusal(operation, request, request_id, error)
         self.traffic.count(operation.name, answer.status, self._database.clock.monotonic() - began)
@@ -147,12 +151,15 @@ class Door:
         return Answer(body.status, body, found.headers, media_type=problems.MEDIA_TYPE)
 
     async def _answer(
-        self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str]
+        self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str], held: ExitStack
     ) -> Answer:
         asked.check_headers(request)
         identity = ANYBODY if operation.is_open else await self._identify(request)
         if not operation.is_open:
             _check_scope(operation, identity)
+        prefer = request.headers.get("prefer") if operation.takes_prefer else None
+        if seconds_asked(prefer):  # Before anything is made: a refusal says that nothing was.
+            held.enter_context(self.places.take(WAITS, identity.key))
         admit = partial(self._admit, identity, headers)
         if operation.is_submit:
             await admit(1)
@@ -174,7 +181,7 @@ class Door:
             answer = await act_once(self._sessions, operation, identity, key, digest, act)
         if operation.takes_prefer:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
-            answer = unless_ended(waiter, request.headers.get("prefer"), answer)
+            answer = unless_ended(waiter, prefer, answer)
         for queue in woken:  # After the commit: a worker that looked before it would find nothing.
             self._wake(queue)
         return answer
@@ -196,6 +203,7 @@ class Door:
         async def act(database: Database) -> Answer:
             call: Call[Any, Any] = Call(
                 identity=identity,
+                address="" if request.client is None else request.client.host,
                 path=asked.path_of(operation, request),
                 headers=request.headers,
                 query=asked.query_of(operation, request),
@@ -213,6 +221,7 @@ class Door:
                 hub=self._hub,
                 gatherer=self._gatherer,
                 is_admitted=partial(self._is_admitted, operation, request),
+                places=self.places,
                 allowed=self._allowed,
                 keyring=self._keyring,
                 settings=self._settings,

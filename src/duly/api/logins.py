@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from duly.api.attempts import WrongLogIns
 from duly.api.identity import REMEMBERED_SECONDS, Keys
 from duly.api.operations import Identity
 from duly.api.refusals import Refusal
@@ -52,6 +53,7 @@ class Logins:
         self._keys = keys
         self._rng = Rng()
         self._memories: dict[bytes, _Memory] = {}
+        self._wrong = WrongLogIns(database.clock)
 
     async def identify(self, token: Secret) -> Identity:
         """Say whom a session stands for. Raises Refusal."""
@@ -60,11 +62,12 @@ class Logins:
             raise _refusal()
         return await self._keys.of_id(key_id)
 
-    async def open(self, key: str, request_id: str) -> tuple[Identity, Secret]:
-        """Open a session for whoever has a key. Raises Refusal."""
+    async def open(self, key: str, request_id: str, address: str) -> tuple[Identity, Secret]:
+        """Open a session for whoever has a key. Raises Refusal; after many wrong keys of an address, seconds later."""
         try:
             identity = await self._keys.identify(f"Bearer {key}")
         except Refusal as error:
+            await self._wrong.slow_down(address)
             words = "This key opens nothing: it is unknown, expired or revoked."
             raise Refusal(error.code, words, headers=error.headers, remedy=_OTHER_KEY) from None
         if "jobs:read" not in identity.scopes:

@@ -29,12 +29,12 @@ def operations(logins: Logins) -> list[Operation]:
         body_bytes_max=_BODY_BYTES_MAX,
         in_session=False,
         is_keyed=False,
-        is_submit=True,
+        refuses=("rate_limited",),
     )
     async def open_session(call: Call[Nothing, LogIn]) -> Answer:
         """Log in with a key."""
         check_origin(call.headers, is_required=False)
-        identity, token = await logins.open(call.body.key.strip(), call.request_id)
+        identity, token = await logins.open(call.body.key.strip(), call.request_id, call.address)
         return _told(call, identity, token)
 
     @routes.add("GET", _PATH, scope="jobs:read", answers={200: Who}, in_session=False)
