@@ -18,7 +18,7 @@ from litestar.response import Stream
 from duly.api import asked
 from duly.api.asked import AnyRequest
 from duly.api.hub import Hub
-from duly.api.logins import Logins, check_page, token_in
+from duly.api.logins import Logins
 from duly.api.once import Act, act_once, encoded
 from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.paths import shown_path
@@ -235,8 +235,9 @@ class Door:
         """Say in whose name a request is done; what is open is nobody's."""
         if identity is ANYBODY:
             return None
-        by_key = self.logins is None or "authorization" in request.headers or token_in(request.headers) is None
-        return Actor("key" if by_key else "session", identity.key.key_id, identity.key.name, request_id)
+        return Actor(
+            "key" if identity.session_id is None else "session", identity.key.key_id, identity.key.name, request_id
+        )
 
     async def check_operator(self, request: AnyRequest) -> None:
         """Let the operator read what is of all tenants. Raises Refusal."""
@@ -244,12 +245,13 @@ class Door:
 
     async def _identify(self, request: AnyRequest) -> Identity:
         """Say who asks, by a key, or by the cookie of a session; one that changes something comes from a page of ours."""
-        authorization, token = request.headers.get("authorization"), token_in(request.headers)
+        authorization = request.headers.get("authorization")
+        token = None if self.logins is None else self.logins.token_in(request.headers)
         if self.logins is None or token is None or authorization is not None:
             return await self._keys.identify(authorization)
         identity = await self.logins.identify(token)
         if request.method not in _SAFE:
-            check_page(request.headers, token)
+            self.logins.check_page(request.headers, token)
         return identity
 
     def _open(self, operation: Operation, identity: Identity) -> Opening:

@@ -48,10 +48,11 @@ BODY_BYTES_MAX = 1_048_576
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who asks: a key, and all that it may do."""
+    """Who asks: a key, and all that it may do; and the session that stands for it, if one does."""
 
     key: ApiKey
     scopes: frozenset[str]
+    session_id: UUID | None = None
 
     @property
     def tenant(self) -> int:

@@ -80,7 +80,13 @@ class House:
             allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
             age_limit = span(self._settings, "queue_age_limit")
             opening = opened_door(
-                api, keyring, allowed, age_limit, logs_in=self._settings.dashboard, settings=shown(self._settings)
+                api,
+                keyring,
+                allowed,
+                age_limit,
+                logs_in=self._settings.dashboard,
+                is_secure=self._plan.tls is not None or self._settings.plain_http,
+                settings=shown(self._settings),
             )
             async with api, opening as door:
                 try:
