@@ -408,12 +408,14 @@ KNOWN: Mapping[str, Known] = {
     "port": Known(_whole(0, 65_535), 7300, "where the API listens; 0 takes a free one"),
     "tls_certificate": Known(_path, None, "the certificate with which the API speaks TLS, as a PEM file"),
     "tls_key": Known(_path, None, "the key of that certificate, as a PEM file"),
-    "plain_http": Known(_switch, False, "listen without TLS where others can reach it: a proxy in front speaks TLS"),
+    "plain_http": Known(
+        _switch, False, "a proxy in front speaks TLS: listen without it anywhere, with cookies for TLS"
+    ),
     "metrics_host": Known(_text, "127.0.0.1", "where a process serves its own figures; nothing there asks for a key"),
     "metrics_port": Known(
         _whole(0, 65_535),
         None,
-        "where a worker, scheduler or API serves its own /metrics, /livez and /readyz; 0 takes a free one, unset: nowhere",
+        "where a worker, scheduler, API or `duly up` serves its own /metrics, /livez and /readyz; 0: a free one, unset: nowhere",
     ),
     "dashboard": Known(_switch, True, "serve the dashboard at /, and let people log in with their keys"),
     "app": Known(_text, None, "the app that workers run, as module:name"),

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -155,6 +156,11 @@ class Up:
         self.folder = folder
         process.wait_for_line("ready in")
         self.address = process.wait_for_line("/readyz").split()[1]
+
+    def asking(self, path: str) -> urllib.request.Request:
+        """Give a request that carries the key of its folder."""
+        key = (self.folder / ".duly" / "api-key").read_text().strip()
+        return urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {key}"})
 
     def duly(self, *arguments: str) -> Finished:
         """Run one command beside it."""

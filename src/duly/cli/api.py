@@ -63,6 +63,7 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
         allowed_by(settings),
         age_limit,
         logs_in=settings.dashboard,
+        is_secure=tls is not None or settings.plain_http,
         settings=shown(settings),
     )
     async with database, opening as door:

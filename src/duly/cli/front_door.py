@@ -35,11 +35,12 @@ async def opened_door(
     age_limit: timedelta = AGE_LIMIT,
     *,
     logs_in: bool = True,
+    is_secure: bool = False,
     settings: Sequence[Shown] = (),
 ) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end.
 
-    `logs_in`: people may come in by a session. `settings` are shown to the operator.
+    `logs_in`: people may come in by a session. `is_secure`: browsers reach it over TLS. `settings` are shown to the operator.
     """
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with (
@@ -58,7 +59,7 @@ async def opened_door(
             keyring=keyring,
             allowed=allowed,
             age_limit=age_limit,
-            logins=Logins(database, keys) if logs_in else None,
+            logins=Logins(database, keys, is_secure=is_secure) if logs_in else None,
             figures=figures,
             settings=settings,
         )

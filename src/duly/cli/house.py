@@ -25,6 +25,7 @@ from duly.cli.keyring import first_keyring
 from duly.cli.options import span
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
+from duly.cli.role_metrics import listen_for_metrics
 from duly.cli.screen import Screen, some
 from duly.cli.workforce import Workforce
 from duly.clock import Rng, SystemClock
@@ -63,6 +64,8 @@ class House:
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[Any]] = []
         self._is_ready = False
+        is_apart = self._settings.metrics_port is not None
+        self._metrics_listener = listen_for_metrics(self._settings, "duly up") if is_apart else None
 
     async def run(self) -> None:
         """Start everything, run until asked to stop, stop everything. Raises what made it fail."""
@@ -76,7 +79,13 @@ class House:
             allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
             age_limit = span(self._settings, "queue_age_limit")
             opening = opened_door(
-                api, keyring, allowed, age_limit, logs_in=self._settings.dashboard, settings=shown(self._settings)
+                api,
+                keyring,
+                allowed,
+                age_limit,
+                logs_in=self._settings.dashboard,
+                is_secure=self._plan.tls is not None or self._settings.plain_http,
+                settings=shown(self._settings),
             )
             async with api, opening as door:
                 try:
@@ -109,8 +118,13 @@ class House:
         metrics = Metrics(vitals, Log("metrics"), span(self._settings, "queue_age_limit"))
         app = create(vitals, metrics, Log("api"), door, pages_of(self._settings))
         self._server = Server(app, self._listener, self._plan.tls)
+        self._servers = [self._server]
         for name, part in self._parts(metrics):
             self._spawn(name, part)
+        if self._metrics_listener is not None:
+            apart = Server(create(vitals, metrics, Log("api")), self._metrics_listener)
+            self._servers.append(apart)
+            self._spawn("http of metrics", apart.run())
         self._spawn("host clock", clocks.keep_noting(database, ["api", "scheduler"], self._name, Log("up")))
         job = await self._demo(database)
         await self._wait_until_ready(database, job)
@@ -187,7 +201,10 @@ class House:
             state = "every 10 seconds   (off with --no-demo)" if job.state == "active" else f"is {job.state}"
             screen.fact("demo", f'job "{job.name}" {state}')
         shown = "dashboard" if self._settings.dashboard else "http"
-        screen.fact(shown, f"{address}    API /v1    docs /docs    health /readyz?verbose    metrics /metrics")
+        screen.fact(shown, f"{address}    API /v1    docs /docs    health /readyz    metrics /metrics (with the key)")
+        if self._metrics_listener is not None:
+            apart = address_of(self._metrics_listener)
+            screen.fact("metrics", f"{apart}/metrics    health /readyz?verbose    (both without a key)")
         screen.fact("database", f"{self._postgres.way_in(self._settings)}   opens it in psql")
         if may_call_loopback(self._settings):
             screen.fact(
@@ -220,7 +237,8 @@ class House:
             self._stager.stop()
             self._maintenance.stop()
             self._door.close()
-            self._server.stop()
+            for server in self._servers:
+                server.stop()
             await self._let_loops_end()
         self._log.info("stopped", seconds=self._clock.monotonic() - began)
 

@@ -14,6 +14,7 @@ from duly.api import paging
 from duly.api.definitions import run_definition, target_summary
 from duly.api.log_streams import Place, place_of, told
 from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
+from duly.api.places import LOGS
 from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
 from duly.domain.filter import RUNS, parse
@@ -125,8 +126,8 @@ async def read_logs(call: Call[LogQuery, None]) -> Answer:
 def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Answer:
     logs, last_id = call.hub.logs, call.headers.get("last-event-id")
     place = after if last_id is None else place_of(last_id)
-    logs.check_room(call.tenant)
-    stream = logs.follow(call.tenant, run_id, place, call.open, call.is_admitted)
+    held = call.places.take(LOGS, call.identity.key)
+    stream = logs.follow(held, run_id, place, call.open, call.is_admitted)
     return Answer(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 
