@@ -5,10 +5,10 @@ import stat
 
 import pytest
 
-from duly.cli.keyring import FILE, first_keyring, keyring_of
 from duly.clock import Rng
 from duly.domain.sealing import new_key_line
 from duly.settings import SettingsError, load
+from duly.store.keyring import FILE, first_keyring, keyring_of
 from tests.cli.processes import inside, running
 
 
