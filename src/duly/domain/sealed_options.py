@@ -23,7 +23,7 @@ _NAMES = {"headers": "header", "environment": "variable"}
 Path = tuple[str, ...]
 Carrier = dict[str, Any]  # what holds secrets: a target or a callback, as plain values
 
-T = TypeVar("T", Webhook, Command, Container)
+T = TypeVar("T", bound=Webhook | Command | Container)
 
 
 def seal_options(text: str | None, tenant: int, find: FindKeyring, standing: str | None = None) -> str | None:
