@@ -91,6 +91,17 @@ def test_a_sealed_value_does_not_open_elsewhere():
             opened(other)
 
 
+def test_a_text_that_only_looks_sealed_is_sealed_as_any_other():
+    forged = Webhook(URL, headers={"X-Token": f"sealed:old:{'A' * 60}", "Accept": f"sealed:other:{'A' * 60}"})
+
+    kept = sealed(forged)
+
+    assert opened(kept) == forged
+    assert reseal_options(msgspec.to_builtins({"target": kept}), 1, Keyring({"new": NEW, "old": OLD}))
+    with pytest.raises(InvalidOption, match="no key to seal it with"):
+        sealed(forged, ring=None)
+
+
 def test_a_value_that_is_as_it_stands_stays_sealed_as_it_is():
     both = Keyring({"new": NEW, "old": OLD})
     standing = sealed(IN_QUERY)

@@ -37,7 +37,7 @@ from duly.moves.submit import submit, submit_recurring
 from duly.store.database import Database
 from duly.store.embedded import attach
 from tests.builders import a_worker, settled
-from tests.cli.processes import Up, running, wait_for
+from tests.cli.processes import Up, inside, running, wait_for
 
 CANARY = "c4n4ry"
 MERGE = {"If-Match": "*", "Content-Type": "application/merge-patch+json"}
@@ -452,15 +452,16 @@ async def test_a_rotation_leaves_what_a_worker_holds_and_takes_it_up_when_it_has
         opened(kept[0][0], OLD)
 
 
-async def test_a_rotation_that_was_stopped_is_taken_up_again(database: Database) -> None:
+async def test_a_row_that_does_not_open_holds_up_no_rotation_and_is_taken_up_later(database: Database) -> None:
     every = Recurring("@webhook", "{}", "default", 5, every_shape(3600), options=SECRET_JOB.options)
     await submit_recurring(sealing_with(database, OLD), every, key="a")
     await submit(sealing_with(database, {"lost": bytes(KEY_BYTES)}), SECRET_JOB, key="b")
 
-    with pytest.raises(CannotOpen, match="put that key's line back"):
-        await reseal(database, Keyring(BOTH), Rng())
+    part = await reseal(database, Keyring(BOTH), Rng())
+    assert (part.left, part.unopened) == (1, 1)
+    assert "put that key's line back" in str(part.why)
     kept = await database.fetchval("select options::text from duly.jobs")
-    assert opened(kept, NEW) == SECRET, "what came before it is done"
+    assert opened(kept, NEW) == SECRET, "the rest is done"
     done = await reseal(database, Keyring({**BOTH, "lost": bytes(KEY_BYTES)}), Rng())
     assert (done.rows, done.left) == (1, 0)
 
@@ -478,6 +479,17 @@ async def test_without_a_key_a_secret_is_refused_and_nothing_is_stored(database_
             assert CANARY not in str(refused.value)
         assert await database.fetchval("select count(*) from duly.ready") == 0
         assert await database.fetchval("select count(*) from duly.keys") == 0
+
+
+def test_a_rotation_says_what_is_missing(database_url: str, tmp_path: Path) -> None:
+    missing = inside("secrets", "rotate", "--database-url", database_url, cwd=tmp_path)
+    (tmp_path / "key").write_text(new_key_line(Rng().secret).reveal())
+    nothing = inside("secrets", "rotate", "--database-url", database_url, cwd=tmp_path, DULY_SECRETS_KEY="key")
+
+    assert missing.returncode == 1
+    assert "there is no key to seal secrets with; make one: `duly secrets new-key" in missing.stderr
+    assert nothing.returncode == 0, nothing.stderr
+    assert "0 rows" in nothing.stdout
 
 
 async def test_sql_knows_the_same_secrets_as_python(database: Database) -> None:

@@ -43,10 +43,11 @@ def rotate(settings: Settings) -> int:
         raise Refused(MISSING)
     done = run_loop(_rotate(settings, keyring))
     say(f"sealed anew with key {keyring.key_id}: {done.rows:,} rows")
-    if done.left:
-        say(
-            f"{done.left:,} runs under way have secrets that are sealed with another key; run this again when they have ended"
-        )
+    if done.unopened:
+        say(f"{done.unopened:,} rows do not open, and stay as they are: {done.why}")
+    if (held := done.left - done.unopened) > 0:
+        say(f"{held:,} runs under way have secrets under another key; run this again when they have ended")
+    if done.left or done.unopened:
         return 1
     say("nothing is sealed with another key; the other lines may go from the file, and every process be restarted")
     return 0

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 
 from duly.domain.errors import InvalidOption
-from duly.domain.sealing import NEW_KEY, FindKeyring, Keyring, is_sealed, sealing_key_of
+from duly.domain.sealing import NEW_KEY, CannotOpen, FindKeyring, Keyring, is_sealed, sealing_key_of
 from duly.domain.target import Command, Container, Webhook
 from duly.domain.target_secrets import HIDDEN, has_hidden_parameter, is_secret, masked_url
 
@@ -40,16 +40,17 @@ def seal_options(text: str | None, tenant: int, find: FindKeyring, standing: str
     for path, carrier in _carriers(options):
         before = known.get(path, {})
         is_sealed_now = _seal(carrier, tenant, find, before)
-        is_changed = _restore(carrier, before) or is_sealed_now or is_changed
+        is_changed = _restore(carrier, tenant, before) or is_sealed_now or is_changed
     return msgspec.json.encode(options).decode() if is_changed else text
 
 
 def open_target(target: T, tenant: int, find: FindKeyring) -> T:
     """Give a target with its secrets opened. Raises CannotOpen, and InvalidOption where there is no key."""
+    values = target.headers if isinstance(target, Webhook) else target.environment
+    if not (isinstance(target, Webhook) and target.sealed_url) and not any(map(is_sealed, values.values())):
+        return target
     carrier: Carrier = msgspec.to_builtins(target)
     sealed = [place for place in _places(carrier) if is_sealed(place.value)]
-    if not sealed:
-        return target
     about, keyring = _about(carrier, tenant), _needed(find, "the target has secrets that are sealed")
     opened = [(place, keyring.open_text(place.value, place.about(about))) for place in sealed]
     for place, value in opened:
@@ -124,9 +125,10 @@ def _about(carrier: Carrier, tenant: int) -> list[Any]:
     """Say where the secrets of a carrier go that are sealed."""
     if "url" in carrier:
         return [tenant, "url", carrier["url"]]
-    environment = carrier.get("environment") or {}
-    beside = sorted((name, HIDDEN if is_sealed(value) else value) for name, value in environment.items())
-    return [tenant, carrier.get("type"), *_program(carrier), beside]
+    environment: Mapping[str, str] = carrier.get("environment") or {}
+    beside = sorted([name, HIDDEN if is_sealed(value) else value] for name, value in environment.items())
+    program = [carrier.get("image"), list(carrier.get("argv") or ()), bool(carrier.get("network"))]
+    return [tenant, carrier.get("type"), *program, beside]
 
 
 def _about_new(carrier: Carrier, tenant: int) -> list[Any]:
@@ -134,17 +136,14 @@ def _about_new(carrier: Carrier, tenant: int) -> list[Any]:
     if "url" in carrier:
         return [tenant, "url", masked_url(carrier["url"])]
     names = {place.name for place in _places(carrier)}
-    environment = {name: HIDDEN if name in names else value for name, value in carrier.get("environment", {}).items()}
-    return _about({**carrier, "environment": environment}, tenant)
-
-
-def _program(carrier: Carrier) -> list[Any]:
-    return [carrier.get("image"), list(carrier.get("argv") or ()), bool(carrier.get("network"))]
+    environment: Mapping[str, str] = carrier.get("environment") or {}
+    shown = {name: HIDDEN if name in names else value for name, value in environment.items()}
+    return _about({**carrier, "environment": shown}, tenant)
 
 
 def _seal(carrier: Carrier, tenant: int, find: FindKeyring, before: Carrier) -> bool:
     """Seal what is not sealed, in place. Says whether anything was."""
-    about, is_changed = _about_new(carrier, tenant), False
+    about, places, is_changed = _about_new(carrier, tenant), list(_places(carrier)), False
     url = carrier.get("url")
     if isinstance(url, str) and masked_url(url) != url:
         if has_hidden_parameter(url):
@@ -154,15 +153,27 @@ def _seal(carrier: Carrier, tenant: int, find: FindKeyring, before: Carrier) -> 
         place = _Place(carrier, "sealed_url", "url")
         place.put(_sealed_as(url, place, about, _needed(find, f"the query of {masked_url(url)} has a secret"), before))
         carrier["url"], is_changed = masked_url(url), True
-    known = {(place.kind, place.name.lower()): place.value for place in _places(before)}
-    for place in _places(carrier):
-        if place.value == HIDDEN or is_sealed(place.value):
-            continue
-        keyring = _needed(find, f"the {_NAMES[place.kind]} {place.name} of the target is a secret")
+    is_where_it_was = bool(before) and about == _about(before, tenant)
+    known = {(place.kind, place.name.lower()): place.value for place in _places(before) if is_where_it_was}
+    for place in places:
         standing = {place.name: known.get((place.kind, place.name.lower()), "")}
+        if place.value in (HIDDEN, standing[place.name]):
+            continue
+        keyring = _needed(find, f"the {_NAMES.get(place.kind, place.kind)} {place.name} of the target is a secret")
+        if is_sealed(place.value) and _opens(place, about, keyring):
+            continue
         place.put(_sealed_as(place.value, place, about, keyring, standing))
         is_changed = True
     return is_changed
+
+
+def _opens(place: _Place, about: list[Any], keyring: Keyring) -> bool:
+    """Say whether what looks sealed is: anybody can write such a text, and a rotation would stumble over it."""
+    try:
+        keyring.open_text(place.value, place.about(about))
+    except CannotOpen:
+        return False
+    return True
 
 
 def _sealed_as(value: str, place: _Place, about: list[Any], keyring: Keyring, before: Mapping[str, Any]) -> str:
@@ -174,16 +185,16 @@ def _sealed_as(value: str, place: _Place, about: list[Any], keyring: Keyring, be
     return keyring.seal_text(value, where)
 
 
-def _restore(carrier: Carrier, before: Carrier) -> bool:
+def _restore(carrier: Carrier, tenant: int, before: Carrier) -> bool:
     """Put what `***` stands for in its place. Says whether there was any. Raises InvalidOption."""
     hidden = [place for place in _places(carrier) if place.value == HIDDEN]
     is_url_hidden = "sealed_url" not in carrier and has_hidden_parameter(str(carrier.get("url", "")))
     if not hidden and not is_url_hidden:
         return False
-    known = before if before and _goes_where(carrier, before) else {}
+    known = before if before and _goes_where(carrier, tenant, before) else {}
     if is_url_hidden:
         carrier["sealed_url"] = known.get("sealed_url") or _stands_for_nothing("the query", "the URL")
-    values = {(place.kind, place.name.lower()): place.value for place in _places(known)}
+    values = {(place.kind, place.name.lower()): place.value for place in _places(known) if is_sealed(place.value)}
     for place in hidden:
         found = values.get((place.kind, place.name.lower()))
         place.put(found or _stands_for_nothing(place.name, f"{place.kind} of the target"))
@@ -198,17 +209,14 @@ def _stands_for_nothing(name: str, where: str) -> NoReturn:
     )
 
 
-def _goes_where(carrier: Carrier, before: Carrier) -> bool:
-    if carrier.get("type") != before.get("type"):
-        return False
-    if "url" in carrier:
-        return masked_url(carrier["url"]) == masked_url(str(before.get("url")))
+def _goes_where(carrier: Carrier, tenant: int, before: Carrier) -> bool:
+    """Say whether what is sealed in `before` opens in a carrier, and goes there with nothing else beside it."""
     hidden = {place.name for place in _places(carrier) if place.value == HIDDEN}
     beside, beside_before = (
         {name: value for name, value in (one.get("environment") or {}).items() if name not in hidden}
         for one in (carrier, before)
     )
-    return _program(carrier) == _program(before) and beside == beside_before
+    return _about_new(carrier, tenant) == _about(before, tenant) and beside == beside_before
 
 
 def _needed(find: FindKeyring, why: str) -> Keyring:

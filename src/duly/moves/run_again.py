@@ -15,7 +15,6 @@ from duly.domain.job import Submission
 from duly.domain.references import has_references
 from duly.domain.run import HORIZON, PRIORITY_DEFAULT, options_again
 from duly.moves.note import audited, note
-from duly.moves.seal import sealed
 from duly.store import jobs, overview, runs
 from duly.store.database import Database
 from duly.store.jobs import Submitted
@@ -75,7 +74,6 @@ async def run_again(
         options_again(carried.get("options"), str(run_id), marks or {}),
     )
     job = job if check is None else check(job)
-    job = sealed(database, tenant, job)
     submitted = await jobs.submit_one(database, tenant, key, job, HORIZON)
     await _note(database, tenant, run_id, job, submitted, has_payload=asked.payload is not None)
     return MadeAgain(submitted.job_id, submitted.scheduled_at, job.queue, submitted.replayed)

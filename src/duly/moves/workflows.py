@@ -44,7 +44,8 @@ async def submit_workflow(
     For a run whose target it is, it is known by that run's id instead. Raises InvalidWorkflow, KeyConflict.
     """
     check_workflow(workflow)
-    workflow = sealed_workflow(connection, tenant, workflow)
+    if for_run is None:  # Those of a run's target are sealed since its job was written.
+        workflow = sealed_workflow(connection, tenant, workflow)
     digest = sha256(_encoder.encode(workflow)).digest()
     made = await store.submit(connection, tenant, key, digest, workflow, HORIZON, for_run)
     subject, count = Subject("workflow", str(made.workflow_id), workflow.name), int(not made.replayed)

@@ -20,6 +20,7 @@ MOVING = (
     *(("ready", OPTIONS), ("dead", OPTIONS)),
 )
 HISTORY = (("job_versions", OPTIONS), ("attempts", OPTIONS))
+FIRST = (UUID(int=0), 0)
 Place = tuple[int, int]
 
 
@@ -68,9 +69,9 @@ async def left(database: Database, key_id: str) -> int:
     return count
 
 
-async def signing_before(database: Database, key_id: str, limit: int) -> list[HeldSecret]:
-    """Read signing secrets that are sealed with another key than this one."""
-    rows = await database.fetch(SQL["signing_before"], key_id, limit)
+async def signing_before(database: Database, key_id: str, after: tuple[UUID, int], limit: int) -> list[HeldSecret]:
+    """Read signing secrets behind a position that are sealed with another key than this one."""
+    rows = await database.fetch(SQL["signing_before"], key_id, *after, limit)
     return [HeldSecret(row[0], row[1], row[2], Sealed(row[4], row[3])) for row in rows]
 
 

@@ -18,7 +18,8 @@ select duly.reseal_v1($1::text::regclass, $2, $3::tid[], $4::text[]::jsonb[], $5
 select duly.sealed_left_v1($1);
 
 -- name: signing_before
-select destination_id, number, tenant, sealed, key_id from duly.destination_secrets where key_id <> $1 order by destination_id, number limit $2;
+select destination_id, number, tenant, sealed, key_id from duly.destination_secrets
+ where key_id <> $1 and (destination_id, number) > ($2, $3) order by destination_id, number limit $4;
 
 -- name: reseal_signing
 update duly.destination_secrets set sealed = $4, key_id = $5 where destination_id = $1 and number = $2 and sealed = $3 returning 1;
