@@ -34,6 +34,7 @@ from duly.domain.triggers.timing import every_shape
 from duly.moves.claim import claim
 from duly.moves.reseal import reseal
 from duly.moves.submit import submit, submit_recurring
+from duly.store import sealed
 from duly.store.database import Database
 from duly.store.embedded import attach
 from tests.builders import a_worker, settled
@@ -450,6 +451,23 @@ async def test_a_rotation_leaves_what_a_worker_holds_and_takes_it_up_when_it_has
     assert [opened(row[0], NEW) for row in kept] == [SECRET, SECRET]
     with pytest.raises(CannotOpen, match="sealed with key 'new'"):
         opened(kept[0][0], OLD)
+
+
+async def test_a_rotation_changes_no_row_that_has_moved_or_changed_since_it_was_read(database: Database) -> None:
+    old = sealing_with(database, OLD)
+    worker_id = await a_worker(database, queues=["default"], handlers=["@webhook"])
+    for key in ("a", "b"):
+        await submit(old, SECRET_JOB, key=key)
+    read = await sealed.before(database, "duly.ready", "options", "new", 0, 1)
+    anew = [one.options.replace("sealed:old:", "sealed:new:") for one in read]
+    [held] = await claim(database, worker_id, ["default"], ["@webhook"], 1)
+    await database.execute("""update duly.ready set options = options || '{"waited": true}'""")
+
+    assert len(read) == 2
+    assert await sealed.reseal(database, "duly.ready", "options", read, anew) == 0
+    assert await settled(database, worker_id, held) == []
+    kept = await database.fetchval("select options::text from duly.ready")
+    assert opened(kept, OLD) == SECRET
 
 
 async def test_a_row_that_does_not_open_holds_up_no_rotation_and_is_taken_up_later(database: Database) -> None:

@@ -30,7 +30,7 @@ from duly.domain.webhook_url import CHARACTERS_MAX, shown_url
 Url = Annotated[
     str,
     Meta(
-        description="Where the request is sent: http or https.",
+        description="Where the request is sent: http or https. Secrets in its query are told as ***.",
         extra_json_schema={"maxLength": CHARACTERS_MAX, "pattern": "^[hH][tT][tT][pP][sS]?://"},
     ),
 ]
