@@ -228,6 +228,7 @@ def test_no_credential_is_at_rest_by_any_way_in(house: House) -> None:
     assert all(count is not None and count[0] for count in kept.values()), f"canaries have been everywhere: {kept}"
     assert rows_with(house.url, CANARY) == []
     assert CANARY not in house.said, "what is shown is masked"
+    assert "sealed:" not in house.said, "and says *** alone"
     assert CANARY not in house.up.process.text, "and what is logged"
     assert files_with(house.data, CANARY) == []
     dump = subprocess.run([str(pg_dump()), "--dbname", house.url], capture_output=True, check=True).stdout
