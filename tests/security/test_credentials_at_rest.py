@@ -275,9 +275,11 @@ def by_sdk(house: House) -> None:
         webhook(app, "sdk").submit_sync(order=1)
         webhook(app, "sdk-many").submit_many_sync([{"order": 1}, {"order": 2}])
         webhook(app, "sdk-every").options(every="PT1H", name="sdk-every").submit_sync()
+        once = webhook(app, "sdk-once").options(key="once")
+        assert once.submit_sync(order=2).job_id == once.submit_sync(order=2).job_id, "the same is known again"
         with psycopg.connect(house.url) as connection:
             webhook(app, "sdk-inside").options(connection=connection).submit_sync(order=3)
-    house.came("sdk", "sdk-many", "sdk-every", "sdk-inside")
+    house.came("sdk", "sdk-once", "sdk-many", "sdk-every", "sdk-inside")
 
 
 def by_command_line_and_file(house: House) -> None:
@@ -410,6 +412,10 @@ def test_rotation_reaches_every_place_beside_running_workers(tmp_path: Path) -> 
         file.write_text(new + old)
         with house_of(tmp_path, receiver) as house:
             assert rows_with(house.url, f"sealed:{old_id}:")
+            later = house.ask("GET", "/v1/jobs/by-name/later", 200)
+            same = {"name": "later", "schedule": later["schedule"], "target": house.webhook("later")}
+            put = house.ask("PUT", f"/v1/jobs/{later['job_id']}", 200, json=same, headers={"If-Match": "*"})
+            assert put["version"] == later["version"], "the same value under another key is the same"
             receiver.seen = ""
             wait_for(lambda: house.up.duly("secrets", "rotate").returncode == 0)
             house.came("every")
