@@ -453,7 +453,7 @@ KNOWN: Mapping[str, Known] = {
     "lease": Known(_duration, 15.0, "how long a worker's word holds without a heartbeat"),
     "grace": Known(_duration, 8.0, "how long a stopping worker lets its runs finish"),
     "webhooks": Known(_whole(0, 100_000), 500, "how many webhooks a worker sends at once; 0: it sends none"),
-    "secrets_key": Known(_path, None, "the file with the keys that signing secrets are sealed with"),
+    "secrets_key": Known(_path, None, "the file with the keys that secrets are sealed with"),
     "egress_ports": Known(_ports, (80, 443, 8080, 8443), "the ports that webhooks may be sent to"),
     "egress_allow": Known(_words, (), "private networks that webhooks may be sent to, as 10.1.0.0/16 or 10.1.2.3:9000"),
     "egress_loopback": Known(

@@ -15,7 +15,7 @@ from duly.cli.front_door import opened_door
 from duly.log import Log
 from duly.store.database import Database
 from tests.api.conftest import parts_of
-from tests.api.front import Front, a_keyring
+from tests.api.front import Front
 from tests.builders import a_scheduler, a_worker
 
 
@@ -26,7 +26,7 @@ async def an_open_door(database: Database, **door: Any) -> AsyncIterator[Front]:
     await a_worker(database)
     vitals = parts_of(database).vitals
     with listen("127.0.0.1", 0) as listener:
-        async with opened_door(database, a_keyring(), **door) as opened:
+        async with opened_door(database, **door) as opened:
             server = Server(create(vitals, Metrics(vitals, Log("test")), Log("test"), opened), listener)
             serving = asyncio.create_task(server.run())
             async with httpx.AsyncClient(base_url=address_of(listener), timeout=30) as client:

@@ -12,7 +12,7 @@ from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store import browser_sessions
 from tests.api.application import Application
-from tests.api.front import A_TARGET, Front, a_keyring
+from tests.api.front import A_TARGET, Front
 
 ORIGIN = {"Origin": "http://duly"}
 
@@ -29,7 +29,6 @@ async def front(application, parts, sessions, database):
     keys = Keys(database)
     door = Door(
         *(database, sessions, keys, Admission(database), lambda _: None, Log("test")),
-        keyring=a_keyring(),
         logins=Logins(database, keys, is_secure=False),
     )
     app = application.over(parts.vitals, door)

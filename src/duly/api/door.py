@@ -32,7 +32,6 @@ from duly.clock import Rng
 from duly.domain.audit import Actor
 from duly.domain.errors import DulyError
 from duly.domain.overload import AGE_LIMIT
-from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
@@ -73,7 +72,6 @@ class Door:
         log: Log,
         hub: Hub | None = None,
         allowed: Allowed | None = None,
-        keyring: Keyring | None = None,
         age_limit: timedelta = AGE_LIMIT,
         logins: Logins | None = None,
         figures: Sessions | None = None,
@@ -89,7 +87,7 @@ class Door:
         self._wake = wake
         self._hub = hub or Hub(database, log)
         self._allowed = allowed or Allowed()
-        self._keyring = keyring
+        self._keyring = database.keyring()
         self.places = Places()
         self.traffic = Traffic()
         self.shedding = Shedding(database)

@@ -14,7 +14,6 @@ from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli.connect import database_url, run_loop
 from duly.cli.front_door import allowed_by, opened_door, pages_of
-from duly.cli.keyring import keyring_of
 from duly.cli.options import span, with_settings
 from duly.cli.role_metrics import listen_for_metrics, tell
 from duly.cli.say import say
@@ -26,6 +25,7 @@ from duly.scheduler.service import TICK_SECONDS
 from duly.settings import Settings, shown
 from duly.store import api_keys, clocks, migrate
 from duly.store.database import Database
+from duly.store.keyring import keyring_of
 
 CONNECTIONS_MAX = 8
 _COMMAND_SECONDS = 2.0
@@ -53,13 +53,17 @@ def api(settings: Settings) -> None:
 
 
 async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> None:
+    keyring = keyring_of(settings)
     database = Database(
-        database_url(settings), size_max=CONNECTIONS_MAX, pooler=settings.pooler, command_timeout=_COMMAND_SECONDS
+        database_url(settings),
+        size_max=CONNECTIONS_MAX,
+        pooler=settings.pooler,
+        command_timeout=_COMMAND_SECONDS,
+        keyring=lambda: keyring,
     )
     age_limit = span(settings, "queue_age_limit")
     opening = opened_door(
         database,
-        keyring_of(settings),
         allowed_by(settings),
         age_limit,
         logs_in=settings.dashboard,

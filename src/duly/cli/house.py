@@ -21,7 +21,6 @@ from duly.cli import demo, scheduler
 from duly.cli.egress import keep_egress, may_call_loopback
 from duly.cli.first_key import FirstKey, first_key, tell_key
 from duly.cli.front_door import allowed_by, opened_door, pages_of
-from duly.cli.keyring import first_keyring
 from duly.cli.options import span
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
@@ -36,6 +35,7 @@ from duly.scheduler.service import TICK_SECONDS
 from duly.settings import Settings, shown
 from duly.store import api_keys, clocks, migrate
 from duly.store.database import Database
+from duly.store.keyring import first_keyring
 from duly.store.overview import NamedJob
 from duly.store.shards import SHARDS
 from duly.store.workers import WorkerRow
@@ -73,14 +73,19 @@ class House:
         async with Database(self._postgres.url, size_max=_CONNECTIONS_MAX, pooler=pooler) as database:
             await self._migrate(database)
             self._key = await self._admit(database)
-            api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
             keep_egress(self._settings, self._postgres.data)
             keyring = first_keyring(self._settings, self._postgres.data, Rng())
+            api = Database(
+                self._postgres.url,
+                size_max=_API_CONNECTIONS_MAX,
+                pooler=pooler,
+                command_timeout=2.0,
+                keyring=lambda: keyring,
+            )
             allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
             age_limit = span(self._settings, "queue_age_limit")
             opening = opened_door(
                 api,
-                keyring,
                 allowed,
                 age_limit,
                 logs_in=self._settings.dashboard,
