@@ -48,6 +48,7 @@ def create(
             *_described(operations),
             *(pages or ([_front_page] if door else [])),
         ],
+        problems=problems,
         exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
         openapi_config=None,
         logging_config=None,
