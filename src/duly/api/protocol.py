@@ -2,14 +2,18 @@
 
 llhttp, which reads it, bounds neither a head nor what stands around the chunks of a body; uvicorn waits for both for ever. Here a
 head has `HEAD_BYTES_MAX` and `HEAD_SECONDS_MAX`; chunk extensions and trailers have as many bytes. While the application reads a
-body, `BODY_BYTES_MIN` of it come in each `BODY_SECONDS`, and it is over soon after the answer. Whoever does not read the answer
-is cut off. A request that is refused here gets a problem document, as everywhere, if no answer has begun.
+body, `BODY_BYTES_MIN` of it come in each `BODY_SECONDS`, and it is over soon after the answer. A peer that reads less than
+`WRITE_BYTES_MIN` of a long answer in `WRITE_SECONDS` is cut off. A request that is refused here gets a problem document, as
+everywhere, if no answer has begun.
 See docs/decisions/0055-requests-that-do-not-end.md.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
+from contextlib import suppress
 from http import HTTPStatus
 from math import inf
 from typing import Any
@@ -24,7 +28,7 @@ HEAD_BYTES_MAX = 16_384
 HEAD_SECONDS_MAX = 10.0
 BODY_SECONDS, BODY_BYTES_MIN = 10.0, 2_400
 KEEP_ALIVE_SECONDS = 5
-WRITE_SECONDS, WRITE_BYTES_PER_SECOND_MIN = 10.0, 16_384
+WRITE_SECONDS, WRITE_BYTES_MIN = 10.0, 16_384
 # A chunk may be as small as its client likes: its length and its line ends are not held against it.
 _CHUNK_BYTES, _BYTES_FOR_BYTE = 16, 2
 # What a refused client still sends is read and dropped for a while: closed at once, it would not see the answer.
@@ -42,10 +46,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._rng = rng
         self._in_body = False
         self._is_refused = False
+        self._answered: RequestResponseCycle | None = None
         self._bytes = 0  # of the head, or of what stands around the chunks of a body beyond what they need
         self._body_bytes = 0
         self._until = inf  # By then the peer must have sent what is awaited.
-        self._write_until = inf
+        self._write_until = inf  # By then it must have read some of the answer.
+        self._unread = 0
 
     # ------------------------------------------------------------------------------------------------------- what arrives
 
@@ -58,6 +64,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave."""
         self._connections_of_server.remove(self)
+        if self._answered is not None:  # Of requests in a row, uvicorn knows the last.
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -117,6 +126,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # ------------------------------------------------------------------------------------------------------ what is awaited
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
         """Wait for the next request, unless one is there already."""
         is_next_there = bool(self.pipeline)
@@ -127,8 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Give the peer time to read what it was sent."""
         super().pause_writing()
-        size = self.transport.get_write_buffer_size()
-        self._write_until = self._connections_of_server.now + WRITE_SECONDS + size / WRITE_BYTES_PER_SECOND_MIN
+        self._await_reading(self._connections_of_server.now)
 
     def resume_writing(self) -> None:
         """Note that it has."""
@@ -140,11 +152,25 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.connecting is not None:
             return  # The handshake has a limit of its own.
         if self._write_until == inf and self.transport.is_closing():
-            self._write_until = now + WRITE_SECONDS
+            self._await_reading(now)  # What was written before is still on its way.
         if now >= self._write_until:
-            self.transport.abort()
+            if self._unread - self.transport.get_write_buffer_size() < WRITE_BYTES_MIN:
+                self._reset()
+            else:
+                self._await_reading(now)
         elif now >= self._until:
             self._run_late(now)
+
+    def _reset(self) -> None:
+        """Close without what is unread: otherwise the system would keep it for whoever does not read it."""
+        with suppress(OSError):
+            self.transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
+        self.transport.abort()
+
+    def _await_reading(self, now: float) -> None:
+        self._write_until, self._unread = now + WRITE_SECONDS, self.transport.get_write_buffer_size()
 
     def _run_late(self, now: float) -> None:
         if self._is_refused:
@@ -185,14 +211,15 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer with a problem if no answer has begun, read no further, and close."""
         self._is_refused = True
         self._unset_keepalive_if_required()
-        cycle: RequestResponseCycle | None = self.cycle
-        if cycle is not None and not cycle.response_complete:
-            if not self._in_body or self.pipeline:
-                cycle.keep_alive = False  # An earlier request is being answered: its answer is the last.
+        answered, self._until = self._answered, inf
+        if answered is not None and not answered.response_complete:
+            if not self._in_body or answered is not self.cycle:
+                self.pipeline.clear()
+                answered.keep_alive = False  # An earlier request is being answered: its answer is the last.
                 return
-            cycle.disconnected = True
-            cycle.message_event.set()
-            if cycle.response_started:
+            answered.disconnected = True
+            answered.message_event.set()
+            if answered.response_started:
                 self.transport.close()
                 return
         self._connections_of_server.wait(self)

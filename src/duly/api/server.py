@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -16,7 +17,7 @@ import uvicorn
 from duly.api.connections import Address, Connections, address_of_peer
 from duly.api.descriptors import left_for_connections
 from duly.api.listening import Tls
-from duly.api.protocol import HEAD_SECONDS_MAX, KEEP_ALIVE_SECONDS, BoundedProtocol, refusal
+from duly.api.protocol import HEAD_SECONDS_MAX, KEEP_ALIVE_SECONDS, WRITE_SECONDS, BoundedProtocol, refusal
 from duly.clock import Rng
 
 CONNECTIONS_MAX, CONNECTIONS_PER_ADDRESS_MAX = 1_000, 250
@@ -59,7 +60,7 @@ class _Guest(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, and let what is being answered end."""
         self._loop.remove_reader(self._listener.fileno())
-        for task in self._connecting:
+        for task in list(self._connecting):
             task.cancel()
         await super().shutdown(sockets=[self._listener])
 
@@ -98,19 +99,21 @@ class _Guest(uvicorn.Server):
         self._connections.add(protocol)
         task = protocol.connecting = self._loop.create_task(self._hand_over(accepted, protocol))
         self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        task.add_done_callback(partial(self._handed_over, accepted, protocol))
 
     async def _hand_over(self, accepted: socket.socket, protocol: BoundedProtocol) -> None:
+        """Let the loop read from a connection, over TLS where that is spoken. Raises OSError when it cannot be."""
         tls = self.config.ssl
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: protocol, accepted, ssl=tls, ssl_handshake_timeout=HEAD_SECONDS_MAX if tls else None
-            )
-        except OSError:  # It has hung up, or does not speak TLS, or not in time.
+        limits = {"ssl_handshake_timeout": HEAD_SECONDS_MAX, "ssl_shutdown_timeout": WRITE_SECONDS} if tls else {}
+        await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls, **limits)
+
+    def _handed_over(self, accepted: socket.socket, protocol: BoundedProtocol, task: asyncio.Task[None]) -> None:
+        self._connecting.discard(task)
+        if task.cancelled() or task.exception() is not None:  # It has hung up, speaks no TLS, or had to give way.
             self._connections.remove(protocol)
-        except asyncio.CancelledError:
-            self._connections.remove(protocol)
-            raise
+            with suppress(OSError):
+                accepted.shutdown(socket.SHUT_RDWR)
+            accepted.close()
 
     def _refuse(self, accepted: socket.socket) -> None:
         """Turn a connection away because all others are in use."""

@@ -109,7 +109,7 @@ class _HttpChild(Child):
         assert self._process is not None
         writer = self._process.stdin
         assert writer is not None
-        if writer.transport.get_write_buffer_size() < _UNREAD_BYTES_MAX:
+        if not writer.is_closing() and writer.transport.get_write_buffer_size() < _UNREAD_BYTES_MAX:
             with suppress(OSError):  # It has died, and is started again.
                 writer.write(line)
 
