@@ -17,10 +17,21 @@ _MAPPED = bytes(10) + b"\xff\xff"
 _TICK_SECONDS_MAX = 1.0
 
 
+class Peer:
+    """An address, and its connections: how many are open, and which of them wait, the longest first."""
+
+    __slots__ = ("address", "open", "waiting")
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.open = 0
+        self.waiting: dict[Connection, None] = {}
+
+
 class Connection(Protocol):
     """What is counted."""
 
-    address: Address
+    peer: Peer
 
     def give_way(self) -> None:
         """Close, because another needs the place."""
@@ -42,52 +53,38 @@ class Connections:
         self._most = most
         self._most_per_address = most_per_address
         self._open: dict[Connection, None] = {}
-        # Of each address: how many are open, and which of them wait, the longest first.
-        self._count: dict[Address, int] = {}
-        self._waiting: dict[Address, dict[Connection, None]] = {}
+        self._peers: dict[Address, Peer] = {}
         self.now = 0.0
         self._looked_at: float | None = None
 
-    def __len__(self) -> int:
-        return len(self._open)
-
-    def make_room(self, address: Address) -> bool:
-        """Say whether another connection of this address may be opened, after one that waits was closed if that helps."""
-        if self._count.get(address, 0) >= self._most_per_address:
-            return self._close_longest_waiting(address)
+    def make_room(self, address: Address) -> Peer | None:
+        """Give the peer that may open another connection, after one that waits was closed if need be; None if it may not."""
+        peer = self._peers.get(address) or Peer(address)
+        if peer.open >= self._most_per_address:
+            return peer if _close_longest_waiting(peer) else None
         if len(self._open) >= self._most:
-            most = max(self._waiting, key=lambda one: self._count[one], default=None)
-            return most is not None and self._close_longest_waiting(most)
-        return True
+            most = max(self._peers.values(), key=lambda one: one.open if one.waiting else 0)
+            return peer if _close_longest_waiting(most) else None
+        return peer
 
     def add(self, connection: Connection) -> None:
         """Count a connection; it waits."""
+        peer = self._peers.setdefault(connection.peer.address, connection.peer)
+        connection.peer = peer
         self._open[connection] = None
-        self._count[connection.address] = self._count.get(connection.address, 0) + 1
-        self.wait(connection)
+        peer.open += 1
+        peer.waiting[connection] = None
 
     def remove(self, connection: Connection) -> None:
         """Count it no longer."""
         if connection not in self._open:
             return
+        peer = connection.peer
         del self._open[connection]
-        self.serve(connection)
-        self._count[connection.address] -= 1
-        if not self._count[connection.address]:
-            del self._count[connection.address]
-
-    def wait(self, connection: Connection) -> None:
-        """Note that no request of it is being answered."""
-        if connection in self._open:
-            self._waiting.setdefault(connection.address, {})[connection] = None
-
-    def serve(self, connection: Connection) -> None:
-        """Note that a request of it is being answered."""
-        waiting = self._waiting.get(connection.address)
-        if waiting is not None:
-            waiting.pop(connection, None)
-            if not waiting:
-                del self._waiting[connection.address]
+        peer.waiting.pop(connection, None)
+        peer.open -= 1
+        if not peer.open:
+            del self._peers[peer.address]
 
     def check(self, monotonic: float) -> None:
         """Close what has taken too long."""
@@ -97,19 +94,18 @@ class Connections:
         for connection in list(self._open):
             connection.check(self.now)
 
-    def _close_longest_waiting(self, address: Address) -> bool:
-        waiting = self._waiting.get(address)
-        if not waiting:
-            return False
-        connection = next(iter(waiting))
-        connection.give_way()
-        self.remove(connection)
-        return True
+
+def _close_longest_waiting(peer: Peer) -> bool:
+    connection = next(iter(peer.waiting), None)
+    if connection is None:
+        return False
+    connection.give_way()
+    return True
 
 
-def address_of_peer(peer: tuple[str, int] | tuple[str, int, int, int]) -> Address:
+def address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
     """Give what counts as one address: of IPv6 a network of 64 bits, because whoever has one address has all of them."""
-    host = peer[0]
+    host = name[0]
     if ":" not in host:
         return host
     packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])

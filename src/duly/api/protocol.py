@@ -20,7 +20,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from duly.api.connections import Address, Connections
+from duly.api.connections import Connections, Peer
 from duly.clock import Rng
 from duly.wire import problems
 
@@ -38,11 +38,11 @@ _LINGER_SECONDS, _LINGER_BYTES = 1.0, 262_144
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, connections: Connections, address: Address, rng: Rng, **uvicorns: Any) -> None:
+    def __init__(self, bounds: Connections, peer: Peer, rng: Rng, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
-        self.address = address
+        self.peer = peer
         self.connecting: asyncio.Task[Any] | None = None  # until the handshake of TLS is over
-        self._connections_of_server = connections
+        self._bounds = bounds
         self._rng = rng
         self._in_body = False
         self._is_refused = False
@@ -59,11 +59,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin to wait for a head."""
         super().connection_made(transport)
         self.connecting = None
-        self._until = self._connections_of_server.now + HEAD_SECONDS_MAX
+        self._until = self._bounds.now + HEAD_SECONDS_MAX
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Leave."""
-        self._connections_of_server.remove(self)
+        self._bounds.remove(self)
         if self._answered is not None:  # Of requests in a row, uvicorn knows the last.
             self._answered.disconnected = True
             self._answered.message_event.set()
@@ -90,23 +90,19 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _read(self, piece: bytes) -> None:
         if self._until == inf:
-            self._until = self._connections_of_server.now + HEAD_SECONDS_MAX
+            self._until = self._bounds.now + HEAD_SECONDS_MAX
         self._bytes += len(piece)
         super().data_received(piece)
         if self._in_body and self._bytes > HEAD_BYTES_MAX:
             self.refuse("headers_too_large", f"The trailers or chunk extensions have more than {HEAD_BYTES_MAX} bytes.")
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; a trailer is none, and is dropped."""
-        if not self._in_body:
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         """Go on to the body."""
         self._in_body, self._bytes, self._body_bytes = True, 0, 0
-        self._until = self._connections_of_server.now + BODY_SECONDS
-        self._connections_of_server.serve(self)
+        self._until = self._bounds.now + BODY_SECONDS
+        self.peer.waiting.pop(self, None)
         super().on_headers_complete()
+        self.headers = []  # Trailers are no headers, so they come too late.
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -134,13 +130,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Wait for the next request, unless one is there already."""
         is_next_there = bool(self.pipeline)
         super().on_response_complete()
-        if not is_next_there:
-            self._connections_of_server.wait(self)
+        if not is_next_there and not self.transport.is_closing():
+            self.peer.waiting[self] = None
 
     def pause_writing(self) -> None:
         """Give the peer time to read what it was sent."""
         super().pause_writing()
-        self._await_reading(self._connections_of_server.now)
+        self._await_reading(self._bounds.now)
 
     def resume_writing(self) -> None:
         """Note that it has."""
@@ -192,7 +188,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self.connecting.cancel()
         else:
             self._refuse_late_head()
-            self.transport.close()
+            self._reset() if self.transport.get_write_buffer_size() else self.transport.close()
+        self._bounds.remove(self)
 
     def _refuse_late_head(self) -> None:
         """Answer a head that has begun; a connection on which none has is closed without a word."""
@@ -222,9 +219,9 @@ class BoundedProtocol(HttpToolsProtocol):
             if answered.response_started:
                 self.transport.close()
                 return
-        self._connections_of_server.wait(self)
+        self.peer.waiting[self] = None
         self.transport.write(refusal(code, detail, self._rng))
-        self._until = self._connections_of_server.now + _LINGER_SECONDS
+        self._until = self._bounds.now + _LINGER_SECONDS
         if self.transport.can_write_eof():
             self._bytes = 0
             self.transport.write_eof()

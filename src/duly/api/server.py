@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from duly.api.connections import Address, Connections, address_of_peer
+from duly.api.connections import Connections, Peer, address_of
 from duly.api.descriptors import left_for_connections
 from duly.api.listening import Tls
 from duly.api.protocol import HEAD_SECONDS_MAX, KEEP_ALIVE_SECONDS, WRITE_SECONDS, BoundedProtocol, refusal
@@ -67,16 +67,16 @@ class _Guest(uvicorn.Server):
     def _accept(self) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
             try:
-                accepted, peer = self._listener.accept()
+                accepted, name = self._listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:  # The system has no room for more; what waits is accepted when it has.
                 self._loop.remove_reader(self._listener.fileno())
                 self._loop.call_later(_PAUSE_SECONDS, self._accept_again)
                 return
-            address = address_of_peer(peer)
-            if self._connections.make_room(address):
-                self._connect(accepted, address)
+            peer = self._connections.make_room(address_of(name))
+            if peer is not None:
+                self._connect(accepted, peer)
             else:
                 self._refuse(accepted)
 
@@ -84,12 +84,12 @@ class _Guest(uvicorn.Server):
         if not self.should_exit:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
-    def _connect(self, accepted: socket.socket, address: Address) -> None:
+    def _connect(self, accepted: socket.socket, peer: Peer) -> None:
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         protocol = BoundedProtocol(
             self._connections,
-            address,
+            peer,
             self._rng,
             config=self.config,
             server_state=self.server_state,
@@ -143,6 +143,7 @@ class Server:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # Nothing here asks where a request was before.
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=1,
             ssl_certfile=None if tls is None else tls.certificate,
