@@ -26,6 +26,7 @@ from duly.clock import Rng, SystemClock
 from duly.domain.api_key import Secret
 from duly.domain.errors import DatabaseUnusable, Refused
 from duly.log import Log
+from duly.outbound.shapes import egress_of
 from duly.settings import Settings
 from duly.store import api_keys, clocks, migrate
 from duly.store.database import Database
@@ -64,6 +65,7 @@ class House:
         pooler = self._settings.pooler
         async with Database(self._postgres.url, size_max=_CONNECTIONS_MAX, pooler=pooler) as database:
             try:
+                egress_of(self._settings)  # What is wrong there is said before anything is made.
                 await self._http.start()  # It loads what it needs while the schema is made.
                 await self._migrate(database)
                 self._key = await self._admit(database)

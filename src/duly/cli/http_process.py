@@ -19,10 +19,12 @@ from duly.api.metrics import Metrics
 from duly.cli.api import COMMAND_SECONDS, CONNECTIONS_MAX, serve, server_of
 from duly.cli.connect import run_loop
 from duly.cli.egress import may_call_loopback
+from duly.cli.failures import explain
 from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.http_part import READY, Start, Told
 from duly.cli.keyring import first_keyring
 from duly.cli.options import span
+from duly.cli.say import say
 from duly.cli.stopping import end_within
 from duly.clock import Rng
 from duly.domain.run import HORIZON
@@ -106,7 +108,12 @@ def _tell_ready() -> None:
 def main() -> None:
     """Serve on the descriptor that is named, as the first line of standard input says."""
     raise_limit()
-    run_loop(_run(socket.socket(fileno=int(sys.argv[1]))))
+    try:
+        run_loop(_run(socket.socket(fileno=int(sys.argv[1]))))
+    except Exception as error:  # noqa: BLE001 - as for every command: a person gets a sentence, never a trace
+        text, code = explain(error)
+        say(f"duly: {text}", err=True)
+        sys.exit(code)
 
 
 if __name__ == "__main__":
