@@ -66,6 +66,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_certificate: Path | None
     tls_key: Path | None
     plain_http: bool
+    http_connections: int
+    http_connections_per_address: int
     metrics_host: str
     metrics_port: int | None
     dashboard: bool
@@ -410,6 +412,10 @@ KNOWN: Mapping[str, Known] = {
     "tls_key": Known(_path, None, "the key of that certificate, as a PEM file"),
     "plain_http": Known(
         _switch, False, "a proxy in front speaks TLS: listen without it anywhere, with cookies for TLS"
+    ),
+    "http_connections": Known(_whole(1, 60_000), 1_000, "how many connections the API has open at once"),
+    "http_connections_per_address": Known(
+        _whole(1, 60_000), 250, "how many of them one address may have; behind a proxy, as many as there are"
     ),
     "metrics_host": Known(_text, "127.0.0.1", "where a process serves its own figures; nothing there asks for a key"),
     "metrics_port": Known(

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,9 @@ def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) ->
 class Process:
     """A `duly` that keeps running, and what it has said."""
 
-    def __init__(self, *arguments: str, cwd: Path, **more: str) -> None:
+    def __init__(self, *arguments: str, cwd: Path, under: Sequence[str] = (), **more: str) -> None:
         self.process = subprocess.Popen(
-            [*DULY, *arguments], cwd=cwd, env=environment(**more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [*under, *DULY, *arguments], cwd=cwd, env=environment(**more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self.lines: list[str] = []
@@ -139,9 +139,9 @@ class Process:
 
 
 @contextmanager
-def running(*arguments: str, cwd: Path, **more: str) -> Iterator[Process]:
-    """Run a `duly` for as long as the `with` lasts."""
-    process = Process(*arguments, cwd=cwd, **more)
+def running(*arguments: str, cwd: Path, under: Sequence[str] = (), **more: str) -> Iterator[Process]:
+    """Run a `duly` for as long as the `with` lasts, by itself or under a program that becomes it."""
+    process = Process(*arguments, cwd=cwd, under=under, **more)
     try:
         yield process
     finally:

@@ -49,6 +49,7 @@ def create(
             *_described(operations),
             *(pages or ([_front_page] if door else [])),
         ],
+        problems=problems,
         exception_handlers={
             HTTPException: problems.refused,
             DulyError: problems.turned_away,

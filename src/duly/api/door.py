@@ -125,6 +125,8 @@ class Door:
 
     def _refusal(self, operation: Operation, request: AnyRequest, request_id: str, error: Exception) -> Answer:
         """Turn what was raised into a problem document; what is a failure of ours goes to the log and not to the caller."""
+        if isinstance(error, TimeoutError) and asked.is_arriving(request):
+            error = Refusal("request_timeout", f"The body did not arrive within {operation.seconds_max:g} s.")
         found = found_in(error, _base(operation))
         if found is None:
             self._log.error(

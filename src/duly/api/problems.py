@@ -42,6 +42,10 @@ class Problems:
             return self.failed(request, error)
         return _problem(request, found.code, found.detail, found.headers, self._id_of(request), found.remedy)
 
+    def ambiguous(self, request: AnyRequest, code: str, detail: str) -> Response[bytes]:
+        """Answer a request that is refused before it is routed."""
+        return _problem(request, code, detail, {}, self._id_of(request))
+
     def failed(self, request: AnyRequest, error: Exception) -> Response[bytes]:
         """Answer when something broke: the reason goes to the log, not to the caller."""
         request_id = self._id_of(request)
