@@ -7,7 +7,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.cli.processes import inside
+from tests.cli import processes
 
 LATER = "2040-01-01T00:00:00Z"
 SECRET = ("--header", "Authorization: Bearer s3cret")
@@ -85,12 +85,13 @@ def test_a_change_of_nothing_makes_no_version(duly, shot):
 
 def test_the_secrets_of_its_target_stay_sealed_as_they_are(local, database_url, tmp_path):
     keyring = tmp_path / "secrets-key"
-    keyring.write_text(inside("secrets", "new-key", cwd=tmp_path).stdout)
+    keyring.write_text(processes.inside("secrets", "new-key", cwd=tmp_path).stdout)
     hook = ("submit", "--webhook", "https://x.example/hook?token=s3cret", *SECRET, "--at", LATER, "-q")
     job_id = local(*hook, DULY_SECRETS_KEY=str(keyring)).stdout.strip()
     before = targets_of(database_url)
 
-    said = local("jobs", "edit", job_id, "--priority", "1")  # What stays sealed needs no key.
+    # What stays sealed needs no key; and in a process of its own, nothing has been imported for it before.
+    said = processes.duly("jobs", "edit", job_id, "--priority", "1", "--database-url", database_url, cwd=tmp_path)
 
     assert said.returncode == 0, said
     assert "sealed_url" in before

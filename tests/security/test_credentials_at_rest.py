@@ -107,7 +107,11 @@ class Receiver:
 
     def wait_for(self, *canaries: str) -> None:
         """Wait until each has come, in clear text."""
-        wait_for(lambda: all(canary in self.seen for canary in canaries))
+        try:
+            wait_for(lambda: all(canary in self.seen for canary in canaries))
+        except AssertionError:
+            missing = [canary for canary in canaries if canary not in self.seen]
+            raise AssertionError(f"did not come: {missing}") from None
 
 
 class House:

@@ -12,7 +12,7 @@ import msgspec
 
 from duly.api import line
 from duly.api.operations import Answer
-from duly.api.routes.runs import shown_run, status_of_one_shot
+from duly.api.run_views import shown_run, status_of_one_shot
 from duly.clock import Clock
 from duly.domain.errors import NotFound
 from duly.store import runs
