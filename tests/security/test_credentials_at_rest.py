@@ -470,7 +470,7 @@ async def test_a_rotation_changes_no_row_that_has_moved_or_changed_since_it_was_
     worker_id = await a_worker(database, queues=["default"], handlers=["@webhook"])
     for key in ("a", "b"):
         await submit(old, SECRET_JOB, key=key)
-    read = await sealed.before(database, "duly.ready", "options", "new", 0, 1)
+    read = await sealed.before(database, "duly.ready", "options", "new", 0, 100_000)
     anew = [one.options.replace("sealed:old:", "sealed:new:") for one in read]
     [held] = await claim(database, worker_id, ["default"], ["@webhook"], 1)
     await database.execute("""update duly.ready set options = options || '{"waited": true}'""")
@@ -520,6 +520,14 @@ def test_a_rotation_says_what_is_missing(database_url: str, tmp_path: Path) -> N
     assert "there is no key to seal secrets with; make one: `duly secrets new-key" in missing.stderr
     assert nothing.returncode == 0, nothing.stderr
     assert "0 rows" in nothing.stdout
+
+
+def test_a_rotation_answers_a_program(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(line := new_key_line(Rng().secret).reveal())
+    said = inside("secrets", "rotate", "--json", "--database-url", database_url, cwd=tmp_path, DULY_SECRETS_KEY="key")
+
+    key_id = line.split(":")[0]
+    assert json.loads(said.stdout) == {"key_id": key_id, "rows": 0, "left": 0, "unopened": 0, "why": None}
 
 
 async def test_sql_knows_the_same_secrets_as_python(database: Database) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from duly.cli.connect import opened, run_loop
 from duly.cli.options import with_settings
+from duly.cli.output import json_option, print_json
 from duly.cli.say import say
 from duly.clock import Rng
 from duly.domain.errors import Refused
@@ -31,8 +33,9 @@ def new_key() -> None:
 
 
 @secrets.command
+@json_option
 @with_settings("pooler", "secrets_key")
-def rotate(settings: Settings) -> int:
+def rotate(settings: Settings, as_json: bool) -> int:
     """Seal all secrets with the first key of the keyring: signing secrets, and those of jobs, runs, workflows and history.
 
     Every process must know that key before. Schedulers, workers and APIs go on meanwhile. Interrupted, or with runs under
@@ -42,15 +45,21 @@ def rotate(settings: Settings) -> int:
     if keyring is None:
         raise Refused(MISSING)
     done = run_loop(_rotate(settings, keyring))
-    say(f"sealed anew with key {keyring.key_id}: {done.rows:,} rows")
+    if as_json:
+        print_json({"key_id": keyring.key_id, **msgspec.structs.asdict(done)})
+    else:
+        _tell(done, keyring.key_id)
+    return 1 if done.left or done.unopened else 0
+
+
+def _tell(done: Resealed, key_id: str) -> None:
+    say(f"sealed anew with key {key_id}: {done.rows:,} rows")
     if done.unopened:
         say(f"{done.unopened:,} rows do not open, and stay as they are: {done.why}")
     if (held := done.left - done.unopened) > 0:
         say(f"{held:,} runs under way have secrets under another key; run this again when they have ended")
-    if done.left or done.unopened:
-        return 1
-    say("nothing is sealed with another key; the other lines may go from the file, and every process be restarted")
-    return 0
+    if not done.left and not done.unopened:
+        say("nothing is sealed with another key; the other lines may go from the file, and every process be restarted")
 
 
 async def _rotate(settings: Settings, keyring: Keyring) -> Resealed:
