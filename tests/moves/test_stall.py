@@ -101,13 +101,13 @@ async def test_a_lease_that_is_gone_is_said(database):
     assert await stall(database, (await a_leased_run(database))[1].run_id) == "gone"
 
 
-async def test_what_falls_due_while_its_worker_stands_still_reads_ready(database, held, clock):
+async def test_a_stalled_worker_s_runs_read_ready_but_for_those_that_have_started(database, held, clock):
     worker_id, [started, *_] = held
     coming = await a_waiting_run(database, delay=4)
     await claimed(database, worker_id)
     await clock.advance(6)
 
-    await told(database, worker_id, Report(5.0, [], None, False))
+    await told(database, worker_id, Report(5.0, [], None, False, started=[(started.run_id, started.fence)]))
     assert await state_of(database, coming) == "ready"
     assert await state_of(database, started.run_id) == "running"
 

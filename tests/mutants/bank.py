@@ -1858,7 +1858,7 @@ BANK = [
     Mutant(
         "a spent schedule is completed while its last run is coming",
         sql("recall"),
-        "and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '500 ms'))",
+        "and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))",
         "",
         "tests/interleavings/test_schedules.py",
     ),

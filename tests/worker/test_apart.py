@@ -73,6 +73,7 @@ async def story(store):
             desk,
             on_ended=came.extend,
             on_unable=came.extend,
+            is_recalled=lambda _: False,
             log=Log("apart"),
         )
         return apart, crew

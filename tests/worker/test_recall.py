@@ -5,7 +5,7 @@ from uuid import UUID
 
 from duly.domain.job import Recurring
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.moves.pause import pause, resume
+from duly.moves.pause import pause, pause_naming, resume
 from duly.moves.recall import recalled
 from duly.moves.submit import submit_recurring
 from duly.store import runs
@@ -111,3 +111,26 @@ async def test_a_due_run_without_a_slot_reads_ready_until_it_starts_and_can_be_c
         assert await ended(store, first) == "succeeded"
         assert await state_of(second) == "cancelled"
     assert len(started) == 1
+
+
+async def test_a_pause_at_the_moment_names_what_starts_after_it_or_nothing_does(url, store):
+    started, go_on = [], asyncio.Event()
+
+    async def work(number: int = 0) -> None:
+        started.append(number)
+        await go_on.wait()
+
+    async with working(url, registry_of(work), slots=1) as worker:
+        await submitted(store, "work", payload={"number": 1}, delay=1.0)
+        job = await submit_recurring(store, await a_one_shot_job(store, 1.6), key="once")
+        await staged(store)
+        await until(lambda: worker.health.held == 2)
+        await until(lambda: started)
+        await asyncio.sleep(0.65)
+
+        paused = await pause_naming(store, job.job_id, "later")
+
+        assert (paused.answer, paused.may_start) == ("paused", ())
+        go_on.set()
+        await asyncio.sleep(1.0)
+    assert started == [1]

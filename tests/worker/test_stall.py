@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from duly.clock import SystemClock
+from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.claim import claim as moves_claim
 from duly.moves.settle import hand_back
 from duly.store import workers
@@ -126,6 +127,20 @@ async def test_what_waits_for_a_blocked_loop_goes_back_unused_while_plain_functi
 
     assert {tuple(await attempts_of(store, run_id)) for run_id in [holder, *waiting]} == {((1, "succeeded"),)}
     assert [len((tmp_path / f"line{number}").read_text().split()) for number in range(5)] == [1] * 5
+
+
+async def test_a_run_that_waits_for_a_blocked_loop_can_be_cancelled(url, store, tmp_path):
+    path = tmp_path / "line"
+    async with a_worker_process(url), held(store, tmp_path, "block_until_told") as (holder, mark, release):
+        await until(mark.exists)
+        waiting = await submitted(store, "add_line", payload={"path": str(path)})
+        await until(lambda: _held(store, 2))
+
+        assert await cancel_run(store, waiting) is CancelAnswer.CANCELLED
+
+        release()
+        assert await ended(store, holder) == "succeeded"
+    assert not path.exists()
 
 
 async def test_a_handler_that_blocks_its_loop_is_named_in_the_log_after_a_second(url, store, caplog):

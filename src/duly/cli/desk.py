@@ -69,11 +69,12 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """What became of a cancel: the answer, the state of the run or job by now, and how many subtasks were taken along."""
+    """The answer to a cancel: the state of the run or job by now, how many subtasks went with it, and what may still start."""
 
     answer: str
     state: str
     children: int = 0
+    may_start: Sequence[UUID] = ()
 
     @property
     def is_too_late(self) -> bool:
@@ -90,6 +91,13 @@ class Stopped(msgspec.Struct, frozen=True):
         }
         words = known.get(self.answer, self.answer)
         return f"{words}; {some(self.children, 'subtask')} with it" if self.children else words
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """The answer to a pause, and the runs that may still start."""
+
+    answer: str
+    may_start: Sequence[UUID]
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -188,8 +196,8 @@ class Desk(Protocol):
         """Change something about a job, and give its new version; `change` is asked again when somebody was faster."""
         ...
 
-    async def pause_job(self, job_id: UUID, reason: str) -> str:
-        """Pause a job, and say what became of that."""
+    async def pause_job(self, job_id: UUID, reason: str) -> Paused:
+        """Pause a job, and name the runs that may still start."""
         ...
 
     async def resume_job(self, job_id: UUID, *, catch_up: bool) -> str:

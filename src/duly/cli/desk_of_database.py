@@ -20,6 +20,7 @@ from duly.cli.desk import (
     KeyWanted,
     Living,
     Moved,
+    Paused,
     Row,
     Sent,
     Stopped,
@@ -176,9 +177,10 @@ class DatabaseDesk:
 
         return await amend_one_shot(self._database, job_id, change)
 
-    async def pause_job(self, job_id: UUID, reason: str) -> str:
-        """Pause a job, and say what became of that."""
-        return await pauses.pause(self._database, job_id, reason)
+    async def pause_job(self, job_id: UUID, reason: str) -> Paused:
+        """Pause a job, and name the runs that may still start."""
+        paused = await pauses.pause_naming(self._database, job_id, reason)
+        return Paused(paused.answer, paused.may_start)
 
     async def resume_job(self, job_id: UUID, *, catch_up: bool) -> str:
         """Resume a job, and say what became of that."""
@@ -194,7 +196,7 @@ class DatabaseDesk:
         found = await jobs.find(self._database, job_id) or await self._find_run(job_id)
         if purge:
             await purge_job(self._database, found["tenant"], job_id, found.get("name"))
-        return Stopped(ended.answer.value, found["state"])
+        return Stopped(ended.answer.value, found["state"], may_start=ended.may_start)
 
     async def trigger(
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str

@@ -19,6 +19,7 @@ from duly.cli.desk import (
     KeyWanted,
     Living,
     Moved,
+    Paused,
     Row,
     Sent,
     Stopped,
@@ -110,10 +111,10 @@ class HttpDesk:
         """Change something about a job, and give its new version."""
         return await amend(self._client, job_id, change)
 
-    async def pause_job(self, job_id: UUID, reason: str) -> str:
-        """Pause a job, and say what became of that."""
+    async def pause_job(self, job_id: UUID, reason: str) -> Paused:
+        """Pause a job, and name the runs that may still start."""
         answer = await self._client.jobs.pause(job_id, reason=reason)
-        return answer.status if answer.changed else "already"
+        return Paused(answer.status if answer.changed else "already", answer.may_start)
 
     async def resume_job(self, job_id: UUID, *, catch_up: bool) -> str:
         """Resume a job, and say what became of that."""
@@ -127,7 +128,7 @@ class HttpDesk:
     async def cancel_job(self, job_id: UUID, *, purge: bool = False) -> Stopped:
         """End a job: what has not started will not; with `purge`, remove it. Say what became of that."""
         told = await self._client.jobs.delete(job_id, purge=purge)
-        return Stopped(told.status, told.state)
+        return Stopped(told.status, told.state, may_start=told.may_start)
 
     async def trigger(
         self, job_id: UUID, queue: str, payload: str | None, *, beside: bool, key: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -46,7 +46,7 @@ def pause_job(settings: Settings, job: str, many: Many | None, reason: str, as_j
     why = check_reason(reason)
     if many is not None:
         return change_many(settings, job_many.pausing(why), many, as_json=as_json)
-    asyncio.run(_change(settings, job, lambda desk, job_id: desk.pause_job(job_id, why), as_json=as_json))
+    asyncio.run(_pause(settings, job, why, as_json=as_json))
     return 0
 
 
@@ -132,10 +132,35 @@ async def _cancel(settings: Settings, job: str, *, as_json: bool, purge: bool = 
         stopped = await desk.cancel_job(job_id, purge=purge)
     if as_json:
         purged = {"purged": True} if purge else {}
-        print_json({"job_id": job_id, "answer": stopped.answer, "state": stopped.state, **purged})
+        print_json(
+            {
+                "job_id": job_id,
+                "answer": stopped.answer,
+                "state": stopped.state,
+                "may_start": stopped.may_start,
+                **purged,
+            }
+        )
     else:
-        say(f"job {job_id}: purged" if purge else f"job {job_id}: {stopped.words}")
+        words = f"job {job_id}: purged" if purge else f"job {job_id}: {stopped.words}"
+        say("\n".join([words, *_may_start(stopped.may_start)]))
     return REFUSED if stopped.is_too_late and not purge else 0
+
+
+async def _pause(settings: Settings, job: str, reason: str, *, as_json: bool) -> None:
+    async with at_desk(settings) as desk:
+        job_id = await desk.job_id(job)
+        paused = await desk.pause_job(job_id, reason)
+        seen = await desk.job(job_id)
+    if as_json:
+        print_json({"job_id": job_id, "answer": paused.answer, **_state(seen), "may_start": paused.may_start})
+    else:
+        fires = seen.fires if seen else []
+        say("\n".join([f"job {job_id}: {paused.answer}", *_may_start(paused.may_start), *fires]))
+
+
+def _may_start(run_ids: Sequence[UUID]) -> list[str]:
+    return [f"  run {run_id} may still start; `duly runs cancel {run_id}` prevents it" for run_id in run_ids]
 
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:

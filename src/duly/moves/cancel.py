@@ -216,9 +216,9 @@ async def _cancel_live(database: Database, run_ids: Sequence[UUID], reason: str)
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The end of a job: of its future runs, how many that have started were asked to end, and which may still start.
+    """The end of a job: of its future runs, how many started runs were asked to end, and the runs whose worker does not answer.
 
-    Those are held by a worker that does not answer.
+    Such a run has started or may still start.
     """
 
     answer: CancelAnswer

@@ -68,7 +68,7 @@ async def edit_version(database: Database, job_id: UUID, version: int, job: Recu
 
 
 async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
-    return await taking_back(database, job_id, lambda: _edit_or_held(database, job_id, changed))
+    return await taking_back(database, job_id, lambda _silent: _edit_or_held(database, job_id, changed))
 
 
 @audited

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
@@ -20,12 +22,13 @@ from duly.store import jobs, schedules
 from duly.store.database import Database
 
 _NAMED_MAX = 100
+T = TypeVar("T")
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """The answer to a pause: paused, or already; and the runs that may still start.
+    """The answer to a pause: paused, or already; and the runs that may still start, a hundred at most.
 
-    Those were due before it and have not started, or are held by a worker that does not answer.
+    Such a run was due before the pause and has not started, or its worker does not answer.
     """
 
     answer: str
@@ -34,28 +37,38 @@ class Paused(msgspec.Struct, frozen=True):
 
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
     """Pause a schedule: paused, or already. What has not started is taken back. Raises NotFound, Unsettled."""
-    return (await pause_naming(database, job_id, reason)).answer
+    return await _taking_back(
+        database, job_id, lambda _silent, settles: _pause(database, job_id, reason, settles=settles)
+    )
 
 
 async def pause_naming(database: Database, job_id: UUID, reason: str) -> Paused:
-    """Pause a schedule as `pause` does, and name what may still start. Raises NotFound, Unsettled."""
+    """Pause a schedule as `pause` does, and name the runs that may still start. Raises NotFound, Unsettled."""
 
-    async def change(silent: tuple[UUID, ...] = ()) -> Paused:
-        answer = await _pause(database, job_id, reason, settles=bool(silent))
+    async def change(silent: list[UUID], settles: bool | None) -> Paused:
+        answer = await _pause(database, job_id, reason, settles=settles)
         due = await jobs.due_unstarted(database, job_id, _NAMED_MAX)
-        return Paused(answer, tuple(dict.fromkeys((*silent, *due))))
+        return Paused(answer, tuple(dict.fromkeys((*silent, *due)))[:_NAMED_MAX])
 
-    async def settle(silent: list[UUID]) -> Paused:
+    return await _taking_back(database, job_id, change)
+
+
+async def _taking_back(
+    database: Database, job_id: UUID, change: Callable[[list[UUID], bool | None], Awaitable[T]]
+) -> T:
+    async def settle(silent: list[UUID]) -> T:
         try:
-            return await change(tuple(silent))
+            return await change(silent, True)
         except NotFound as error:
             raise Unsettled(f"job {job_id}", "a worker that does not answer holds its last run") from error
 
-    return await taking_back(database, job_id, change, settle)
+    return await taking_back(
+        database, job_id, lambda silent: change(silent or [], None if silent is None else False), settle
+    )
 
 
 @audited
-async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool) -> str:
+async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool | None) -> str:
     async def attempt() -> str | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)
         staged = seen.staged()

@@ -13,9 +13,10 @@ from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from duly.domain.errors import DulyError, Unsettled
+from duly.domain.errors import DulyError, NotFound, Unsettled
 from duly.store import hints, runs
 from duly.store.database import Database
+from duly.store.runs import Recalled
 
 # Within a second: a worker that holds something looks for signals four times as often.
 _LOOKS_MAX = 50
@@ -32,24 +33,30 @@ class Held(Exception):
 async def taking_back(
     database: Database,
     job_id: UUID,
-    change: Callable[[], Awaitable[T]],
+    change: Callable[[list[UUID] | None], Awaitable[T]],
     settle: Callable[[list[UUID]], Awaitable[T]] | None = None,
 ) -> T:
     """Change a schedule, and take back what it has staged and nobody has started, also from workers.
 
-    A change that raises `Held` is made again after a recall. Where a worker does not answer, `settle` makes the change without
-    the runs it is given, if it can. Raises Unsettled.
+    The change is given the runs whose worker did not answer, or None while nobody has been asked. It raises `Held` while a
+    coming run is out of reach; if that is one of those, `settle` makes the change without it, if it can. A schedule that fires no
+    more is looked at again when its last run is known to have started. Raises NotFound, Unsettled.
     """
-    with suppress(Held):
-        return await change()
+    try:
+        return await change(None)
+    except Held:
+        pass
+    except NotFound:
+        if not await runs.has_held(database, job_id):
+            raise
     for _ in range(_TRIES_MAX):  # Another may be staged and claimed between the recall and the change.
         async with recalled(database, job_ids=[job_id]) as silent:
+            with suppress(Held):
+                return await change(silent)
             if silent and settle is not None:
                 return await settle(silent)
             if silent:
                 raise Unsettled(f"job {job_id}", f"a worker that does not answer holds its next run {silent[0]}")
-            with suppress(Held):
-                return await change()
     raise Unsettled(f"job {job_id}")
 
 
@@ -78,18 +85,18 @@ async def recalled(
             await hints.send_holds_changed(outside)
         yield await _until_answered(outside, asked)
     finally:
-        await put_back(outside, [run_id for run_id, _ in asked])
+        await put_back(outside, asked)
 
 
-async def put_back(database: Database, run_ids: Sequence[UUID] | None = None) -> int:
+async def put_back(database: Database, asked: Sequence[Recalled] | None = None) -> int:
     """Make recalled runs ready that nobody took: these, or all whose caller is gone. Returns how many."""
-    back = await runs.put_back(database, run_ids, ABANDONED_AFTER)
+    back = await runs.put_back(database, asked, ABANDONED_AFTER)
     if back:
         await hints.send(database, sorted({queue for _, queue in back}))
     return len(back)
 
 
-async def _until_answered(database: Database, asked: Sequence[tuple[UUID, int]]) -> list[UUID]:
+async def _until_answered(database: Database, asked: Sequence[Recalled]) -> list[UUID]:
     silent = await runs.unanswered(database, asked)
     for _ in range(_LOOKS_MAX):
         if not silent:

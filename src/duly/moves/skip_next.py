@@ -21,7 +21,7 @@ from duly.store.database import Database
 
 async def skip_next(database: Database, job_id: UUID) -> datetime:
     """Leave the next occurrence out that has not started. Returns its moment. Raises NotFound, InvalidOption, Unsettled."""
-    return await taking_back(database, job_id, lambda: _skip_next(database, job_id))
+    return await taking_back(database, job_id, lambda _silent: _skip_next(database, job_id))
 
 
 @audited

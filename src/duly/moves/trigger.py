@@ -38,7 +38,7 @@ async def trigger(
 
     Under `skip`, a fire that has not started is taken back, and judged by this run when it is due.
     """
-    return await taking_back(database, job_id, lambda: _trigger(database, job_id, key, payload, beside=beside))
+    return await taking_back(database, job_id, lambda _silent: _trigger(database, job_id, key, payload, beside=beside))
 
 
 @audited

@@ -101,20 +101,34 @@ async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Sig
     await database.execute(SQL["drop_signals"], worker_id, *map(list, columns))
 
 
-async def recall(database: Database, job_ids: Sequence[UUID], run_ids: Sequence[UUID]) -> list[tuple[UUID, int]]:
-    """Ask workers to give back what they have not started. Returns each run that was asked for, with its fence."""
-    return [tuple(row) for row in await database.fetch(SQL["recall"], list(job_ids), list(run_ids))]
+class Recalled(msgspec.Struct, frozen=True):
+    """A run that its worker was asked to give back, under this lease and at this moment."""
+
+    run_id: UUID
+    fence: int
+    sent_at: datetime
 
 
-async def unanswered(database: Database, asked: Sequence[tuple[UUID, int]]) -> list[UUID]:
+async def has_held(database: Database, job_id: UUID) -> bool:
+    """Say whether a worker holds first attempts of a schedule, started or not."""
+    return bool(await database.fetchval(SQL["has_held"], job_id))
+
+
+async def recall(database: Database, job_ids: Sequence[UUID], run_ids: Sequence[UUID]) -> list[Recalled]:
+    """Ask workers to give back what they have not started. Returns the runs that were asked for."""
+    return [Recalled(*row) for row in await database.fetch(SQL["recall"], list(job_ids), list(run_ids))]
+
+
+async def unanswered(database: Database, asked: Sequence[Recalled]) -> list[UUID]:
     """Return the recalled runs whose worker has not answered yet."""
-    run_ids, fences = [run_id for run_id, _ in asked], [fence for _, fence in asked]
+    run_ids, fences = [one.run_id for one in asked], [one.fence for one in asked]
     return [row[0] for row in await database.fetch(SQL["unanswered"], run_ids, fences)]
 
 
-async def put_back(database: Database, run_ids: Sequence[UUID] | None, age: timedelta) -> list[tuple[UUID, str]]:
+async def put_back(database: Database, asked: Sequence[Recalled] | None, age: timedelta) -> list[tuple[UUID, str]]:
     """Make recalled runs ready again: these, or all recalled longer ago than `age`. Returns each with its queue."""
-    return [tuple(row) for row in await database.fetch(SQL["put_back"], run_ids and list(run_ids), age)]
+    ours = (None, None) if asked is None else ([one.run_id for one in asked], [one.sent_at for one in asked])
+    return [tuple(row) for row in await database.fetch(SQL["put_back"], *ours, age)]
 
 
 async def carry_out(database: Database) -> dict[UUID, str]:

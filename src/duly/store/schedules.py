@@ -38,9 +38,12 @@ async def pause(
     seen: datetime,
     staged: Sequence[datetime],
     *,
-    settles: bool,
+    settles: bool | None,
 ) -> str:
-    """Pause a schedule: paused, already, again, over, or held by a worker unless the caller settles for that."""
+    """Pause a schedule: paused, already, again, over, or held by a worker unless the caller settles for that.
+
+    With `settles` None the workers have not been asked, and a run that has perhaps started is held, too.
+    """
     return await _answer(database, "pause", job_id, generation, reason, seen, list(staged), settles)
 
 

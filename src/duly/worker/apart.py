@@ -37,8 +37,11 @@ class Apart:
         *,
         on_ended: Callable[[list[Ended]], None],
         on_unable: Callable[[list[Ended]], None],
+        is_recalled: Callable[[Run], bool],
         log: Log,
     ) -> None:
+        self.waiting: set[tuple[UUID, int]] = set()  # for a child
+        self._is_recalled = is_recalled
         self._database = database
         self._clock = database.clock
         self._worker_id = worker_id
@@ -89,14 +92,20 @@ class Apart:
             return None
         if (expired := self._executor.expired(run)) is not None:
             return expired
-        ended = await crew.run(
-            run,
-            started_at,
-            held.saved,
-            run.policy.timeout_seconds,
-            self._desk.on_said,
-            may_start=lambda: self._may_start(run) and self._executor.expired(run) is None,
-        )
+        name = (run.run_id, run.fence)
+        self._executor.marks.end(*name)  # It waits for a child, and can be taken back meanwhile.
+        self.waiting.add(name)
+        try:
+            ended = await crew.run(
+                run,
+                started_at,
+                held.saved,
+                run.policy.timeout_seconds,
+                self._desk.on_said,
+                may_start=lambda: self._has_child(run) and self._executor.expired(run) is None,
+            )
+        finally:
+            self.waiting.discard(name)
         if ended is None:
             return None
         outcome, left_behind = ended
@@ -112,11 +121,15 @@ class Apart:
         elif self._executor.start(self._desk, [(held.kind, held.run, held.saved)]):
             self._on_unable(unstarted)
 
+    def _has_child(self, run: Run) -> bool:
+        self.waiting.discard((run.run_id, run.fence))
+        return self._may_start(run)
+
     def _may_start(self, run: Run) -> bool:
         # Asked again when a child has loaded the app: meanwhile we may have slept past our lease.
         self._executor.marks.start(run.run_id, run.fence, is_inside=False)  # Before we ask: see `marks.py`.
         is_free = self._lifeline.is_safe and not self._executor.holds.cover(run)
-        return is_free and not self._executor.is_revoked(run)
+        return is_free and not (self._executor.is_revoked(run) or self._is_recalled(run))
 
     async def _announce(self, suspects: list[Run]) -> bool:
         try:

@@ -45,7 +45,7 @@ LOOK_SECONDS = 0.25
 LOOK_IDLE_SECONDS = 0.5
 STUCK_SECONDS = dict.fromkeys(Pool, 0.25) | {Pool.ALONE: 0.5}
 PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing back.
-NAMED_AFTER_SECONDS = 0.1  # A due run that waits longer for its slot is named as not started.
+NAMED_MAX = 2_000  # runs that are due and have not started
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
@@ -109,7 +109,8 @@ class Engine:
         self._finished = dict.fromkeys(Pool, 0)
         self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # cancels, as of the last look
         self._recalled: dict[tuple[UUID, int], runs.Signal] = {}  # likewise
-        self._unstarted: list[UUID] = []  # due runs without a slot, as last named to the database
+        self._waiting: set[tuple[UUID, int]] = set()  # runs that were due and had not started at the last look
+        self._are_named = False  # some of them, to the database
         self._claiming = self._claiming_for(registry, targets)
         self._apart = Apart(
             database,
@@ -120,6 +121,7 @@ class Engine:
             self._desk,
             on_ended=self.on_ended,
             on_unable=self._put_off,
+            is_recalled=self._is_recalled,
             log=log,
         )
 
@@ -329,11 +331,12 @@ class Engine:
             self._hand_back(self._wheel.take_out(lambda held: held.has_turn and held.run.due_at.timestamp() > latest))
 
     async def _name_unstarted(self) -> None:
-        """Name the due runs that wait for a slot, so that they read as ready, and name them no more when none does."""
-        unstarted = [run.run_id for run in self._slots.waiting_since(self._lifeline.now() - NAMED_AFTER_SECONDS)]
-        if unstarted != self._unstarted:
+        """Name the due runs that have waited for their start since the last look, so that they read as ready until then."""
+        before, self._waiting = self._waiting, self._slots.in_line | self._executor.in_line | self._apart.waiting
+        unstarted = [run_id for run_id, _ in before & self._waiting][:NAMED_MAX]
+        if unstarted or self._are_named:
             await workers.name_unstarted(self._database, self.worker_id, unstarted)
-            self._unstarted = unstarted
+        self._are_named = bool(unstarted)
 
     def _keep_back(self, holds: Holds) -> None:
         """Hand back what is covered and was not started, wherever it waits."""
@@ -344,6 +347,9 @@ class Engine:
         """Hand back what was recalled and not started; of what has started, drop the signal, which is the answer."""
         ahead = self._wheel.take_out(lambda held: self._is_recalled(held.run))
         self._hand_back(ahead, self._slots.take_out(self._is_recalled))
+        in_line = self._executor.take_back(self._recalled)
+        self._take_back(in_line)
+        self._release([item.kind for item in in_line])
         started = [signal for signal in self._recalled.values() if self._has_started(signal)]
         if started:
             self._spawn(self._tidy_up([], started))
@@ -352,8 +358,7 @@ class Engine:
         return bool(self._recalled) and (run.run_id, run.fence) in self._recalled
 
     def _has_started(self, signal: runs.Signal) -> bool:
-        held = self._hands.find(signal.run_id, signal.fence)
-        return held is not None and held.started
+        return self._executor.marks.has(signal.run_id, signal.fence)
 
     def _hand_back(self, ahead: list[Held], in_line: Sequence[Run] = ()) -> None:
         """Hand back what was taken out of the wheel and out of the line."""

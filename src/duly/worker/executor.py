@@ -7,7 +7,7 @@ Threads do not pass through the handlers' loop, so that a handler that blocks it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from uuid import UUID
@@ -72,7 +72,7 @@ class Executor:
         self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
         self._contexts: dict[tuple[UUID, int], RunContext] = {}
-        self._in_line: dict[tuple[UUID, int], RunContext] = {}  # for a thread
+        self._in_line: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # for a thread
         self._for_loop: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # in line for the loop
         self._tasks: dict[tuple[UUID, int], tuple[asyncio.Task[None], Run]] = {}
         self._ended: list[Ended] = []
@@ -106,7 +106,7 @@ class Executor:
         """Put a run in line for the next thread. False: none could be started, and none will come upon it later."""
         assert self._pool is not None
         name = (run.run_id, run.fence)
-        self._in_line[name] = context
+        self._in_line[name] = (kind, run)
         try:
             self._pool.submit(self._in_thread, kind, handler, run, context)
         except Exception:  # noqa: BLE001 - no memory or no threads left; the pool has it in line all the same
@@ -115,11 +115,20 @@ class Executor:
                 return False
         return True
 
-    def take_back(self) -> list[Ended]:
-        """Take back what is in line for the loop, from the engine's thread: whoever takes it out of the line first has it."""
+    @property
+    def in_line(self) -> set[tuple[UUID, int]]:
+        """The runs that wait for the loop or for a thread: their handlers have not been called. From the engine's thread."""
+        return {*self._for_loop.copy(), *self._in_line.copy()}
+
+    def take_back(self, names: Iterable[tuple[UUID, int]] | None = None) -> list[Ended]:
+        """Take these out of the line for the loop or a thread, or all that wait for the loop. From the engine's thread.
+
+        Whoever takes a run out of its line first has it.
+        """
         taken: list[Ended] = []
-        for name in list(self._for_loop):
-            if (found := self._for_loop.pop(name, None)) is not None:
+        for name in list(self._for_loop) if names is None else names:
+            found = self._for_loop.pop(name, None) or (None if names is None else self._in_line.pop(name, None))
+            if found is not None:
                 del self._contexts[name]
                 taken.append(Ended(*found, None))
         return taken

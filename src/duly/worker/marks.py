@@ -84,6 +84,10 @@ class Marks:
             self._memory[at : at + _ENTRY.size] = _FREE
             self._free.append(at)
 
+    def has(self, run_id: UUID, fence: int) -> bool:
+        """Say whether a run is marked: its handler was called, or is about to be."""
+        return (run_id, fence) in self._offsets
+
     def block(self, since: float, run_id: UUID | None, fence: int) -> None:
         """Note since when a handler blocks the handlers' loop, and which run it is for, where that is known."""
         at = 0 if run_id is None else self._offsets.get((run_id, fence), 0)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from heapq import heappop, heappush
 from itertools import count
+from uuid import UUID
 
 from duly.domain.run import Run
 
 _HANDICAP_SECONDS = 30
 _RANK_SECONDS = 0.25  # so much, at most, rank moves a run in its line
-NAMED_MAX = 2_000
 _RANK_SCALE = 1_200.0  # so many seconds of rank are worth one of them
 
 
@@ -83,9 +83,10 @@ class Slots:
         line = self._lines[pool]
         return line[0][5] if line else float("inf")
 
-    def waiting_since(self, moment: float) -> list[Run]:
-        """Give those that could have started at `moment` and wait still, up to a limit."""
-        return [run for line in self._lines.values() for *_, run, since in line if since <= moment][:NAMED_MAX]
+    @property
+    def in_line(self) -> set[tuple[UUID, int]]:
+        """The runs that are due and wait for a slot."""
+        return {(run.run_id, run.fence) for line in self._lines.values() for *_, run, _ in line}
 
     def queue(self, kind: Kind, run: Run, now: float) -> None:
         """Put a due run in line: by its arrival, its due moment and the handicap of its priority."""

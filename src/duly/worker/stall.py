@@ -38,12 +38,13 @@ class Report(msgspec.Struct, frozen=True):
     kept: Handles | None
     is_safe: bool  # The engine turns; only the handlers' loop is blocked.
     safe_until: datetime | None = None  # as the store has told it: a report that comes late hands nothing back
+    started: Handles | None = None  # None: not known
 
     @property
     def arguments(self) -> tuple[Any, ...]:
         """What the statement is given after the worker."""
-        kept: tuple[Any, Any] = (None, None) if self.kept is None else _columns(self.kept)
-        return (self.seconds, *_columns(self.holders), self.is_safe, *kept, self.safe_until, RETURNED_MAX)
+        kept, started = _columns(self.kept), _columns(self.started)
+        return (self.seconds, *_columns(self.holders), self.is_safe, *kept, self.safe_until, RETURNED_MAX, *started)
 
 
 class Stall:
@@ -80,11 +81,12 @@ class Stall:
             self._seen_at, self._times = now, _thread_times(self._pid)
             marks.stall(is_stalled=True)
         started = marks.started
-        kept = _handles(started) if self._may_give_back(now) else None
+        known = _handles(started) if marks.is_whole else None
+        kept = known if self._may_give_back(now) else None
         if kept is not None:
             self._kept = kept  # Before we know that it is done: the answer may be lost.
         holders = _handles(self._holders(started, now))
-        return Report(now - marks.turned_at, holders, kept, is_safe=False, safe_until=self._safe_until)
+        return Report(now - marks.turned_at, holders, kept, False, self._safe_until, known)
 
     def reported(self, report: Report, safe_until: datetime, returned: int | None) -> None:
         """Take the answer to a report, which says whether there may be more to hand back."""
@@ -143,5 +145,7 @@ def _handles(runs: Iterable[Started | None]) -> Handles:
     return [(one.run_id, one.fence) for one in runs if one is not None]
 
 
-def _columns(handles: Handles) -> tuple[list[UUID], list[int]]:
+def _columns(handles: Handles | None) -> tuple[list[UUID] | None, list[int] | None]:
+    if handles is None:
+        return None, None
     return [run_id for run_id, _ in handles], [fence for _, fence in handles]

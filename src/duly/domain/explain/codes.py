@@ -27,7 +27,7 @@ HoldingCode = Literal[
 OtherCode = Literal[
     "due",
     "held_ahead",
-    "no_slot",
+    "not_started",
     "workers_busy",
     "running",
     "worker_silent",

@@ -60,11 +60,11 @@ def in_queue(run: RunFacts) -> list[Reason]:
 
 
 def with_worker(run: RunFacts) -> list[Reason]:
-    """Say which worker holds a run that has not started, and for what it waits: its moment, or a free slot."""
+    """Say which worker holds a run that has not started, and for what it waits: its moment, or its start."""
     left = run.due_at - run.now
     if left <= timedelta():
-        text = f"worker {run.worker} holds it and has not started it, with no slot free; it has been due for {spoken(-left)}"
-        return [Reason("no_slot", text, {"worker": run.worker, "due_at": run.due_at})]
+        text = f"worker {run.worker} holds it and has not started it; it has been due for {spoken(-left)}"
+        return [Reason("not_started", text, {"worker": run.worker, "due_at": run.due_at})]
     text = f"worker {run.worker} holds it and starts it when it is due, in {spoken(left)}"
     return [Reason("held_ahead", text, {"worker": run.worker, "due_at": run.due_at}), not_due(run.due_at, left)]
 

@@ -5,7 +5,8 @@
 -- schedule whose coming run a worker holds is `held`: nothing is changed, and the caller recalls that run first (recall.sql). Only a pause
 -- settles for a run whose worker did not answer. A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
 
--- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment.
+-- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment. While p_settles is null,
+-- nobody has asked the workers yet, and any first attempt that one holds is out of reach: only its worker knows whether it has started.
 create or replace function duly.pause_v1(
     p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[], p_settles boolean)
 returns text
@@ -25,7 +26,8 @@ begin
         perform duly.put_next_fire_v1(v_timer);
         return case when v_state = 'paused' then 'already' else 'again' end;
     end if;
-    if not p_settles and duly.is_held_v1(v_timer, p_moments, v_now) then
+    if (p_settles is null and exists (select from duly.leased where leased.job_id = p_job_id and leased.attempt = 1))
+       or (p_settles is not true and duly.is_held_v1(v_timer, p_moments, v_now)) then
         perform duly.put_next_fire_v1(v_timer);
         return 'held';
     end if;

@@ -88,8 +88,8 @@ begin
         or exists (select from duly.timers where timers.run_id = p_run_id and timers.options ? 'rearm');
 end $$;
 
--- The fires of a schedule that can be taken back, the latest thousand: never tried, not due and in nobody's hands, or given back by their
--- worker on request. The last one of a spent schedule can be, due or not: its schedule speaks of it until it starts. They are locked, so that
+-- The fires of a schedule that can be taken back, the latest thousand: never tried, not due and held by nobody, or given back by their worker
+-- on request, due or not. The last one of a spent schedule can be, due or not: its schedule speaks of it until it starts. They are locked, so that
 -- no claim takes them. A run with a concurrency key is none of them: it holds its place.
 create or replace function duly.lock_staged_v1(p_timer duly.timers, p_now timestamptz) returns setof duly.ready
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -132,18 +132,21 @@ begin
         or exists (select from duly.blocked where blocked.run_id = any (v_others) and blocked.attempt = 0 and blocked.gate = '&recalled');
 end $$;
 
--- Take back what a schedule has staged, of the given moments those after the last one that cannot be taken back: it is in a
--- worker's hands, is due, or was left out. The next fire then stands as if they had not been staged.
+-- Take back what a schedule has staged, as far back as its coming runs go without a gap: not behind one that has started, is due in its
+-- queue, or was left out. The next fire then stands as if they had not been staged.
 create or replace function duly.withdraw_v1(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns duly.timers
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_staged duly.ready[] := array(select staged from duly.lock_staged_v1(p_timer, p_now) as staged);
-    v_floor  timestamptz := (select max(moment) from unnest(p_moments) as moment where moment not in (select scheduled_at from unnest(v_staged)));
+    v_coming timestamptz[] := array(select coming.scheduled_at from duly.coming_runs_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
+    v_floor  timestamptz := (select max(moment) from unnest(p_moments || v_coming) as moment
+                              where moment not in (select scheduled_at from unnest(v_staged)));
     v_first  duly.ready;
     v_taken  uuid[];
 begin
-    select * into v_first from unnest(v_staged) where scheduled_at > coalesce(v_floor, '-infinity') order by scheduled_at limit 1;
+    select * into v_first from unnest(v_staged) where scheduled_at > coalesce(v_floor, '-infinity') and scheduled_at = any (v_coming)
+     order by scheduled_at limit 1;
     if not found then
         return p_timer;
     end if;

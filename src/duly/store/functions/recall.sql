@@ -56,10 +56,10 @@ begin
     return coalesce(v_first, case when (p_timer).due_at < 'infinity' then (p_timer).scheduled_at end);
 end $$;
 
--- Ask workers to give back what they have not started: the occurrences of these schedules that are ahead of their moment, or the last of
--- their schedule; and these runs, due or not. A run with a concurrency key or a rate is never held ahead, and a worker over HTTP takes only
--- what is due. Answers which runs were asked for.
-create or replace function duly.recall_v1(p_job_ids uuid[], p_run_ids uuid[]) returns table (run_id uuid, fence bigint)
+-- Ask workers to give back what they have not started: the first attempts of these schedules' occurrences, and these runs, due or not. A
+-- run with a concurrency key or a rate is never held ahead, and a worker over HTTP takes only what is due. Answers which runs were asked
+-- for, and when: a later caller's moment is later, so that each can withdraw its own request alone.
+create or replace function duly.recall_v1(p_job_ids uuid[], p_run_ids uuid[]) returns table (run_id uuid, fence bigint, sent_at timestamptz)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -69,8 +69,6 @@ begin
     with held as (
         select ahead.run_id from duly.leased as ahead where ahead.job_id = any (p_job_ids) and ahead.attempt = 1
            and ahead.run_id = duly.occurrence_id(ahead.job_id, ahead.scheduled_at, 'schedule')
-           and (ahead.due_at > v_now
-                or exists (select from duly.timers where timers.job_id = ahead.job_id and timers.run_id is null and timers.runs_left = 0))
         union
         select asked.run_id from unnest(p_run_ids) as asked(run_id))
     insert into duly.signals (worker_id, run_id, fence, what, sent_at)
@@ -78,8 +76,8 @@ begin
      where exists (select from duly.workers where workers.worker_id = leased.worker_id and workers.tenant is null) and not coalesce(leased.options ?| array['gate', 'rate'], false)
        and not exists (select from duly.signals as sent where sent.worker_id = leased.worker_id and sent.run_id = leased.run_id
                           and sent.fence = leased.fence and sent.what = 'cancel')
-    on conflict (worker_id, run_id, fence, what) do update set sent_at = excluded.sent_at
-    returning run_id, fence;
+    on conflict (worker_id, run_id, fence, what) do update set sent_at = greatest(excluded.sent_at, signals.sent_at + interval '1 microsecond')
+    returning run_id, fence, sent_at;
 end $$;
 
 -- Which recalls have no answer yet. A worker answers by giving the run back, or by dropping the signal because it has started the run.
@@ -93,16 +91,18 @@ begin
                       and signals.fence = leased.fence and signals.what = 'recall');
 end $$;
 
--- Let recalled runs go on to ready: those that nobody took, and with them the recalls that nobody answered. Without ids, all that have
--- waited for longer than p_age, because whoever recalled them is gone.
-create or replace function duly.put_back_v1(p_run_ids uuid[], p_age interval) returns table (run_id uuid, queue text)
+-- Let recalled runs go on to ready: those that nobody took, and with them the recalls of this caller that nobody answered. Without ids, all
+-- that have waited for longer than p_age, because whoever recalled them is gone.
+create or replace function duly.put_back_v1(p_run_ids uuid[], p_sent timestamptz[], p_age interval) returns table (run_id uuid, queue text)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
 begin
     delete from duly.signals where signals.what = 'recall'
-       and case when p_run_ids is null then signals.sent_at < v_now - p_age else signals.run_id = any (p_run_ids) end;
+       and case when p_run_ids is null then signals.sent_at < v_now - p_age
+                else exists (select from unnest(p_run_ids, p_sent) as ours(run_id, sent_at)
+                              where ours.run_id = signals.run_id and signals.sent_at <= ours.sent_at) end;
     return query
     with waiting as (
         delete from duly.blocked where ctid = any (array(
@@ -120,7 +120,7 @@ begin
 end $$;
 
 -- End schedules whose last occurrence has started or is gone: until then its spent next fire is kept, so that the schedule can still be
--- paused, edited and skipped. A worker takes up to half a second to name what it could not start.
+-- paused, edited and skipped. A run that is due and held counts as started after four seconds: its worker has named it by then if it has not.
 create or replace function duly.complete_v1(p_shards smallint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
@@ -130,7 +130,7 @@ begin
         delete from duly.timers where ctid = any (array(
             select last.ctid from duly.timers as last
              where last.run_id is null and last.runs_left = 0 and last.shard + 0 = any (p_shards)       -- So timers_spent alone can serve.
-               and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '500 ms'))
+               and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))
              limit 1000 for update skip locked))
         returning job_id)
     select array_agg(job_id) into v_over from spent;

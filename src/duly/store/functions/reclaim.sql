@@ -58,14 +58,14 @@ begin
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
--- A beat of a worker that stands still: its lease is renewed for the runs that have started. Its row says since when, in which
--- handlers, and which of its runs have fallen due since and so have not started. Where p_kept is given, all else that hangs on it was not started and goes back unused: its heartbeat allows no start any
+-- A beat of a stalled worker: its lease is renewed for the runs that have started. Its row says since when, in which handlers, and, where
+-- p_started is given, which of its runs have not started. Where p_kept is given, all else that hangs on it was not started and goes back unused: its heartbeat allows no start any
 -- more, and says so here before the worker hears of it. p_safe_until is what the last beat that allowed starts was answered: a statement
 -- that comes late, when starts are allowed again, takes nothing back, and says so by returned being null. No row: the lease is gone. The
 -- row is locked first, as when a worker retires; so no beat can allow starts while this goes on.
 create or replace function duly.stall_v1(
     p_worker_id uuid, p_seconds float8, p_in uuid[], p_in_fences bigint[], p_is_safe boolean, p_kept uuid[], p_kept_fences bigint[],
-    p_safe_until timestamptz, p_limit integer)
+    p_safe_until timestamptz, p_limit integer, p_started uuid[], p_started_fences bigint[])
 returns table (safe_until timestamptz, returned integer)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -80,9 +80,10 @@ begin
            stalled_at = least(stalled_at, v_now - make_interval(secs => p_seconds)),
            stalled_in = array(select distinct leased.handler from unnest(p_in, p_in_fences) as held(run_id, fence)
                                 join duly.leased using (run_id, fence) where leased.worker_id = p_worker_id order by 1 limit 10),
-           unstarted = case when p_is_safe then unstarted
-                            else array(select run_id from duly.leased where leased.worker_id = p_worker_id
-                                          and (leased.due_at > v_now - make_interval(secs => p_seconds) or leased.run_id = any (workers.unstarted))
+           unstarted = case when p_started is null then unstarted
+                            else array(select leased.run_id from duly.leased where leased.worker_id = p_worker_id
+                                          and not exists (select from unnest(p_started, p_started_fences) as started(run_id, fence)
+                                                           where started.run_id = leased.run_id and started.fence = leased.fence)
                                         order by due_at limit p_limit) end
      where worker_id = p_worker_id returning workers.safe_until into v_safe_until;
     if not found then

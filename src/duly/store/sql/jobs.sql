@@ -69,8 +69,8 @@ union all select run_id from duly.leased where job_id = $1 and run_id <> job_id 
 limit $2
 
 -- name: held_ahead
--- In a worker's hands, and not started: nothing starts before it is due.
-select run_id from duly.leased where job_id = $1 and due_at > duly.clock_now()
+-- With a worker, and known not to have started.
+select run_id from duly.leased where job_id = $1 and duly.is_unstarted(run_id, worker_id, due_at, duly.clock_now())
 
 -- name: find
 select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler, jobs.priority, jobs.generation, jobs.every_seconds, jobs.anchor_at,

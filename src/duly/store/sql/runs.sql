@@ -26,14 +26,17 @@ select duly.clock_now(), null, null, 'drain', null, null, null from duly.workers
 delete from duly.signals using unnest($2::uuid[], $3::bigint[], $4::text[]) as heeded(run_id, fence, what)
  where signals.worker_id = $1 and signals.run_id = heeded.run_id and signals.fence = heeded.fence and signals.what = heeded.what
 
+-- name: has_held
+select exists (select from duly.leased where job_id = $1 and attempt = 1)
+
 -- name: recall
-select run_id, fence from duly.recall_v1($1, $2)
+select run_id, fence, sent_at from duly.recall_v1($1, $2)
 
 -- name: unanswered
 select run_id from duly.unanswered_v1($1, $2) as run_id
 
 -- name: put_back
-select run_id, queue from duly.put_back_v1($1, $2)
+select run_id, queue from duly.put_back_v1($1, $2, $3)
 
 -- name: carry_out
 select run_id, answer from duly.carry_out_v1()

@@ -12,7 +12,7 @@ update duly.workers set beat = beat + 1, until = duly.clock_now() + lease, safe_
  where worker_id = $1 returning until, safe_until, duly.clock_now() as read_at
 
 -- name: stall
-select safe_until, returned from duly.stall_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)
+select safe_until, returned from duly.stall_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: name_unstarted
 -- While it stands still, its heartbeat speaks for it.
