@@ -631,9 +631,9 @@ BANK = [
     Mutant(
         "what comes before the last that is beyond recall is taken back",
         sql("next_fire"),
-        "where scheduled_at > coalesce(v_floor, '-infinity') order by",
-        "order by",
-        "tests/schedules/test_pause.py",
+        "where scheduled_at > coalesce(v_floor, '-infinity') and scheduled_at = any (v_coming)",
+        "",
+        "tests/schedules/test_coming.py",
     ),
     Mutant(
         "a pause does not look whether the schedule has moved on",

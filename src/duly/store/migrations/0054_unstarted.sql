@@ -4,4 +4,5 @@ alter table duly.workers add column unstarted uuid[] not null default '{}';
 
 -- A stalled worker's heartbeat says what has started; a recall names when it was asked, so that each caller withdraws its own alone.
 drop function if exists duly.stall_v1, duly.recall_v1, duly.put_back_v1;
-delete from duly.functions where file in ('reclaim.sql', 'recall.sql');
+delete from duly.functions where file = 'reclaim.sql';
+delete from duly.functions where file = 'recall.sql';
