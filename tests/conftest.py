@@ -13,7 +13,7 @@ from duly.store import test_clock
 from duly.store.database import Database
 from duly.store.migrate import migrate
 from tests.clock import START, ManualClock
-from tests.kept import KEPT, Kept
+from tests.kept import KEPT, Kept, a_keyring
 
 if TYPE_CHECKING:
     from tests.postgres import Postgres  # A plugin: pytest imports it itself, to rewrite its assertions.
@@ -178,6 +178,6 @@ async def database(database_url: str, kept: Kept, clock: ManualClock):
 @pytest.fixture
 async def own_database(own_database_url: str, clock: ManualClock):
     """An open database for this test alone, to change its schema."""
-    async with Database(own_database_url, size_max=8, clock=clock) as opened:
+    async with Database(own_database_url, size_max=8, clock=clock, keyring=a_keyring) as opened:
         clock.moves(opened)
         yield opened

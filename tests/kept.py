@@ -14,19 +14,26 @@ from typing import Any
 
 import asyncpg
 
-from duly.clock import Clock
+from duly.clock import Clock, Rng
+from duly.domain.sealing import Keyring, new_key_line, read_keyring
 from duly.store.database import Database
 from duly.store.pool import Pool
 from duly.store.session import Sessions
 
 KEPT = "kept by the tests"
+KEYRING = read_keyring(new_key_line(Rng().secret).reveal(), "test")
+
+
+def a_keyring() -> Keyring:
+    """Give keys to seal secrets with, the same for a whole run of tests."""
+    return KEYRING
 
 
 class Kept(Database):
     """Lent to one test after another."""
 
     def __init__(self, url: str, **more: Any) -> None:
-        super().__init__(url, size_max=8, application=KEPT, **more)
+        super().__init__(url, size_max=8, application=KEPT, keyring=a_keyring, **more)
 
     @asynccontextmanager
     async def lent(self, clock: Clock) -> AsyncIterator[Database]:

@@ -66,6 +66,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_certificate: Path | None
     tls_key: Path | None
     plain_http: bool
+    http_connections: int
+    http_connections_per_address: int
     metrics_host: str
     metrics_port: int | None
     dashboard: bool
@@ -408,12 +410,18 @@ KNOWN: Mapping[str, Known] = {
     "port": Known(_whole(0, 65_535), 7300, "where the API listens; 0 takes a free one"),
     "tls_certificate": Known(_path, None, "the certificate with which the API speaks TLS, as a PEM file"),
     "tls_key": Known(_path, None, "the key of that certificate, as a PEM file"),
-    "plain_http": Known(_switch, False, "listen without TLS where others can reach it: a proxy in front speaks TLS"),
+    "plain_http": Known(
+        _switch, False, "a proxy in front speaks TLS: listen without it anywhere, with cookies for TLS"
+    ),
+    "http_connections": Known(_whole(1, 60_000), 1_000, "how many connections the API has open at once"),
+    "http_connections_per_address": Known(
+        _whole(1, 60_000), 250, "how many of them one address may have; behind a proxy, as many as there are"
+    ),
     "metrics_host": Known(_text, "127.0.0.1", "where a process serves its own figures; nothing there asks for a key"),
     "metrics_port": Known(
         _whole(0, 65_535),
         None,
-        "where a worker, scheduler or API serves its own /metrics, /livez and /readyz; 0 takes a free one, unset: nowhere",
+        "where a worker, scheduler, API or `duly up` serves its own /metrics, /livez and /readyz; 0: a free one, unset: nowhere",
     ),
     "dashboard": Known(_switch, True, "serve the dashboard at /, and let people log in with their keys"),
     "app": Known(_text, None, "the app that workers run, as module:name"),
@@ -451,7 +459,7 @@ KNOWN: Mapping[str, Known] = {
     "lease": Known(_duration, 15.0, "how long a worker's word holds without a heartbeat"),
     "grace": Known(_duration, 8.0, "how long a stopping worker lets its runs finish"),
     "webhooks": Known(_whole(0, 100_000), 500, "how many webhooks a worker sends at once; 0: it sends none"),
-    "secrets_key": Known(_path, None, "the file with the keys that signing secrets are sealed with"),
+    "secrets_key": Known(_path, None, "the file with the keys that secrets are sealed with"),
     "egress_ports": Known(_ports, (80, 443, 8080, 8443), "the ports that webhooks may be sent to"),
     "egress_allow": Known(_words, (), "private networks that webhooks may be sent to, as 10.1.0.0/16 or 10.1.2.3:9000"),
     "egress_loopback": Known(

@@ -14,7 +14,7 @@ from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store.database import Database
 from tests.api.application import Application
-from tests.api.front import Front, a_keyring
+from tests.api.front import Front
 from tests.builders import a_scheduler, a_worker
 from tests.kept import KeptSessions
 
@@ -106,7 +106,7 @@ async def front(application, parts, sessions, database):
     woken: list[str] = []
     allowed, keys = Allowed({"/usr/bin/rsync": ("API_TOKEN", "TOKEN")}, frozenset({"busybox"})), Keys(database)
     parts_of_door = (database, sessions, keys, Admission(database), woken.append, Log("test"))
-    door = Door(*parts_of_door, keyring=a_keyring(), allowed=allowed)
+    door = Door(*parts_of_door, allowed=allowed)
     app = application.over(parts.vitals, door)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:

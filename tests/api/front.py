@@ -9,22 +9,16 @@ from duly.api.door import Door
 from duly.clock import Rng
 from duly.domain.api_key import Scope, new_key, written
 from duly.domain.callback_token import CallbackTokens
-from duly.domain.sealing import Keyring, new_key_line, read_keyring
 from duly.store import api_keys, tenants
 from duly.store.database import Database
 from duly.store.tenants import Limits
+from tests.kept import KEYRING
 
 A_TARGET = {"type": "function", "handler": "app:mail"}
 EVERY_HOUR = {"trigger": {"type": "interval", "every": "PT1H"}}
 
 
-KEYRING = read_keyring(new_key_line(Rng().secret).reveal(), "test")
 CALLBACKS = CallbackTokens(KEYRING)
-
-
-def a_keyring() -> Keyring:
-    """Give keys to seal secrets with, the same for a whole run of tests."""
-    return KEYRING
 
 
 class Caller:

@@ -99,5 +99,5 @@ async def test_what_makes_no_sense_is_refused(api):
         answer = await api.post("/v1/keys", json=body)
         assert answer.status_code == 422, (body, answer.text)
     assert len(await pages(api, "/v1/keys")) == before
-    for key_id in ("%00", "x" * 300, "%ff"):
+    for key_id in ("x" * 300, "%ff"):
         assert (await api.delete(f"/v1/keys/{key_id}")).status_code == 404

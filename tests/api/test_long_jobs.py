@@ -5,9 +5,11 @@ import json
 from datetime import timedelta
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
-from duly.api import log_streams
+from duly.api import log_streams, places
+from duly.api.operations import ANYBODY
 from duly.domain.outcome import Cancelled, Failed, Succeeded
 from duly.domain.payload import CHECKPOINT_BYTES_MAX
 from duly.domain.progress import Progress
@@ -128,7 +130,9 @@ class TestFollowing:
             return True
 
         open_session = lambda: front.door._sessions.open(1)  # noqa: E731 - as the door hands it out
-        followed = front.door._hub.logs.follow(1, run_id, (0, -1), open_session, always)
+        followed = front.door._hub.logs.follow(
+            front.door.places.take(places.LOGS, ANYBODY.key), run_id, (0, -1), open_session, always
+        )
         assert await anext(followed) == b"retry: 1000\n\n"
         coming = asyncio.ensure_future(anext(followed))
         await asyncio.sleep(0.05)
@@ -149,7 +153,9 @@ class TestFollowing:
             return may_listen
 
         open_session = lambda: front.door._sessions.open(1)  # noqa: E731 - as above
-        followed = front.door._hub.logs.follow(1, run_id, (0, -1), open_session, is_admitted)
+        followed = front.door._hub.logs.follow(
+            front.door.places.take(places.LOGS, ANYBODY.key), run_id, (0, -1), open_session, is_admitted
+        )
         await anext(followed)
         coming = asyncio.ensure_future(anext(followed))
         await asyncio.sleep(0.02)
@@ -160,7 +166,7 @@ class TestFollowing:
             await anext(followed)
 
     async def test_only_so_many_follow_at_once_and_one_that_ends_makes_room(self, front, api, database, monkeypatch):
-        monkeypatch.setattr(log_streams, "STREAMS_OF_TENANT_MAX", 1)
+        monkeypatch.setattr("duly.api.routes.runs.LOGS", msgspec.structs.replace(places.LOGS, of_tenant_max=1))
         run_id = await a_run(api)
         path = f"/v1/runs/{run_id}/logs"
         first = asyncio.ensure_future(api.get(path, headers=EVENTS))

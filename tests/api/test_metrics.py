@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.api.metrics import QUEUES_MAX, Histogram, Metrics, Totals
+from duly.api.metrics import Histogram, Metrics
 from duly.clock import host_now
 from duly.domain.hold import EVERYTHING, Scope
 from duly.domain.outcome import Failed
@@ -14,7 +14,7 @@ from duly.moves.hold import hold, lift
 from duly.store import clocks, history, migrate
 from duly.store.database import Database
 from duly.store.local import this_host
-from duly.store.tail import Ended, Snapshot, Tail
+from duly.store.tail import Snapshot, Tail
 from tests.api.conftest import parts_of
 from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import START
@@ -180,15 +180,6 @@ async def test_a_database_that_is_gone_leaves_the_last_figures(database_url):
     await database.close()
 
     assert "duly_lease_expiries_total 2.0" in (await metrics.scrape(""))[0].decode()
-
-
-async def test_many_queues_share_one_label(parts):
-    totals = Totals(parts.vitals)
-    for number in range(QUEUES_MAX + 5):
-        totals.add(Ended(f"queue-{number}", "succeeded", "succeeded", 0, 0, 1, 0.0, 0.0))
-
-    assert totals.runs["other", "succeeded"] == 5
-    assert len(totals.runs) == QUEUES_MAX + 1
 
 
 def test_a_histogram_cumulates():

@@ -6,10 +6,14 @@ from uuid import UUID
 import pytest
 
 from duly.domain.outcome import Failed, Succeeded
+from duly.domain.run import target_of
+from duly.domain.sealed_options import open_target
+from duly.domain.target import Webhook
 from duly.store import history
 from tests.api.front import A_TARGET
 from tests.api.working import stage, take, work
 from tests.builders import boxes_of, seconds
+from tests.kept import a_keyring
 
 ANY = {"If-Match": "*"}
 LATER = {"trigger": {"type": "at", "at": "2026-11-03T09:00:00Z"}}
@@ -139,7 +143,9 @@ async def test_its_secrets_stay_when_they_are_sent_back_masked(api, database):
     answer = await api.patch(f"/v1/jobs/{job_id}", {"priority": 1}, headers=ANY)
 
     assert answer.json()["target"]["headers"] == {"Authorization": "***"}
-    assert "s3cret" in await database.fetchval("select options::text from duly.timers where run_id = $1", job_id)
+    kept = target_of(await database.fetchval("select options::text from duly.timers where run_id = $1", job_id))
+    assert isinstance(kept, Webhook)
+    assert open_target(kept, 1, a_keyring).headers == {"Authorization": "Bearer s3cret"}
 
 
 async def test_a_name_or_a_schedule_is_no_change_of_a_one_shot(api):

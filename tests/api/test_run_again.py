@@ -3,11 +3,15 @@
 import pytest
 
 from duly.domain.outcome import Failed, Succeeded
+from duly.domain.run import target_of
+from duly.domain.sealed_options import open_target
+from duly.domain.target import Webhook
 from duly.store import history
 from tests.api.front import A_TARGET
 from tests.api.test_jobs import UNKNOWN
 from tests.api.test_runs import a_run, one_of_each
 from tests.api.working import take, work
+from tests.kept import a_keyring
 
 ASKED = {
     "payload": {"customer": 7},
@@ -104,7 +108,9 @@ async def test_a_webhook_is_run_again_with_its_secrets(api, database):
 
     second = await again(api, first)
 
-    assert "Bearer s3cret" in await database.fetchval("select options::text from duly.ready where run_id = $1", second)
+    kept = target_of(await database.fetchval("select options::text from duly.ready where run_id = $1", second))
+    assert isinstance(kept, Webhook)
+    assert open_target(kept, 1, a_keyring).headers == {"Authorization": "Bearer s3cret"}
 
 
 async def test_where_the_payload_is_no_longer_kept_one_must_be_given(api, database):

@@ -8,13 +8,15 @@ import pytest
 from duly.cli.front_door import allowed_by
 from duly.domain.errors import Refused
 from duly.domain.run import target_of
-from duly.domain.target import Container, Webhook
+from duly.domain.sealed_options import open_target
+from duly.domain.target import Command, Container, Webhook
 from duly.settings import load
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_as_code import apply
 from tests.api.test_jobs import etag, read
 from tests.api.working import take
 from tests.builders import a_worker, settled
+from tests.kept import a_keyring
 
 WEBHOOK: dict[str, Any] = {
     "type": "webhook",
@@ -23,6 +25,7 @@ WEBHOOK: dict[str, Any] = {
     "retry": [404],
     "callback_within": "PT1H",
 }
+SHOWN_URL = "https://receiver.example/orders?token=***"
 COMMAND: dict[str, Any] = {
     "type": "command",
     "argv": ["/usr/bin/rsync", "-a", "/a", "/b"],
@@ -32,8 +35,11 @@ CONTAINER: dict[str, Any] = {"type": "container", "image": "busybox", "argv": ["
 HANDLERS = {"webhook": "@webhook", "command": "@command:/usr/bin/rsync", "container": "@container:busybox"}
 
 
-async def target_in(database, table, job_id):
-    return target_of(await database.fetchval(f"select options::text from duly.{table} where job_id = $1", job_id))
+async def target_in(database, table, job_id) -> Any:
+    """Give the target that is kept of a job, with its secrets opened."""
+    kept = target_of(await database.fetchval(f"select options::text from duly.{table} where job_id = $1", job_id))
+    assert isinstance(kept, Webhook | Command | Container)
+    return open_target(kept, 1, a_keyring)
 
 
 @pytest.mark.parametrize("target", [WEBHOOK, COMMAND, CONTAINER], ids=lambda one: one["type"])
@@ -42,13 +48,15 @@ async def test_a_target_is_kept_whole_and_told_without_its_secrets(api, database
 
     told = (await read(api, made))["target"]
     kept = await target_in(database, "jobs", made["job_id"])
-    secrets = {"headers", "environment"} & target.keys()
+    secrets = {"headers", "environment", "url"} & target.keys()
     assert {name: told[name] for name in target if name not in secrets} == {
         name: value for name, value in target.items() if name not in secrets
     }
     assert "handler" not in told
+    assert told.get("url") == (SHOWN_URL if target is WEBHOOK else None)
     for name in secrets:
         assert getattr(kept, name) == target[name]
+    for name in secrets - {"url"}:
         assert {key: value for key, value in told[name].items() if value != "***"} == {
             key: value for key, value in target[name].items() if key == "Accept"
         }
@@ -264,6 +272,7 @@ class TestFiles:
 
         assert exported["jobs"]["order"]["target"] == {
             **WEBHOOK,
+            "url": SHOWN_URL,
             "headers": {"Authorization": "***", "Accept": "text/plain"},
         }
         assert exported["jobs"]["copy"]["target"] == {**COMMAND, "environment": {"TOKEN": "***"}}

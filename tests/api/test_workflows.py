@@ -7,10 +7,14 @@ from typing import Any, ClassVar
 import pytest
 
 from duly.domain.outcome import Failed, Succeeded
+from duly.domain.run import target_of
+from duly.domain.sealed_options import open_target
+from duly.domain.target import Webhook, WorkflowTarget, target_of_node
 from tests.api.front import A_TARGET
 from tests.api.remote import a_remote
 from tests.api.working import take, work
 from tests.builders import settled
+from tests.kept import a_keyring
 
 WAITING = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
 UNKNOWN = "00000000-0000-4000-8000-000000000000"
@@ -435,8 +439,13 @@ class TestAsTarget:
 
         assert told["nodes"]["call"]["target"]["headers"] == {"Authorization": "***"}
         assert answer.status_code == 200, answer.text
-        [row] = await database.fetch("select options::text from duly.jobs where job_id = $1", job["job_id"])
-        assert "Bearer secret" in row[0]
+        kept = target_of(
+            await database.fetchval("select options::text from duly.jobs where job_id = $1", job["job_id"])
+        )
+        assert isinstance(kept, WorkflowTarget)
+        node = target_of_node(kept.nodes[0])
+        assert isinstance(node, Webhook)
+        assert open_target(node, 1, a_keyring).headers == {"Authorization": "Bearer secret"}
 
     @pytest.mark.parametrize(
         ("fields", "code", "pointer"),

@@ -43,7 +43,7 @@ def up(project):
 @pytest.fixture
 def local(database_url, tmp_path):
     """Run one command on a database."""
-    return lambda *arguments: inside(*arguments, "--database-url", database_url, cwd=tmp_path)
+    return lambda *arguments, **settings: inside(*arguments, "--database-url", database_url, cwd=tmp_path, **settings)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -76,9 +77,9 @@ def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE_SECONDS) ->
 class Process:
     """A `duly` that keeps running, and what it has said."""
 
-    def __init__(self, *arguments: str, cwd: Path, **more: str) -> None:
+    def __init__(self, *arguments: str, cwd: Path, under: Sequence[str] = (), **more: str) -> None:
         self.process = subprocess.Popen(
-            [*DULY, *arguments], cwd=cwd, env=environment(**more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [*under, *DULY, *arguments], cwd=cwd, env=environment(**more), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self.lines: list[str] = []
@@ -138,9 +139,9 @@ class Process:
 
 
 @contextmanager
-def running(*arguments: str, cwd: Path, **more: str) -> Iterator[Process]:
-    """Run a `duly` for as long as the `with` lasts."""
-    process = Process(*arguments, cwd=cwd, **more)
+def running(*arguments: str, cwd: Path, under: Sequence[str] = (), **more: str) -> Iterator[Process]:
+    """Run a `duly` for as long as the `with` lasts, by itself or under a program that becomes it."""
+    process = Process(*arguments, cwd=cwd, under=under, **more)
     try:
         yield process
     finally:
@@ -155,6 +156,11 @@ class Up:
         self.folder = folder
         process.wait_for_line("ready in")
         self.address = process.wait_for_line("/readyz").split()[1]
+
+    def asking(self, path: str) -> urllib.request.Request:
+        """Give a request that carries the key of its folder."""
+        key = (self.folder / ".duly" / "api-key").read_text().strip()
+        return urllib.request.Request(self.address + path, headers={"Authorization": f"Bearer {key}"})
 
     def duly(self, *arguments: str) -> Finished:
         """Run one command beside it."""

@@ -47,7 +47,8 @@ def test_it_serves_the_api_tells_of_runs_soon_and_stops_with_streams_open(up, pr
         _, ended = wait_for(lambda: listener.of_type("duly.run.succeeded.v1"))
         assert ended["subject"] == started["subject"]
 
-        with urllib.request.urlopen(f"{address}/metrics", timeout=20) as answer:
+        asking = urllib.request.Request(f"{address}/metrics", headers={"Authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(asking, timeout=20) as answer:
             metrics = answer.read().decode()
         assert 'duly_http_requests_total{operation="stream_events",status="2xx"} 1.0' in metrics
         assert "duly_staging_lag_seconds 0.0" in metrics

@@ -5,10 +5,10 @@ import stat
 
 import pytest
 
-from duly.cli.keyring import FILE, first_keyring, keyring_of
 from duly.clock import Rng
 from duly.domain.sealing import new_key_line
 from duly.settings import SettingsError, load
+from duly.store.keyring import FILE, first_keyring, keyring_of
 from tests.cli.processes import inside, running
 
 
@@ -70,7 +70,7 @@ def test_a_new_key_is_a_line_for_the_file(tmp_path):
 def test_a_worker_without_one_says_that_it_sends_no_webhooks(database_url, tmp_path):
     (tmp_path / "app.py").write_text("from duly import App\napp = App()\n@app.handler\ndef greet() -> None: ...\n")
     with running("worker", "app:app", "--database-url", database_url, cwd=tmp_path) as worker:
-        worker.wait_for_line("it sends no webhooks: there is no key to seal signing secrets with")
+        worker.wait_for_line("it sends no webhooks: there is no key to seal secrets with")
 
 
 def test_a_worker_that_forgot_its_app_is_told_so_though_it_could_send_webhooks(database_url, tmp_path):

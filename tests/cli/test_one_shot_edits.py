@@ -7,6 +7,8 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from tests.cli import processes
+
 LATER = "2040-01-01T00:00:00Z"
 SECRET = ("--header", "Authorization: Bearer s3cret")
 
@@ -26,6 +28,11 @@ def shot(duly):
 
 def shown(duly, job_id):
     return json.loads(duly("jobs", "show", job_id, "--json").stdout)
+
+
+def targets_of(database_url):
+    with psycopg.connect(database_url) as connection:
+        return str(connection.execute("select options->'target' from duly.timers").fetchall())
 
 
 def moment(run):
@@ -76,16 +83,20 @@ def test_a_change_of_nothing_makes_no_version(duly, shot):
     assert (said.returncode, said.stdout.splitlines()[0]) == (0, f"job {shot}: version 1"), said
 
 
-def test_the_secrets_of_its_target_stay(local, database_url):
-    hook = ("submit", "--webhook", "https://x.example/hook", *SECRET, "--at", LATER, "-q")
-    job_id = local(*hook).stdout.strip()
+def test_the_secrets_of_its_target_stay_sealed_as_they_are(local, database_url, tmp_path):
+    keyring = tmp_path / "secrets-key"
+    keyring.write_text(processes.inside("secrets", "new-key", cwd=tmp_path).stdout)
+    hook = ("submit", "--webhook", "https://x.example/hook?token=s3cret", *SECRET, "--at", LATER, "-q")
+    job_id = local(*hook, DULY_SECRETS_KEY=str(keyring)).stdout.strip()
+    before = targets_of(database_url)
 
-    said = local("jobs", "edit", job_id, "--priority", "1")
+    # What stays sealed needs no key; and in a process of its own, nothing has been imported for it before.
+    said = processes.duly("jobs", "edit", job_id, "--priority", "1", "--database-url", database_url, cwd=tmp_path)
 
     assert said.returncode == 0, said
-    assert "s3cret" not in said.stdout
-    with psycopg.connect(database_url) as connection:
-        assert "s3cret" in str(connection.execute("select options from duly.timers").fetchall())
+    assert "sealed_url" in before
+    assert targets_of(database_url) == before
+    assert "s3cret" not in said.stdout + before
 
 
 @pytest.mark.parametrize(

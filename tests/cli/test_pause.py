@@ -78,7 +78,7 @@ def test_a_program_gets_the_answer_as_json(going_on):
 def test_readiness_says_what_is_paused_and_stays(going_on):
     going_on.duly("pause", "--queue", "mail")
 
-    with urllib.request.urlopen(f"{going_on.address}/readyz?verbose") as answer:
+    with urllib.request.urlopen(going_on.asking("/readyz?verbose")) as answer:
         checks = {check["name"]: check for check in json.load(answer)["checks"]}
 
     assert checks["holds"]["says"] == "paused, and kept until it is resumed: queue mail"

@@ -19,11 +19,14 @@ URL = "https://receiver.example/orders?token=1"
 
 @pytest.fixture
 def duly(database_url, tmp_path):
-    """Run one command on a database that holds nothing."""
+    """Run one command on a database that holds nothing, with a keyring."""
+    keyring = tmp_path / "secrets-key"
+    keyring.write_text(inside("secrets", "new-key", cwd=tmp_path).stdout)
 
     def run(*arguments):
         head, mark, rest = _parted(arguments)
-        return inside(*head, "--database-url", database_url, *mark, *rest, cwd=tmp_path)
+        whole = (*head, "--database-url", database_url, *mark, *rest)
+        return inside(*whole, cwd=tmp_path, DULY_SECRETS_KEY=str(keyring))
 
     return run
 

@@ -81,9 +81,9 @@ def test_the_first_minutes(tmp_path):
         assert (
             get(f"{up.address}/livez")[0] == get(f"{up.address}/healthz")[0] == get(f"{up.address}/startupz")[0] == 200
         )
-        status, body = get(f"{up.address}/readyz?verbose")
+        status, body = get(up.asking("/readyz?verbose"))
         assert (status, json.loads(body)["failing"]) == (200, [])
-        assert 'duly_runs_total{outcome="succeeded",queue="default"} 1.0' in get(f"{up.address}/metrics")[1]
+        assert 'duly_runs_total{outcome="succeeded",queue="default"} 1.0' in get(up.asking("/metrics"))[1]
 
         refused = duly("up", "--port", "0", cwd=tmp_path)
         assert refused.returncode == 3

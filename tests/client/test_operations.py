@@ -117,6 +117,8 @@ SPOKEN = {
     "list_keys": "keys.list",
     "make_key": "keys.create",
     "end_key": "keys.revoke",
+    "list_sessions": "sessions.list",
+    "revoke_session": "sessions.revoke",
     "list_tenants": "tenants.list",
     "make_tenant": "tenants.create",
     "read_tenant": "tenants.get",

@@ -205,6 +205,25 @@ class TestTenantsAndKeys:
         await expect(page.get_by_role("row", name=re.compile(name)).locator("[data-state=revoked]")).to_be_visible()
         assert (await the_key(house, name))["revoked_at"] is not None
 
+    async def test_sessions_are_listed_and_one_is_revoked(self, visitor, browser, house):
+        page, name = visitor.page, a_name("lost laptop")
+        made = await house.ask("POST", "/v1/keys", {"name": name, "scopes": ["jobs:read"]})
+        other = await visiting(browser, house, user_agent="Lost/1.0 <script>alert(1)</script>")
+        await other.log_in(made["key"])
+        await visitor.go("/keys")
+        await page.get_by_role("button", name="Show sessions").click()
+        listed = page.get_by_label("Sessions", exact=True)
+        await expect(listed.get_by_text("this session")).to_have_count(1)
+        await expect(listed.get_by_role("row", name=re.compile(name))).to_contain_text("Lost/1.0 <script>")
+
+        await listed.get_by_role("button", name=f"Revoke the session of {name} from 127.0.0.1").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 browser is logged out")
+        await page.get_by_role("button", name="Revoke it").click()
+
+        await expect(listed.get_by_role("row", name=re.compile(name))).to_have_count(0)
+        await expect(other.page.get_by_label("API key")).to_be_visible()
+        await other.page.context.close()
+
     async def test_a_tenant_is_made_limited_paused_and_suspended(self, visitor, house):
         page, name = visitor.page, a_name("tenant")
         await visitor.go("/keys")

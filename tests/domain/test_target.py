@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.run import Options, amend_options, encode_options, read_options, replace_target, target_of
+from duly.domain.run import Options, amend_options, encode_options, read_options, target_of
 from duly.domain.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
 from duly.domain.target_checks import check_target
-from duly.domain.target_secrets import HIDDEN, is_secret, masked, restored
+from duly.domain.target_secrets import HIDDEN, is_secret, masked
 from duly.domain.target_shapes import Shape, asked_target, read_target, told_in_short, told_of, told_target
 from duly.domain.target_words import described, what_lets_it_run
 from duly.domain.then import Callback, Then
@@ -184,42 +184,6 @@ def test_what_looks_like_a_secret_is_not_shown():
     }
 
 
-def test_what_was_not_shown_and_is_sent_back_keeps_its_value():
-    moved = msgspec.structs.replace(masked(SECRET), method="PUT", retry=(404,))
-
-    assert restored(moved, SECRET).headers == SECRET.headers
-    lower = Webhook(URL, headers={"authorization": HIDDEN})
-    assert restored(lower, SECRET).headers == {"authorization": "Bearer x"}
-    assert restored(Webhook(URL, headers={"Accept": HIDDEN}), None).headers == {"Accept": HIDDEN}, "no secret's name"
-    assert restored(Container("a", environment={"KEY": HIDDEN}), Container("a", environment={"KEY": "k"})) == Container(
-        "a", environment={"KEY": "k"}
-    )
-
-
-@pytest.mark.parametrize(
-    ("target", "standing"),
-    [
-        (masked(SECRET), None),
-        (masked(SECRET), Webhook(URL)),
-        (msgspec.structs.replace(masked(SECRET), url="https://attacker.example/"), SECRET),
-        (msgspec.structs.replace(masked(SECRET), url="https://receiver.example/other"), SECRET),
-        (msgspec.structs.replace(masked(SECRET), url="http://receiver.example/"), SECRET),
-        (Command(("/usr/bin/env",), {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k"})),
-        (Command((*RSYNC, "-v"), {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k"})),
-        (Command(RSYNC, {"KEY": HIDDEN, "ENDPOINT": "https://evil"}), Command(RSYNC, {"KEY": "k"})),
-        (Command(RSYNC, {"KEY": HIDDEN}), Command(RSYNC, {"KEY": "k", "ENDPOINT": "https://inner"})),
-        (Command(RSYNC, {"KEY": HIDDEN, "A_URL": "x"}), Command(RSYNC, {"KEY": "k", "A_URL": "y"})),
-        (Command(RSYNC, {"KEY": HIDDEN}, True), Command(RSYNC, {"KEY": "k"})),
-        (Container("a", environment={"KEY": HIDDEN}, network=True), Container("a", environment={"KEY": "k"})),
-        (Container("b", environment={"KEY": HIDDEN}), Container("a", environment={"KEY": "k"})),
-        (Command(RSYNC, {"KEY": HIDDEN}), SECRET),
-    ],
-)
-def test_a_secret_is_not_carried_to_where_it_did_not_go(target, standing):
-    with pytest.raises(InvalidOption, match=r"is \*\*\*, which stands for a value that is not shown.* Send the value"):
-        restored(target, standing)
-
-
 def test_a_target_of_a_newer_version_leaves_the_rest_readable():
     text = '{"target":{"type":"robot","arm":1},"tags":["a"],"timeout_seconds":3.0}'
 
@@ -236,7 +200,6 @@ def test_another_option_changes_and_the_target_stays():
     text = amend_options(encode_options(Options(target=SECRET)), {"timeout_seconds": 4.0}, None)
 
     assert read_options(text, None) == Options(target=SECRET, timeout_seconds=4.0)
-    assert target_of(replace_target(text, Container("a"))) == Container("a")
 
 
 def test_a_field_that_is_none_is_refused():

@@ -40,7 +40,7 @@ async def run_api(url: str, name: str, port: str) -> None:
     """Answer at a port until told to stop."""
     async with (
         Database(url, size_max=4, command_timeout=2.0, application=name) as database,
-        opened_door(database, None) as door,
+        opened_door(database) as door,
     ):
         vitals = Vitals(database, Pulse(), lambda: None, lambda: 0, 1.0, 5.0)
         app = create(vitals, Metrics(vitals, Log("metrics")), Log("api"), door)

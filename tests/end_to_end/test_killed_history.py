@@ -76,6 +76,7 @@ class Audience:
     def __init__(self, house: House, addresses: list[str], key: str) -> None:
         self._house = house
         self._addresses = addresses
+        self._key = {"Authorization": f"Bearer {key}"}
         self._is_over = threading.Event()
         self.steady = Listener(addresses[:1], key)
         self.roaming = Listener(addresses, key, stay_seconds=0.7)
@@ -96,8 +97,8 @@ class Audience:
 
     def counted(self) -> list[float]:
         """Say how many attempts each API has counted."""
-        texts = [httpx.get(f"{address}/metrics", timeout=10).text for address in self._addresses]
-        return [sum(map(float, COUNTED.findall(text))) for text in texts]
+        answers = [httpx.get(f"{address}/metrics", headers=self._key, timeout=10) for address in self._addresses]
+        return [sum(map(float, COUNTED.findall(answer.raise_for_status().text))) for answer in answers]
 
     def is_cut_off(self, api: str) -> bool:
         """Say whether the counters of an API had to start over from the present."""

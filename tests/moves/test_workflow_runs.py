@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.api.routes.runs import shown_run
+from duly.api.run_views import shown_run
 from duly.domain.outcome import Awaited, Failed
 from duly.domain.run import Options, encode_options
 from duly.domain.target import WEBHOOK, WORKFLOW, handler_of

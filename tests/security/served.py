@@ -22,7 +22,8 @@ from duly.moves.admit import Admission
 from duly.store.database import Database
 from duly.store.migrate import migrate
 from duly.store.session import Sessions
-from tests.api.front import Front, a_keyring
+from tests.api.front import Front
+from tests.kept import a_keyring
 
 T = TypeVar("T")
 
@@ -69,7 +70,7 @@ class Served:
         self._loop.close()
 
     async def _open(self) -> None:
-        self._database = await Database(self._database_url, size_max=6).__aenter__()
+        self._database = await Database(self._database_url, size_max=6, keyring=a_keyring).__aenter__()
         await migrate(self._database)
         await self._database.read_clock()  # When it was opened there was no clock to be read.
         self._sessions = await Sessions(self._database).__aenter__()
@@ -81,7 +82,6 @@ class Served:
             Admission(self._database),
             lambda _: None,
             log,
-            keyring=a_keyring(),
         )
         vitals = Vitals(
             database=self._database,

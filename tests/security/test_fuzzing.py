@@ -203,8 +203,8 @@ def what_does_not_fit_is_refused(world: World, name: str, number: int) -> None:
     def programme(case: Case) -> None:
         assume(not is_beyond_its_patterns(case) and not fits_after_all(case))
         response = case.call(base_url=world.url, headers=world.headers)
-        world.judge(case, response)
-        case.validate_response(response, checks=[negative_data_rejection], headers=world.headers)
+        if world.judge(case, response).status_code != 431:  # too long to be read at all, which the tool does not know
+            case.validate_response(response, checks=[negative_data_rejection], headers=world.headers)
 
     programme()
 

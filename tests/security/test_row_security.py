@@ -82,6 +82,7 @@ PLAIN = {
     "clock_now",
     "current_tenant",
     "handed_v2",
+    "held_state",
     "made_at",
     "marks_of",
     "next_run_at",
@@ -91,7 +92,13 @@ PLAIN = {
     "coming_runs_v1",
     "standing_v1",
 }
-READ_BY = {"least_period", "owns", "load_of_destination", "page_failures_v1"}  # functions that plain reads call
+READ_BY = {
+    "is_unstarted",
+    "least_period",
+    "owns",
+    "load_of_destination",
+    "page_failures_v1",
+}  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.
 FROM_OUTSIDE = [statement for name, statement in remote_workers.SQL.items() if name != "foresee"]
 RELATIONS = """

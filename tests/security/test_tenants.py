@@ -68,6 +68,7 @@ async def estate(front, api, database):
     ids.append(asked.json()["backfill_id"])
     remote = await api.post("/v1/worker/register", json={**A_WORKER, "name": SECRET})
     ids.append(remote.json()["worker_id"])
+    ids += [await yard.session() for _ in range(2)]
     for number in range(2):
         destination = await api.post("/v1/destinations", json={"url": f"https://{SECRET}-{number}.example"})
         ids.append(destination.json()["destination_id"])

@@ -79,7 +79,7 @@ async def test_what_falls_due_is_counted_in_every_minute_it_fires_in(database, c
 
     found = await coming(database)
 
-    assert {queue: {n: c for n, c in enumerate(counts) if c} for queue, counts in found.items()} == {
+    assert {queue: {n: c for n, c in enumerate(one.minutes) if c} for queue, one in found.items()} == {
         "cron": {4: 2, 9: 2, 14: 2},
         "often": dict.fromkeys(range(1, 15), 2),
         "once": {10: 1},

@@ -11,7 +11,6 @@ from litestar import HttpMethod, Litestar, Request, Response, get
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.handlers import HTTPRouteHandler
 
-from duly import __version__
 from duly.api import handbook, line
 from duly.api.asked import sent_path
 from duly.api.description import describe
@@ -23,6 +22,7 @@ from duly.api.operations import Operation
 from duly.api.problems import Problems
 from duly.api.routes import OPERATIONS, session
 from duly.clock import Rng
+from duly.domain.errors import DulyError
 from duly.log import Log
 
 AnyRequest = Request[Any, Any, Any]
@@ -32,8 +32,9 @@ _NO_STORE = {"Cache-Control": "no-store"}
 def create(
     vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None, pages: Sequence[HTTPRouteHandler] = ()
 ) -> Litestar:
-    """Build the application over the vitals of this process; without a door it only tells how it is.
+    """Build the application over the vitals of this process; without a door it only tells how it is, and asks for no key.
 
+    With a door, metrics and the details of readiness are for the operator: they name queues, tenants and hosts of everybody.
     `pages` are the dashboard, where there is one: it has the front page, and those who log in.
     """
     operations = OPERATIONS if door is not None else []
@@ -43,12 +44,17 @@ def create(
         metrics.add(door.shedding)
     return App(
         [
-            *_watching(vitals, metrics),
+            *_watching(vitals, metrics, door),
             *(served(door) if door else []),
             *_described(operations),
             *(pages or ([_front_page] if door else [])),
         ],
-        exception_handlers={HTTPException: problems.refused, Exception: problems.failed},
+        problems=problems,
+        exception_handlers={
+            HTTPException: problems.refused,
+            DulyError: problems.turned_away,
+            Exception: problems.failed,
+        },
         openapi_config=None,
         logging_config=None,
         request_max_body_size=None,  # Each operation has its own limit.
@@ -118,11 +124,15 @@ async def _front_page() -> Response[None]:
     return Response(None, status_code=303, headers={**_NO_STORE, "Location": "/docs"})
 
 
-def _watching(vitals: Vitals, metrics: Metrics) -> list[HTTPRouteHandler]:
+def _watching(vitals: Vitals, metrics: Metrics, door: Door | None) -> list[HTTPRouteHandler]:
+    async def check_operator(request: AnyRequest) -> None:
+        if door is not None:
+            await door.check_operator(request)
+
     @get(["/livez", "/healthz"])
     async def livez() -> Response[dict[str, str]]:
         """Say that this process answers; nothing more."""
-        return _answer({"status": "alive", "version": __version__}, ok=True)
+        return _answer({"status": "alive"}, ok=True)
 
     @get("/startupz")
     async def startupz() -> Response[dict[str, str]]:
@@ -132,12 +142,16 @@ def _watching(vitals: Vitals, metrics: Metrics) -> list[HTTPRouteHandler]:
     @get("/readyz")
     async def readyz(request: AnyRequest) -> Response[dict[str, Any]]:
         """Say whether everything is in order; with ?verbose, what was looked at."""
+        verbose = _is_asked(request, "verbose")
+        if verbose:
+            await check_operator(request)
         seen = await readiness(vitals)
-        return _answer(_summary(seen, verbose=_is_asked(request, "verbose")), ok=seen.ready)
+        return _answer(_summary(seen, verbose=verbose, brief=door is not None), ok=seen.ready)
 
     @get("/metrics")
     async def scrape(request: AnyRequest) -> Response[bytes]:
         """Give the metrics in the format the scraper asks for."""
+        await check_operator(request)
         body, content_type = await metrics.scrape(request.headers.get("accept", ""))
         return Response(body, headers={**_NO_STORE, "Content-Type": content_type})
 
@@ -156,7 +170,10 @@ def _is_asked(request: AnyRequest, name: str) -> bool:
     )
 
 
-def _summary(seen: Readiness, *, verbose: bool) -> dict[str, Any]:
+def _summary(seen: Readiness, *, verbose: bool, brief: bool) -> dict[str, Any]:
+    """Say how it is: all that was looked at, which checks fail, or, where anybody may ask, neither."""
     failing = [check.name for check in seen.checks if not check.ok]
-    summary: dict[str, Any] = {"status": "not ready" if failing else "ready", "failing": failing}
+    summary: dict[str, Any] = {"status": "not ready" if failing else "ready"}
+    if verbose or not brief:
+        summary["failing"] = failing
     return summary | msgspec.to_builtins(seen) if verbose else summary

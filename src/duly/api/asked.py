@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 from litestar import Request
+from litestar.exceptions import InternalServerException
 
 from duly.api.operations import JSON, Operation
 from duly.api.refusals import Refusal
@@ -23,6 +24,7 @@ AnyRequest = Request[Any, Any, Any]
 HEADER_BYTES_MAX = 8_192
 REQUEST_ID_CHARACTERS_MAX = 200
 PARAMETERS_MAX = 50
+_ARRIVING = "duly.is_arriving"
 
 
 class _Peek(msgspec.Struct):
@@ -41,15 +43,31 @@ async def take_in(operation: Operation, request: AnyRequest) -> bytes:
     if operation.body is None:
         return b""
     given, taken_types = _media_type(request), _types_of(operation)
-    taken = bytearray()
-    async for chunk in request.stream():
-        taken += chunk
-        if len(taken) > operation.body_bytes_max:
-            raise Refusal("body_too_large", f"The body has more than {operation.body_bytes_max} bytes.")
+    taken = await _whole(operation, request)
     if taken and given not in taken_types and not _is_binary(operation, request):
         wanted = " or ".join((operation.media_type, *operation.also_takes))
         raise Refusal("unsupported_media_type", f"The body is {given or 'of no type'}; send {wanted}.")
     return bytes(taken)
+
+
+async def _whole(operation: Operation, request: AnyRequest) -> bytearray:
+    taken = bytearray()
+    scope = cast("dict[str, Any]", request.scope)
+    scope[_ARRIVING] = True
+    try:
+        async for chunk in request.stream():
+            taken += chunk
+            if len(taken) > operation.body_bytes_max:
+                raise Refusal("body_too_large", f"The body has more than {operation.body_bytes_max} bytes.")
+    except InternalServerException:
+        raise Refusal("request_timeout", "The connection was closed before the body had arrived.") from None
+    scope[_ARRIVING] = False
+    return taken
+
+
+def is_arriving(request: AnyRequest) -> bool:
+    """Say whether the body was still awaited."""
+    return bool(request.scope.get(_ARRIVING))
 
 
 def _types_of(operation: Operation) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ AUDITED: Mapping[str, tuple[Action, ...]] = {
     "resume_jobs": (Action.JOB_RESUMED,),
     "delete_jobs": (Action.JOB_CANCELLED,),
     "backfill_job": (Action.JOB_BACKFILLED,),
+    "revoke_session": (Action.SESSION_CLOSED,),
     "cancel_backfill": (Action.BACKFILL_CANCELLED,),
     "apply_file": (Action.FILE_APPLIED,),
     "cancel_run": (Action.RUN_CANCELLED,),

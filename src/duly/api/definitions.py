@@ -22,13 +22,11 @@ from duly.domain.run import (
     encode_options,
     is_marks_only,
     read_options,
-    replace_target,
     said,
     target_of,
     then_of,
 )
 from duly.domain.target import Allowed, Target, check_handler, handler_of
-from duly.domain.target_secrets import restored
 from duly.domain.target_shapes import read_target, told_in_short
 from duly.domain.target_told import told_of
 from duly.domain.then import Callback as KnownCallback
@@ -150,20 +148,14 @@ def _node(name: str, asked: NodeDefinition) -> Node:
 
 
 @overload
-def admitted(job: Recurring, allowed: Allowed, standing: str | None = None) -> Recurring: ...
+def admitted(job: Recurring, allowed: Allowed) -> Recurring: ...
 @overload
-def admitted(job: Submission, allowed: Allowed, standing: str | None = None) -> Submission: ...
-def admitted(job: Recurring | Submission, allowed: Allowed, standing: str | None = None) -> Recurring | Submission:
-    """Check that what a job does is allowed here, and put back what of its target is not shown, from the options that stand.
-
-    Raises InvalidOption.
-    """
+def admitted(job: Submission, allowed: Allowed) -> Submission: ...
+def admitted(job: Recurring | Submission, allowed: Allowed) -> Recurring | Submission:
+    """Check that what a job does is allowed here. Raises InvalidOption."""
     allowed.check_told(then_of(job.options))
-    target = target_of(job.options)
-    if target is None:
-        return job
-    allowed.check(target)
-    return msgspec.structs.replace(job, options=replace_target(job.options, restored(target, target_of(standing))))
+    allowed.check(target_of(job.options))
+    return job
 
 
 def _shape(job: JobDefinition, now: datetime) -> Mapping[str, Any]:

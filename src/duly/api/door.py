@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -17,20 +18,20 @@ from litestar.response import Stream
 from duly.api import asked
 from duly.api.asked import AnyRequest
 from duly.api.hub import Hub
-from duly.api.logins import Logins, check_page, token_in
+from duly.api.logins import Logins
 from duly.api.once import Act, act_once, encoded
 from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.paths import shown_path
+from duly.api.places import WAITS, Places
 from duly.api.refusals import Refusal, found_in
 from duly.api.resuming import Resume
 from duly.api.shedding import Shedding
 from duly.api.traffic import Traffic
-from duly.api.waiting import Waiter, unless_ended
+from duly.api.waiting import Waiter, seconds_asked, unless_ended
 from duly.clock import Rng
 from duly.domain.audit import Actor
 from duly.domain.errors import DulyError
 from duly.domain.overload import AGE_LIMIT
-from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
@@ -71,7 +72,6 @@ class Door:
         log: Log,
         hub: Hub | None = None,
         allowed: Allowed | None = None,
-        keyring: Keyring | None = None,
         age_limit: timedelta = AGE_LIMIT,
         logins: Logins | None = None,
         figures: Sessions | None = None,
@@ -87,7 +87,8 @@ class Door:
         self._wake = wake
         self._hub = hub or Hub(database, log)
         self._allowed = allowed or Allowed()
-        self._keyring = keyring
+        self._keyring = database.keyring()
+        self.places = Places()
         self.traffic = Traffic()
         self.shedding = Shedding(database)
         self._gauge = Gauge(database, age_limit)
@@ -108,10 +109,11 @@ class Door:
         request_id = self.request_id(request)
         headers: dict[str, str] = {**_ALWAYS, "X-Request-ID": request_id}
         try:
-            async with asyncio.timeout(operation.seconds_max):
-                answer = await self._answer(operation, request, request_id, headers)
-            if answer.then is not None:
-                answer = await answer.then()
+            with ExitStack() as held:
+                async with asyncio.timeout(operation.seconds_max):
+                    answer = await self._answer(operation, request, request_id, headers, held)
+                if answer.then is not None:
+                    answer = await answer.then()
         except Exception as error:  # noqa: BLE001 - whatever happens, the caller gets an answer
             answer = self._refusal(operation, request, request_id, error)
         self.traffic.count(operation.name, answer.status, self._database.clock.monotonic() - began)
@@ -123,6 +125,8 @@ class Door:
 
     def _refusal(self, operation: Operation, request: AnyRequest, request_id: str, error: Exception) -> Answer:
         """Turn what was raised into a problem document; what is a failure of ours goes to the log and not to the caller."""
+        if isinstance(error, TimeoutError) and asked.is_arriving(request):
+            error = Refusal("request_timeout", f"The body did not arrive within {operation.seconds_max:g} s.")
         found = found_in(error, _base(operation))
         if found is None:
             self._log.error(
@@ -147,12 +151,15 @@ class Door:
         return Answer(body.status, body, found.headers, media_type=problems.MEDIA_TYPE)
 
     async def _answer(
-        self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str]
+        self, operation: Operation, request: AnyRequest, request_id: str, headers: dict[str, str], held: ExitStack
     ) -> Answer:
         asked.check_headers(request)
-        identity = ANYBODY if operation.is_open else await self._identify(operation, request)
+        identity = ANYBODY if operation.is_open else await self._identify(request)
         if not operation.is_open:
             _check_scope(operation, identity)
+        prefer = request.headers.get("prefer") if operation.takes_prefer else None
+        if seconds_asked(prefer):  # Before anything is made: a refusal says that nothing was.
+            held.enter_context(self.places.take(WAITS, identity.key))
         admit = partial(self._admit, identity, headers)
         if operation.is_submit:
             await admit(1)
@@ -174,7 +181,7 @@ class Door:
             answer = await act_once(self._sessions, operation, identity, key, digest, act)
         if operation.takes_prefer:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
-            answer = unless_ended(waiter, request.headers.get("prefer"), answer)
+            answer = unless_ended(waiter, prefer, answer)
         for queue in woken:  # After the commit: a worker that looked before it would find nothing.
             self._wake(queue)
         return answer
@@ -196,6 +203,7 @@ class Door:
         async def act(database: Database) -> Answer:
             call: Call[Any, Any] = Call(
                 identity=identity,
+                address="" if request.client is None else request.client.host,
                 path=asked.path_of(operation, request),
                 headers=request.headers,
                 query=asked.query_of(operation, request),
@@ -213,6 +221,7 @@ class Door:
                 hub=self._hub,
                 gatherer=self._gatherer,
                 is_admitted=partial(self._is_admitted, operation, request),
+                places=self.places,
                 allowed=self._allowed,
                 keyring=self._keyring,
                 settings=self._settings,
@@ -226,17 +235,23 @@ class Door:
         """Say in whose name a request is done; what is open is nobody's."""
         if identity is ANYBODY:
             return None
-        by_key = self.logins is None or "authorization" in request.headers or token_in(request.headers) is None
-        return Actor("key" if by_key else "session", identity.key.key_id, identity.key.name, request_id)
+        return Actor(
+            "key" if identity.session_id is None else "session", identity.key.key_id, identity.key.name, request_id
+        )
 
-    async def _identify(self, operation: Operation, request: AnyRequest) -> Identity:
+    async def check_operator(self, request: AnyRequest) -> None:
+        """Let the operator read what is of all tenants. Raises Refusal."""
+        _check_operator(await self._identify(request))
+
+    async def _identify(self, request: AnyRequest) -> Identity:
         """Say who asks, by a key, or by the cookie of a session; one that changes something comes from a page of ours."""
-        authorization, token = request.headers.get("authorization"), token_in(request.headers)
+        authorization = request.headers.get("authorization")
+        token = None if self.logins is None else self.logins.token_in(request.headers)
         if self.logins is None or token is None or authorization is not None:
             return await self._keys.identify(authorization)
         identity = await self.logins.identify(token)
-        if operation.method not in _SAFE:
-            check_page(request.headers, token)
+        if request.method not in _SAFE:
+            self.logins.check_page(request.headers, token)
         return identity
 
     def _open(self, operation: Operation, identity: Identity) -> Opening:
@@ -249,7 +264,7 @@ class Door:
     async def _is_admitted(self, operation: Operation, request: AnyRequest) -> bool:
         """Ask whether the key of a request that goes on may still do what it does; a silent database changes nothing."""
         try:
-            _check_scope(operation, await self._identify(operation, request))
+            _check_scope(operation, await self._identify(request))
         except Refusal:
             return False
         except DulyError:
@@ -288,7 +303,12 @@ def _check_scope(operation: Operation, identity: Identity) -> None:
             "forbidden",
             f"This needs the scope {operation.scope}; the key has {', '.join(sorted(identity.scopes)) or 'none'}.",
         )
-    if operation.is_operators and not identity.is_operator:
+    if operation.is_operators:
+        _check_operator(identity)
+
+
+def _check_operator(identity: Identity) -> None:
+    if not identity.is_operator:
         raise Refusal("forbidden", "This is for the operator: an admin key of the first tenant.")
 
 

@@ -32,6 +32,7 @@ from duly.api.happenings import (
     workflow_ended,
 )
 from duly.api.log_streams import LogStreams
+from duly.api.places import Place
 from duly.clock import Rng, moment_of
 from duly.domain.errors import DulyError
 from duly.log import Log
@@ -126,9 +127,12 @@ class Hub:
         return Joined(place, await self._replayed(wanted, last_id)) if resumed is None else Joined(resumed, [])
 
     async def listen(
-        self, wanted: Wanted, joined: Joined, is_admitted: Callable[[], Awaitable[bool]]
+        self, wanted: Wanted, joined: Joined, is_admitted: Callable[[], Awaitable[bool]], held: Place | None = None
     ) -> AsyncIterator[bytes]:
-        """Give what happens, in the lines of a stream, until the hub closes or the listener is admitted no longer."""
+        """Give what happens, in the lines of a stream, until the hub closes or the listener is admitted no longer.
+
+        `held` is the listener's place among all who listen, and is given back at the end.
+        """
         news, place = asyncio.Event(), joined.place
         self._listeners.add(news)
         beat_at = self._clock.monotonic()
@@ -146,6 +150,8 @@ class Hub:
             self._log.warning("stream_ended", error=str(error))
         finally:
             self._listeners.discard(news)
+            if held is not None:
+                held.give_back()
 
     def close(self) -> None:
         """End every stream, and look no more."""

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.api import definitions
-from duly.api.routes.runs import shown_run, status_of_one_shot
+from duly.api.run_views import shown_run, status_of_one_shot
 from duly.domain.errors import NotFound
 from duly.domain.filter import Filter
 from duly.domain.payload import read_anyhow

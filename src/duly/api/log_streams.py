@@ -7,7 +7,6 @@ got, `attempt/number`, and is given what came after it.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -15,7 +14,8 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api.refusals import QUOTA_SECONDS, Refusal
+from duly.api import places
+from duly.api.refusals import Refusal
 from duly.clock import Clock
 from duly.domain.errors import DulyError
 from duly.log import Log
@@ -23,8 +23,6 @@ from duly.store import runs
 from duly.store.database import Database
 from duly.wire.runs import LogEnd, LogLine
 
-STREAMS_MAX = 200  # in one process
-STREAMS_OF_TENANT_MAX = 50
 HEARTBEAT_SECONDS = 15.0
 LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.1, 1.0
 _PLACE = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
@@ -40,29 +38,20 @@ class LogStreams:
     def __init__(self, clock: Clock, log: Log) -> None:
         self._clock = clock
         self._log = log
-        self._open: Counter[int] = Counter()
         self._closed = False
-
-    def check_room(self, tenant: int) -> None:
-        """Refuse one more follower where there are too many. Raises Refusal."""
-        if self._open[tenant] >= STREAMS_OF_TENANT_MAX or self._open.total() >= STREAMS_MAX:
-            raise Refusal(
-                "quota_reached",
-                f"{self._open[tenant]} logs of this tenant are followed already, {self._open.total()} in all.",
-                headers={"Retry-After": str(QUOTA_SECONDS)},
-                remedy=f"{STREAMS_OF_TENANT_MAX} of a tenant may be, {STREAMS_MAX} in all; end some, or read page by page.",
-            )
 
     async def follow(
         self,
-        tenant: int,
+        held: places.Place,
         run_id: UUID,
         after: Place,
         open_session: OpenSession,
         is_admitted: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
-        """Give the lines behind a place as they come, and one event `end` when the run has ended and told all."""
-        self._open[tenant] += 1
+        """Give the lines behind a place as they come, and one event `end` when the run has ended and told all.
+
+        `held` is the follower's place among all who follow, and is given back at the end.
+        """
         place, pause, beat_at = after, LOOK_SECONDS_MIN, self._clock.monotonic()
         try:
             yield _BEGIN
@@ -83,7 +72,7 @@ class LogStreams:
         except DulyError as error:  # The database is silent: the follower comes back, with its place.
             self._log.warning("stream_ended", error=str(error))
         finally:
-            self._open[tenant] -= 1
+            held.give_back()
 
     def close(self) -> None:
         """End every stream."""

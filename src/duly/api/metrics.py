@@ -6,8 +6,9 @@ import asyncio
 import platform
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -24,6 +25,7 @@ from prometheus_client.registry import Collector
 from duly import __version__
 from duly.api.destination_metrics import PARKED_MAX, families
 from duly.api.health import Vitals
+from duly.api.labels import OF_TENANT_MAX, OTHER, Labels
 from duly.domain.clocks import HostClock
 from duly.domain.errors import DulyError
 from duly.domain.hold import SCOPE_KINDS
@@ -31,15 +33,13 @@ from duly.domain.overload import AGE_LIMIT, Overload
 from duly.log import Log
 from duly.store import clocks, destinations, holds, overloads, ready
 from duly.store.overview import staging_lag_seconds
-from duly.store.pressure import Gauge
+from duly.store.pressure import Gauge, Pressure
 from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
 
 LOOK_SECONDS = 5.0
 STAGE_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-# Users choose the names of queues: beyond this many, the others share one label.
-QUEUES_MAX = 200
 HOSTS_MAX = 500
-_OTHER = "other"
+OVERLOADS_MAX = 2_000
 
 
 class Histogram:
@@ -94,11 +94,11 @@ class Totals(Collector):
         self.clocks: list[HostClock] = []
         self.clock_set_back_seconds = 0.0
         self.destinations = destinations.Totals({}, 0, 0, 0, 0, 0, 0)
-        self._queues: set[str] = set()
+        self._queues, self._overloaded = Labels(), Labels()
 
     def add(self, ended: Ended) -> None:
         """Count attempts that ended."""
-        self.runs[self._label(ended.queue), ended.outcome] += ended.runs
+        self.runs[self.label(ended.tenant, ended.queue), ended.outcome] += ended.runs
         self.dead += ended.runs if ended.became == "dead" else 0
         self.expired += ended.runs if ended.became == "expired" else 0
         if ended.outcome == "fenced":
@@ -186,9 +186,9 @@ class Totals(Collector):
             "How long the oldest run of a tenant has been due in a queue in which it is overloaded.",
             labels=["tenant", "queue"],
         )
-        for one in self.overloads:
-            overloaded.add_metric([str(one.tenant), one.queue], 1)
-            age.add_metric([str(one.tenant), one.queue], one.age.total_seconds())
+        for (tenant, queue), seconds in sorted(self._overload_ages().items()):
+            overloaded.add_metric([str(tenant), queue], 1)
+            age.add_metric([str(tenant), queue], seconds)
         desired = GaugeMetricFamily(
             "duly_desired_workers", "How many workers keep up with a queue and meet its next peak.", labels=["queue"]
         )
@@ -198,11 +198,32 @@ class Totals(Collector):
         yield age
         yield desired
 
-    def _label(self, queue: str) -> str:
-        if queue not in self._queues and len(self._queues) >= QUEUES_MAX:
-            return _OTHER
-        self._queues.add(queue)
-        return queue
+    def _overload_ages(self) -> dict[tuple[int, str], float]:
+        """Give the age of each overload; of those of a tenant that share a label the highest."""
+        found: dict[tuple[int, str], float] = {}
+        for one in self.overloads:
+            is_admitted = self._overloaded.admits(one.tenant, (one.tenant, one.queue))
+            label = one.tenant, one.queue if is_admitted else OTHER
+            found[label] = max(found.get(label, 0.0), one.age.total_seconds())
+        return found
+
+    def measure(self, rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
+        """Take in what waits in each queue; a queue that was seen before does not vanish when it is empty."""
+        self.depths = {queue: Depth(0, 0.0) for queue in self.depths}
+        for row in rows:
+            queue = OTHER if row["queue"] is None else self.label(row["tenant"], row["queue"])
+            before, age = self.depths.get(queue, Depth(0, 0.0)), (now - row["oldest_due_at"]).total_seconds()
+            self.depths[queue] = Depth(before.runs + row["runs"], max(before.oldest_age_seconds, age))
+
+    def want(self, pressure: Pressure) -> None:
+        """Take in how many workers each queue needs that has a label."""
+        for queue, tenant in sorted(pressure.tenants.items()):
+            self.label(tenant, queue)
+        self.desired = {queue: pressure.desired_workers(queue) for queue in pressure.loads if self._queues.knows(queue)}
+
+    def label(self, tenant: int, queue: str) -> str:
+        """Return the label of a queue: its name, or `other` where the tenant has too many."""
+        return queue if self._queues.admits(tenant, queue) else OTHER
 
 
 class Metrics:
@@ -244,22 +265,18 @@ class Metrics:
         async with self._looking:
             await self._count_ended()
             now = await self._vitals.database.read_clock()
-            rows = await ready.depth(self._vitals.database)
+            rows = await ready.depth_by_tenant(self._vitals.database, OF_TENANT_MAX, list(self.totals.depths))
             held = await holds.standing(self._vitals.database)
             self.totals.destinations = await destinations.totals(self._vitals.database, PARKED_MAX)
-            self.totals.overloads = await overloads.oldest(self._vitals.database, QUEUES_MAX)
+            self.totals.overloads = await overloads.oldest(self._vitals.database, OVERLOADS_MAX)
             pressure = await self._gauge.read()
             self.totals.lag_seconds = await staging_lag_seconds(self._vitals.database)
             self.totals.clocks = (await clocks.noted(self._vitals.database))[:HOSTS_MAX]
             back = await clocks.set_back(self._vitals.database)
             self.totals.clock_set_back_seconds = 0.0 if back is None else back.seconds
-        self.totals.desired = {queue: pressure.desired_workers(queue) for queue in sorted(pressure.loads)[:QUEUES_MAX]}
+        self.totals.measure(rows, now)
+        self.totals.want(pressure)
         self.totals.holds = Counter(hold.scope.kind for hold in held)
-        ages = {row["queue"]: (now - row["oldest_due_at"]).total_seconds() for row in rows}
-        emptied = {queue: Depth(0, 0.0) for queue in self.totals.depths}
-        self.totals.depths = emptied | {
-            row["queue"]: Depth(row["runs"], max(0.0, ages[row["queue"]])) for row in rows[:QUEUES_MAX]
-        }
 
     async def _count_ended(self) -> None:
         """Count what ended since the last look; after a long silence that takes several."""

@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from duly.api.hub import Hub
+from duly.api.places import Places
 from duly.api.shedding import Shedding
 from duly.clock import Clock, Rng
 from duly.domain.api_key import ApiKey, Scope
@@ -47,10 +48,11 @@ BODY_BYTES_MAX = 1_048_576
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who asks: a key, and all that it may do."""
+    """Who asks: a key, and all that it may do; and the session that stands for it, if one does."""
 
     key: ApiKey
     scopes: frozenset[str]
+    session_id: UUID | None = None
 
     @property
     def tenant(self) -> int:
@@ -63,7 +65,7 @@ class Identity(msgspec.Struct, frozen=True):
         return self.key.tenant == TENANT_DEFAULT and Scope.ADMIN in self.scopes
 
 
-# Who asks for what is open. All of them together have one limit, so that no flood of theirs reaches the database.
+# Receivers who call back. All of them together have one limit, so that no flood of theirs reaches the database.
 OPEN_A_SECOND = 2_000.0
 ANYBODY = Identity(
     ApiKey(
@@ -105,11 +107,13 @@ class Call(Generic[Q, B]):
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
     engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
-    key may do this: what goes on for long asks again and again. `allowed` are the programs and images that jobs may run,
+    key may do this: what goes on for long asks again and again. `address` is who is at the other end of the connection, a proxy
+    perhaps. `allowed` are the programs and images that jobs may run,
     `settings` those of this process, as they may be shown.
     """
 
     __slots__ = (
+        "address",
         "admit",
         "allowed",
         "body",
@@ -125,6 +129,7 @@ class Call(Generic[Q, B]):
         "keyring",
         "open",
         "path",
+        "places",
         "query",
         "raw",
         "request_id",
@@ -140,6 +145,7 @@ class Call(Generic[Q, B]):
         self,
         *,
         identity: Identity,
+        address: str,
         path: Mapping[str, str],
         headers: Mapping[str, str],
         query: Q,
@@ -157,6 +163,7 @@ class Call(Generic[Q, B]):
         hub: Hub,
         gatherer: Gatherer,
         is_admitted: Callable[[], Awaitable[bool]],
+        places: Places,
         allowed: Allowed,
         keyring: Keyring | None = None,
         settings: Sequence[Shown] = (),
@@ -182,6 +189,8 @@ class Call(Generic[Q, B]):
         self.hub = hub
         self.gatherer = gatherer
         self.is_admitted = is_admitted
+        self.places = places
+        self.address = address
         self.allowed = allowed
         self.keyring = keyring
         self.settings = settings

@@ -10,7 +10,9 @@ from litestar.exceptions import HTTPException
 from litestar.status_codes import HTTP_404_NOT_FOUND, HTTP_405_METHOD_NOT_ALLOWED
 
 from duly.api.paths import shown_path
+from duly.api.refusals import found_in
 from duly.clock import Rng
+from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.wire import problems
 
@@ -32,6 +34,17 @@ class Problems:
         code = _CODES.get(error.status_code, "invalid_query" if error.status_code < 500 else "internal_error")
         headers = _allowed(error.headers or {})
         return _problem(request, code, _detail(request, error, headers), headers, self._id_of(request))
+
+    def turned_away(self, request: AnyRequest, error: DulyError) -> Response[bytes]:
+        """Answer a request that somebody may not make, or that the database does not answer."""
+        found = found_in(error)
+        if found is None:
+            return self.failed(request, error)
+        return _problem(request, found.code, found.detail, found.headers, self._id_of(request), found.remedy)
+
+    def ambiguous(self, request: AnyRequest, code: str, detail: str) -> Response[bytes]:
+        """Answer a request that is refused before it is routed."""
+        return _problem(request, code, detail, {}, self._id_of(request))
 
     def failed(self, request: AnyRequest, error: Exception) -> Response[bytes]:
         """Answer when something broke: the reason goes to the log, not to the caller."""
@@ -65,10 +78,11 @@ def _detail(request: AnyRequest, error: HTTPException, headers: Mapping[str, str
 
 
 def _problem(
-    request: AnyRequest, code: str, detail: str, headers: Mapping[str, str], request_id: str
+    request: AnyRequest, code: str, detail: str, headers: Mapping[str, str], request_id: str, remedy: str | None = None
 ) -> Response[bytes]:
     instance = shown_path(request.url.path)
-    body = problems.problem(code, detail, instance=instance, request_id=request_id, remedy=_REMEDIES.get(code))
+    remedy = remedy or _REMEDIES.get(code)
+    body = problems.problem(code, detail, instance=instance, request_id=request_id, remedy=remedy)
     return Response(
         problems.encode(body),
         status_code=body.status,

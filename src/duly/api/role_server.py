@@ -1,14 +1,15 @@
-"""A process's own `/metrics`, `/livez` and `/readyz`, for a worker or a scheduler: served by threads of its own.
+"""A process's own `/metrics`, `/livez` and `/readyz`, for a worker or a scheduler: served by a thread of its own.
 
 The loops of the process may hang, and a handler may hold the interpreter for a while: this answers all the same, and says so.
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -17,9 +18,21 @@ from prometheus_client.registry import Collector
 
 from duly import __version__
 from duly.api.health import Check
+from duly.api.server import Server
 
-_REQUEST_SECONDS_MAX = 5.0
-_POLL_SECONDS = 0.1  # whether to stop
+# Whoever scrapes comes alone; so few are left to strangers that the process keeps its descriptors.
+_CONNECTIONS_MAX, _CONNECTIONS_PER_ADDRESS_MAX = 64, 32
+_STOP_SECONDS = 2.0
+
+
+def metrics_server(app: Any, listener: socket.socket) -> Server:
+    """Build a server for those who look at one process."""
+    return Server(
+        app,
+        listener,
+        connections_max=_CONNECTIONS_MAX,
+        connections_per_address_max=_CONNECTIONS_PER_ADDRESS_MAX,
+    )
 
 
 class RoleServer:
@@ -32,17 +45,18 @@ class RoleServer:
         for collector in collectors:
             registry.register(collector)
 
-        class Answering(_Answering):
-            def answer_of(self) -> tuple[int, str, bytes]:
-                return _answer(self.path, self.headers.get("Accept", ""), registry, checks)
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            status, content_type, body = _answer(scope, registry, checks)
+            headers = [
+                (b"content-type", content_type.encode()),
+                (b"content-length", b"%d" % len(body)),
+                (b"cache-control", b"no-store"),
+            ]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
 
-        self._server = ThreadingHTTPServer(listener.getsockname()[:2], Answering, bind_and_activate=False)
-        self._server.daemon_threads = True
-        self._server.socket.close()
-        self._server.socket = listener
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(_POLL_SECONDS,), name="metrics", daemon=True
-        )
+        self._server = metrics_server(answer, listener)
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""
@@ -50,41 +64,25 @@ class RoleServer:
 
     def stop(self) -> None:
         """End, and let the port go."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
+        self._thread.join(_STOP_SECONDS)
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.run())
 
 
-class _Answering(BaseHTTPRequestHandler):
-    timeout = _REQUEST_SECONDS_MAX
-    server_version, sys_version = "duly", ""
-
-    def answer_of(self) -> tuple[int, str, bytes]:
-        """Return the status, the content type and the body of the answer."""
-        raise NotImplementedError
-
-    def do_GET(self) -> None:
-        """Answer, with a body unless only the head was asked for."""
-        status, content_type, body = self.answer_of()
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "no-store")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    do_HEAD = do_GET
-
-    def log_message(self, *_: object) -> None:
-        """Log no request."""
-
-
-def _answer(
-    target: str, accept: str, registry: CollectorRegistry, checks: Callable[[], list[Check]]
-) -> tuple[int, str, bytes]:
-    path, _, query = target.partition("?")
+def _answer(scope: Any, registry: CollectorRegistry, checks: Callable[[], list[Check]]) -> tuple[int, str, bytes]:
+    """Give the status, the content type and the body of an answer."""
+    path, query = scope["path"], scope["query_string"].decode("latin-1")
+    if scope["method"] not in ("GET", "HEAD"):
+        return (
+            405,
+            "application/json",
+            msgspec.json.encode({"status": "method not allowed", "methods": ["GET", "HEAD"]}),
+        )
     if path == "/metrics":
-        encode, content_type = choose_encoder(accept)
+        accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+        encode, content_type = choose_encoder(accept.decode("latin-1"))
         return 200, content_type, encode(registry)
     if path in ("/livez", "/healthz"):
         return 200, "application/json", msgspec.json.encode({"status": "alive", "version": __version__})

@@ -9,6 +9,7 @@ from datetime import datetime
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from duly.api.labels import OTHER, Labels
 from duly.domain.errors import DulyError, Shed
 from duly.domain.overload import Overload, is_shed
 from duly.domain.run import HORIZON
@@ -16,9 +17,6 @@ from duly.store import overloads
 from duly.store.database import Database
 
 LOOK_SECONDS = 0.5
-# Users choose the names of queues: beyond this many pairs of a tenant and a queue, the others share one label.
-_LABELS_MAX = 200
-_OTHER = "other"
 
 
 class Shedding(Collector):
@@ -29,6 +27,7 @@ class Shedding(Collector):
         self._standing: Mapping[tuple[int, str], Overload] = {}
         self._looked_at: float | None = None
         self._shed: Counter[tuple[str, str]] = Counter()
+        self._labels = Labels()
 
     async def look(self) -> None:
         """Learn what is overloaded, unless that was just now; a database that does not answer changes nothing."""
@@ -55,9 +54,8 @@ class Shedding(Collector):
             raise self._counted(found[0], first[0][1])
 
     def _counted(self, found: Overload, priority: int) -> Shed:
-        label = (str(found.tenant), found.queue)
-        is_known = label in self._shed or len(self._shed) < _LABELS_MAX
-        self._shed[label if is_known else (_OTHER, _OTHER)] += 1
+        is_admitted = self._labels.admits(found.tenant, (found.tenant, found.queue))
+        self._shed[str(found.tenant), found.queue if is_admitted else OTHER] += 1
         return found.refusal(priority)
 
     def collect(self) -> Iterator[Metric]:

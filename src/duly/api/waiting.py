@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -9,8 +10,9 @@ from functools import partial
 
 import msgspec
 
+from duly.api import line
 from duly.api.operations import Answer
-from duly.api.routes.runs import shown_run, status_of_one_shot
+from duly.api.run_views import shown_run, status_of_one_shot
 from duly.clock import Clock
 from duly.domain.errors import NotFound
 from duly.store import runs
@@ -54,17 +56,20 @@ async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise:
     """Wait until a one-shot has ended: then 200 with its run, else what is answered otherwise."""
     deadline, pause = waiter.clock.monotonic() + seconds, _LOOK_SECONDS_MIN
     applied = {**otherwise.headers, "Preference-Applied": f"wait={seconds}"}
-    while True:
-        async with waiter.open() as session:
-            run = await _look(session, waiter.tenant, made)
-        if run is not None and run.state in runs.FINAL:
-            ended = msgspec.structs.replace(made, run=run, status=status_of_one_shot(run.state), next_run_at=None)
-            return Answer(200, ended, applied)
-        left = deadline - waiter.clock.monotonic()
-        if left <= 0:
-            return Answer(HTTP_ACCEPTED, made, applied)
-        await waiter.clock.sleep(min(pause, left))
-        pause = min(_LOOK_SECONDS_MAX, pause * 1.5)
+    async with line.watched() as hung_up:
+        wake = asyncio.Event()
+        hung_up.add_done_callback(lambda _: wake.set())
+        while True:
+            async with waiter.open() as session:
+                run = await _look(session, waiter.tenant, made)
+            if run is not None and run.state in runs.FINAL:
+                ended = msgspec.structs.replace(made, run=run, status=status_of_one_shot(run.state), next_run_at=None)
+                return Answer(200, ended, applied)
+            left = deadline - waiter.clock.monotonic()
+            if left <= 0 or hung_up.done():
+                return Answer(HTTP_ACCEPTED, made, applied)
+            await waiter.clock.wait(wake, min(pause, left))
+            pause = min(_LOOK_SECONDS_MAX, pause * 1.5)
 
 
 async def _look(session: Database, tenant: int, made: CreatedJob) -> Run | None:

@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from litestar import Litestar, Request, Response, post
+from litestar import Request, Response, post
 
 from duly.api.app import served
 from duly.api.door import WAKE_PAUSE_SECONDS, Door
+from duly.api.heads import App
 from duly.api.identity import Keys
 from duly.api.listening import listen
+from duly.api.problems import Problems
 from duly.api.server import Server
+from duly.clock import Rng
 from duly.log import Log
 from duly.moves.admit import Admission
 from duly.store.database import Database
@@ -45,5 +48,11 @@ async def opened(url: str, port: int) -> AsyncIterator[Server]:
             Waker(database, WAKE_PAUSE_SECONDS).wake,
             Log("api"),
         )
-        app = Litestar([*served(door), bare], openapi_config=None, logging_config=None, request_max_body_size=None)
+        app = App(
+            [*served(door), bare],
+            problems=Problems(Rng(), Log("api")),
+            openapi_config=None,
+            logging_config=None,
+            request_max_body_size=None,
+        )
         yield Server(app, listen("127.0.0.1", port))

@@ -27,7 +27,8 @@ def webhooks_to(ports: Iterable[int]) -> Targets:
     keyring = read_keyring(new_key_line(rng.secret).reveal(), "the benchmark's keyring")
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
     caller = _caller_to(ports)
-    sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
+    tokens = CallbackTokens(keyring)
+    sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(tokens), keyring=lambda: keyring)
     return Targets([sender.handler], [permits, secrets, sender], [caller.close])
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 import click
 
 from duly.api.app import create
+from duly.api.descriptors import raise_limit
+from duly.api.door import Door
 from duly.api.health import Vitals
 from duly.api.listening import Tls, address_of, listen, reach_of, read_tls, refuse_without_keys
 from duly.api.metrics import Metrics
+from duly.api.role_server import metrics_server
 from duly.api.server import Server
 from duly.cli.connect import database_url, run_loop
 from duly.cli.front_door import allowed_by, opened_door, pages_of
-from duly.cli.keyring import keyring_of
 from duly.cli.options import span, with_settings
 from duly.cli.role_metrics import listen_for_metrics, tell
 from duly.cli.say import say
@@ -26,9 +30,10 @@ from duly.scheduler.service import TICK_SECONDS
 from duly.settings import Settings, shown
 from duly.store import api_keys, clocks, migrate
 from duly.store.database import Database
+from duly.store.keyring import keyring_of
 
 CONNECTIONS_MAX = 8
-_COMMAND_SECONDS = 2.0
+COMMAND_SECONDS = 2.0
 
 
 @click.command
@@ -53,16 +58,22 @@ def api(settings: Settings) -> None:
 
 
 async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> None:
+    raise_limit()
+    keyring = keyring_of(settings)
     database = Database(
-        database_url(settings), size_max=CONNECTIONS_MAX, pooler=settings.pooler, command_timeout=_COMMAND_SECONDS
+        database_url(settings),
+        size_max=CONNECTIONS_MAX,
+        pooler=settings.pooler,
+        command_timeout=COMMAND_SECONDS,
+        keyring=lambda: keyring,
     )
     age_limit = span(settings, "queue_age_limit")
     opening = opened_door(
         database,
-        keyring_of(settings),
         allowed_by(settings),
         age_limit,
         logs_in=settings.dashboard,
+        is_secure=tls is not None or settings.plain_http,
         settings=shown(settings),
     )
     async with database, opening as door:
@@ -70,27 +81,51 @@ async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> 
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
         vitals = vitals_of(database)
         metrics = Metrics(vitals, Log("metrics"), age_limit)
-        servers = [Server(create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)]
+        servers = [server_of(settings, create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)]
         if settings.metrics_port is not None:
             apart = listen_for_metrics(settings, "duly api")
-            servers.append(Server(create(vitals, metrics, Log("api")), apart))
+            servers.append(metrics_server(create(vitals, metrics, Log("api")), apart))
             tell(apart)
-
-        def stop() -> None:
-            door.close()
-            for one in servers:
-                one.stop()
-
-        loop = asyncio.get_running_loop()
-        stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
-        counting = asyncio.create_task(metrics.run(), name="metrics")
-        noting = asyncio.create_task(clocks.keep_noting(database, ["api"], process_name(), Log("api")))
         say(f"api at {address_of(listener, tls)}, {reach_of(settings.host, tls)}. Ctrl-C stops it.")
-        try:
-            await asyncio.gather(*(one.run() for one in servers))
-        finally:
-            counting.cancel()
-            noting.cancel()
+        await serve(database, door, metrics, servers)
+
+
+def server_of(settings: Settings, app: Any, listener: socket.socket, tls: Tls | None) -> Server:
+    """Build a server with the limits of the settings."""
+    return Server(
+        app,
+        listener,
+        tls,
+        connections_max=settings.http_connections,
+        connections_per_address_max=settings.http_connections_per_address,
+    )
+
+
+async def serve(
+    database: Database,
+    door: Door,
+    metrics: Metrics,
+    servers: Sequence[Server],
+    *,
+    follow: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None,
+    on_start: Callable[[], None] | None = None,
+) -> None:
+    """Answer until a signal ends it, or `follow`, which runs beside it and calls what it is given; `on_start` is called first."""
+
+    def stop() -> None:
+        door.close()
+        for one in servers:
+            one.stop()
+
+    loop = asyncio.get_running_loop()
+    stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
+    parts = [metrics.run(), clocks.keep_noting(database, ["api"], process_name(), Log("api"))]
+    beside = [asyncio.create_task(part) for part in (*parts, *([follow(stop)] if follow else []))]
+    try:
+        await asyncio.gather(*(one.run(on_start) for one in servers))
+    finally:
+        for task in beside:
+            task.cancel()
 
 
 def vitals_of(database: Database) -> Vitals:

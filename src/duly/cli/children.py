@@ -27,14 +27,16 @@ def duly_command(*arguments: str) -> list[str]:
 class Child:
     """One process at a time of one command."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], *, stdout: int | None = None, pass_fds: Sequence[int] = ()) -> None:
         self._command = command
+        self._stdout = DEVNULL if stdout is None and not _has_stdout() else stdout
+        self._pass_fds = pass_fds
         self._process: Process | None = None
 
     async def start(self) -> None:
         """Start it."""
         self._process = await asyncio.create_subprocess_exec(
-            *self._command, stdin=PIPE, stdout=None if _has_stdout() else DEVNULL, start_new_session=True
+            *self._command, stdin=PIPE, stdout=self._stdout, start_new_session=True, pass_fds=self._pass_fds
         )
 
     async def wait(self) -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 from duly.domain.errors import DatabaseUnusable
 from duly.settings import Settings, SettingsError
 from duly.store import embedded, migrate
 from duly.store.database import Database
+from duly.store.keyring import keyring_of
 from duly.store.local import this_account
 
 T = TypeVar("T")
@@ -40,7 +42,9 @@ def database_url(settings: Settings) -> str:
 @asynccontextmanager
 async def opened(settings: Settings, *, size_max: int = 2) -> AsyncIterator[Database]:
     """Open the database and see that its schema is the one this version needs."""
-    async with Database(database_url(settings), pooler=settings.pooler, size_max=size_max) as database:
+    keyring = partial(keyring_of, settings)
+    url = database_url(settings)
+    async with Database(url, pooler=settings.pooler, size_max=size_max, keyring=keyring) as database:
         await migrate.check(database)
         yield database
 

@@ -13,7 +13,6 @@ from msgspec import UNSET, UnsetType
 
 from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.desk import Row
-from duly.cli.keyring import MISSING, keyring_of
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import Rng
 from duly.domain.api_key import Secret
@@ -26,6 +25,7 @@ from duly.moves import destinations as moves
 from duly.settings import Settings
 from duly.store import destinations
 from duly.store.database import Database
+from duly.store.keyring import MISSING, keyring_of
 
 _DEADLINE_SECONDS = 20.0
 _PAGE = 200

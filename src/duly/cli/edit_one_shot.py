@@ -27,13 +27,13 @@ async def amend_one_shot(database: Database, job_id: UUID, change: Callable[[Rec
     async def attempt() -> int | None:
         shown = await shown_job(database, TENANT_DEFAULT, job_id)
         carried = await overview.arguments(database, job_id)
-        # What is shown masks secrets; the options that it carries do not.
-        before = msgspec.structs.replace(recurring_of(shown), options=carried.get("options"))
+        standing = carried.get("options")  # In these secrets are sealed; what is shown masks them.
+        before = msgspec.structs.replace(recurring_of(shown), options=standing)
         wanted = change(before)
         if rows.fields_of(wanted) == rows.fields_of(before):
             return shown.version
         job = definitions.one_shot_of(wanted)
-        if not await change_one_shot(database, TENANT_DEFAULT, job_id, shown.version, job):
+        if not await change_one_shot(database, TENANT_DEFAULT, job_id, shown.version, job, standing):
             return None
         with suppress(DulyError):  # A hint that is lost costs a moment.
             await hints.send(database, [job.queue])

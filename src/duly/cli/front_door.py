@@ -14,7 +14,6 @@ from duly.api.identity import Keys
 from duly.api.logins import Logins
 from duly.dashboard.pages import pages
 from duly.domain.overload import AGE_LIMIT
-from duly.domain.sealing import Keyring
 from duly.domain.target import Allowed
 from duly.log import Log
 from duly.moves.admit import Admission
@@ -30,16 +29,16 @@ SESSIONS_MAX, FIGURES_MAX = 8, 2
 @asynccontextmanager
 async def opened_door(
     database: Database,
-    keyring: Keyring | None,
     allowed: Allowed | None = None,
     age_limit: timedelta = AGE_LIMIT,
     *,
     logs_in: bool = True,
+    is_secure: bool = False,
     settings: Sequence[Shown] = (),
 ) -> AsyncIterator[Door]:
     """Open the door over a database, and close what it needed at the end.
 
-    `logs_in`: people may come in by a session. `settings` are shown to the operator.
+    `logs_in`: people may come in by a session. `is_secure`: browsers reach it over TLS. `settings` are shown to the operator.
     """
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with (
@@ -47,7 +46,7 @@ async def opened_door(
         Sessions(database, size_max=FIGURES_MAX) as figures,
     ):
         keys, admission = Keys(database), Admission(database)
-        allowed = msgspec.structs.replace(allowed or Allowed(), webhooks=keyring is not None)
+        allowed = msgspec.structs.replace(allowed or Allowed(), webhooks=database.keyring() is not None)
         yield Door(
             database,
             sessions,
@@ -55,10 +54,9 @@ async def opened_door(
             admission,
             waker.wake,
             Log("api"),
-            keyring=keyring,
             allowed=allowed,
             age_limit=age_limit,
-            logins=Logins(database, keys) if logs_in else None,
+            logins=Logins(database, keys, is_secure=is_secure) if logs_in else None,
             figures=figures,
             settings=settings,
         )

@@ -1,4 +1,4 @@
-"""Everything `duly up` runs: scheduler, maintenance and HTTP on one loop, workers as children.
+"""Everything `duly up` runs: scheduler and maintenance on one loop, HTTP and workers as children.
 
 It starts in the order in which the parts need each other, and stops the other way round: workers first, so that their runs
 are settled or handed back; then the loops; PostgreSQL, which is the caller's, last.
@@ -9,32 +9,27 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
-from duly.api.app import create
-from duly.api.door import Door
-from duly.api.health import Vitals
 from duly.api.listening import address_of, refuse_without_keys
-from duly.api.metrics import Metrics
-from duly.api.server import Server
 from duly.cli import demo, scheduler
 from duly.cli.egress import keep_egress, may_call_loopback
 from duly.cli.first_key import FirstKey, first_key, tell_key
-from duly.cli.front_door import allowed_by, opened_door, pages_of
-from duly.cli.keyring import first_keyring
-from duly.cli.options import span
+from duly.cli.http_part import HttpPart, Start, Told
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
+from duly.cli.role_metrics import listen_for_metrics
 from duly.cli.screen import Screen, some
 from duly.cli.workforce import Workforce
 from duly.clock import Rng, SystemClock
 from duly.domain.errors import DatabaseUnusable, Refused
-from duly.domain.run import HORIZON
 from duly.log import Log
-from duly.scheduler.service import TICK_SECONDS
-from duly.settings import Settings, shown
+from duly.outbound.shapes import egress_of
+from duly.settings import Settings
 from duly.store import api_keys, clocks, migrate
 from duly.store.database import Database
+from duly.store.keyring import first_keyring
 from duly.store.overview import NamedJob
 from duly.store.shards import SHARDS
 from duly.store.workers import WorkerRow
@@ -43,7 +38,7 @@ _START_SECONDS = 20.0
 _LOOK_SECONDS = 0.02
 _WATCH_SECONDS = 0.5
 _LOOPS_STOP_SECONDS = 1.0
-_CONNECTIONS_MAX, _API_CONNECTIONS_MAX = 8, 8
+_CONNECTIONS_MAX = 8
 
 
 class House:
@@ -58,7 +53,11 @@ class House:
         self._clock = SystemClock()
         self._log = Log("up")
         self._name = scheduler.process_name()
-        self._workforce = Workforce(plan, postgres.data, self._name, on_death=self._worker_died)
+        self._workforce = Workforce(plan, postgres.data, self._name, on_death=partial(self._child_died, "a worker"))
+        is_apart = self._settings.metrics_port is not None
+        self._metrics_listener = listen_for_metrics(self._settings, "duly up") if is_apart else None
+        died = partial(self._child_died, "HTTP")
+        self._http = HttpPart(listener, self._metrics_listener, clock=self._clock, log=self._log, on_death=died)
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[Any]] = []
@@ -68,21 +67,16 @@ class House:
         """Start everything, run until asked to stop, stop everything. Raises what made it fail."""
         pooler = self._settings.pooler
         async with Database(self._postgres.url, size_max=_CONNECTIONS_MAX, pooler=pooler) as database:
-            await self._migrate(database)
-            self._key = await self._admit(database)
-            api = Database(self._postgres.url, size_max=_API_CONNECTIONS_MAX, pooler=pooler, command_timeout=2.0)
-            keep_egress(self._settings, self._postgres.data)
-            keyring = first_keyring(self._settings, self._postgres.data, Rng())
-            allowed = allowed_by(self._settings, loopback=may_call_loopback(self._settings))
-            age_limit = span(self._settings, "queue_age_limit")
-            opening = opened_door(
-                api, keyring, allowed, age_limit, logs_in=self._settings.dashboard, settings=shown(self._settings)
-            )
-            async with api, opening as door:
-                try:
-                    await self._live(database, api, door)
-                finally:
-                    await self._end()
+            try:
+                egress_of(self._settings)  # What is wrong there is said before anything is made.
+                await self._http.start()  # It loads what it needs while the schema is made.
+                await self._migrate(database)
+                self._key = await self._admit(database)
+                keep_egress(self._settings, self._postgres.data)
+                first_keyring(self._settings, self._postgres.data, Rng())
+                await self._live(database)
+            finally:
+                await self._end()
         if self._failure is not None:
             raise self._failure
 
@@ -101,30 +95,24 @@ class House:
         refuse_without_keys(self._settings.host, has_keys=await api_keys.any_usable(database))
         return key
 
-    async def _live(self, database: Database, api: Database, door: Door) -> None:
-        self._door = door
+    async def _live(self, database: Database) -> None:
+        self._http.serve(Start(self._settings, self._postgres.url, self._postgres.data, len(self._workforce)))
         await self._workforce.start()
         self._stager, self._maintenance = scheduler.build(self._settings, database, self._name)
-        vitals = self._vitals(api)
-        metrics = Metrics(vitals, Log("metrics"), span(self._settings, "queue_age_limit"))
-        app = create(vitals, metrics, Log("api"), door, pages_of(self._settings))
-        self._server = Server(app, self._listener, self._plan.tls)
-        for name, part in self._parts(metrics):
+        for name, part in self._parts():
             self._spawn(name, part)
-        self._spawn("host clock", clocks.keep_noting(database, ["api", "scheduler"], self._name, Log("up")))
+        self._spawn("host clock", clocks.keep_noting(database, ["scheduler"], self._name, Log("up")))
         job = await self._demo(database)
         await self._wait_until_ready(database, job)
-        vitals.started = self._is_ready
         if job is not None and self._is_ready:
-            self._spawn("demo", self._show_endings(api, job))
+            self._spawn("demo", self._show_endings(database, job))
         await self._stopping.wait()
 
-    def _parts(self, metrics: Metrics) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    def _parts(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         return [
             ("scheduler", self._stager.run()),
             ("maintenance", self._maintenance.run()),
-            ("http", self._server.run()),
-            ("metrics", metrics.run()),
+            ("telling", self._http.keep_telling(self._told)),
             ("watch", self._watch()),
         ]
 
@@ -142,21 +130,24 @@ class House:
         self._failure = self._failure or error
         self._stopping.set()
 
-    def _vitals(self, api: Database) -> Vitals:
-        return Vitals(
-            database=api,
-            scheduler=self._stager.health,
-            reaped_at=lambda: self._maintenance.reaped_at,
-            lease_expiries=lambda: self._maintenance.reaper.reaped,
-            tick_seconds=TICK_SECONDS,
-            horizon_seconds=HORIZON.total_seconds(),
-            workers_expected=len(self._workforce),
-            rounds=self._maintenance.rounds.ages,
+    def _told(self) -> Told:
+        health, now = self._stager.health, self._clock.monotonic()
+        return Told(
+            told_at=now,
+            started=self._is_ready,
+            shards=health.shards,
+            staged=health.staged,
+            stage_seconds=health.stage_seconds,
+            lag_seconds=health.lag_seconds,
+            stepped_at=health.stepped_at,
+            reaped_at=self._maintenance.reaped_at,
+            lease_expiries=self._maintenance.reaper.reaped,
+            rounds=self._maintenance.rounds.ages(now),
         )
 
-    def _worker_died(self, status: int) -> None:
+    def _child_died(self, what: str, status: int) -> None:
         if not self._is_ready:
-            self._fail(Refused(f"a worker ended with status {status} before it was ready; it said why above"))
+            self._fail(Refused(f"{what} ended with status {status} before it was ready; it said why above"))
 
     # -------------------------------------------------------------------------------------------------------- the start
 
@@ -171,7 +162,7 @@ class House:
         deadline = self._clock.monotonic() + _START_SECONDS
         while not self._stopping.is_set():
             serving = await self._workforce.registered(database)
-            if self._stager.health.shards and self._server.started and len(serving) >= len(self._workforce):
+            if self._stager.health.shards and self._http.is_ready and len(serving) >= len(self._workforce):
                 self._is_ready = True
                 self._tell(serving, job)
                 return
@@ -187,7 +178,10 @@ class House:
             state = "every 10 seconds   (off with --no-demo)" if job.state == "active" else f"is {job.state}"
             screen.fact("demo", f'job "{job.name}" {state}')
         shown = "dashboard" if self._settings.dashboard else "http"
-        screen.fact(shown, f"{address}    API /v1    docs /docs    health /readyz?verbose    metrics /metrics")
+        screen.fact(shown, f"{address}    API /v1    docs /docs    health /readyz    metrics /metrics (with the key)")
+        if self._metrics_listener is not None:
+            apart = address_of(self._metrics_listener)
+            screen.fact("metrics", f"{apart}/metrics    health /readyz?verbose    (both without a key)")
         screen.fact("database", f"{self._postgres.way_in(self._settings)}   opens it in psql")
         if may_call_loopback(self._settings):
             screen.fact(
@@ -219,15 +213,17 @@ class House:
         if self._tasks:
             self._stager.stop()
             self._maintenance.stop()
-            self._door.close()
-            self._server.stop()
-            await self._let_loops_end()
+        await asyncio.gather(self._http.stop(), self._let_loops_end())
+        if self._metrics_listener is not None:
+            self._metrics_listener.close()
         self._log.info("stopped", seconds=self._clock.monotonic() - began)
 
     async def _let_loops_end(self) -> None:
-        endless = [task for task in self._tasks if task.get_name() in ("metrics", "watch", "demo")]
+        endless = [task for task in self._tasks if task.get_name() in ("telling", "watch", "demo")]
         for task in endless:
             task.cancel()
+        if not self._tasks:
+            return
         _, late = await asyncio.wait(self._tasks, timeout=_LOOPS_STOP_SECONDS)
         for task in late:
             task.cancel()

@@ -10,9 +10,11 @@ from duly.cli.connect import run_loop
 from duly.cli.options import span
 from duly.domain.errors import InvalidOption, Refused
 from duly.domain.program_environment import check_command_environment
+from duly.domain.sealing import FindKeyring
 from duly.log import Log
 from duly.settings import KNOWN, Settings, engine_environment, settings_file
 from duly.store.embedded_account import account_for
+from duly.store.keyring import keyring_of
 from duly.worker.targets import Part, TargetHandler, cgroup
 from duly.worker.targets.cgroup import Groups
 from duly.worker.targets.command import Commands, check_sandbox
@@ -72,8 +74,20 @@ def _commands(settings: Settings) -> Commands:
     run_loop(check_sandbox(sandbox, ceiling))
     grace, groups = span(settings, "command_grace").total_seconds(), _groups(settings)
     return Commands(
-        sandbox, settings.commands, ceiling, network=settings.command_network, grace_seconds=grace, groups=groups
+        sandbox,
+        settings.commands,
+        ceiling,
+        network=settings.command_network,
+        grace_seconds=grace,
+        keyring=_keyring_of(settings),
+        groups=groups,
     )
+
+
+def _keyring_of(settings: Settings) -> FindKeyring:
+    """Read the keyring once. Raises SettingsError when the file that was named cannot be read."""
+    keyring = keyring_of(settings)
+    return lambda: keyring
 
 
 def _groups(settings: Settings) -> Groups | None:
@@ -102,6 +116,7 @@ def _containers(settings: Settings, name: str) -> tuple[Containers, Orphans]:
         owner=owner,
         network=settings.command_network,
         grace_seconds=span(settings, "command_grace").total_seconds(),
+        keyring=_keyring_of(settings),
     )
     return containers, Orphans(engine, owner, lambda: containers.under_way, log=Log("containers"))
 

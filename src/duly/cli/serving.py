@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from duly.cli import programs
 from duly.cli.egress import caller_of
-from duly.cli.keyring import keyring_of
 from duly.clock import Rng
 from duly.domain.callback_token import CallbackTokens
 from duly.domain.sealing import Keyring
 from duly.log import Log
 from duly.outbound.calling import Caller
 from duly.settings import Settings
+from duly.store.keyring import keyring_of
 from duly.worker.slots import Kind
 from duly.worker.targets import Part, TargetHandler, Targets
 from duly.worker.targets.workflow import Starter
@@ -38,5 +38,6 @@ def _webhooks(caller: Caller, keyring: Keyring) -> tuple[TargetHandler, list[Par
 
     rng = Rng()
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)
-    sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(CallbackTokens(keyring)))
+    tokens = CallbackTokens(keyring)
+    sender = Sender(caller, secrets, permits, callbacks=ReceiverCallbacks(tokens), keyring=lambda: keyring)
     return sender.handler, [permits, secrets, sender]

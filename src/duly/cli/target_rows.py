@@ -9,7 +9,8 @@ import msgspec
 
 from duly.domain.job import Recurring, Submission
 from duly.domain.manifest_diff import told_of as who_is_told
-from duly.domain.run import read_options
+from duly.domain.run import read_options, then_of
+from duly.domain.target_secrets import masked_then
 from duly.domain.target_shapes import told_in_short
 from duly.domain.target_told import told_of
 from duly.domain.target_words import described
@@ -41,8 +42,9 @@ def what_job_runs(job: Submission | Recurring) -> str:
 
 
 def _without_target(options: str | None) -> str | None:
-    if options is None or '"target"' not in options:
+    if options is None or not ('"target"' in options or '"then"' in options):
         return options
-    return msgspec.json.encode(
-        {name: part for name, part in msgspec.json.decode(options).items() if name != "target"}
-    ).decode()
+    told = {name: part for name, part in msgspec.json.decode(options).items() if name != "target"}
+    if (then := masked_then(then_of(options))) is not None:
+        told["then"] = then
+    return msgspec.json.encode(told).decode()

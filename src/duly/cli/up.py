@@ -30,7 +30,17 @@ from duly.settings import Settings
 @click.option("--demo/--no-demo", default=True, help="The schedule that shows that it works.")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(0, 64), help="How many worker processes.")
 @with_settings(
-    "host", "port", "tls_certificate", "tls_key", "plain_http", "app", "egress_loopback", "secrets_key", "dashboard"
+    "host",
+    "port",
+    "tls_certificate",
+    "tls_key",
+    "plain_http",
+    "metrics_host",
+    "metrics_port",
+    "app",
+    "egress_loopback",
+    "secrets_key",
+    "dashboard",
 )
 def up(settings: Settings, ephemeral: bool, reset: bool, yes: bool, demo: bool, workers: int) -> None:
     """Start everything here: an embedded PostgreSQL (or DULY_DATABASE_URL), the scheduler, workers, health and metrics.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import click
@@ -12,7 +13,6 @@ import click
 from duly.cli import apps, programs
 from duly.cli.connect import database_url, opened, run_loop
 from duly.cli.egress import as_up_does, is_as_up_does
-from duly.cli.keyring import MISSING
 from duly.cli.options import span, with_settings
 from duly.cli.say import say
 from duly.cli.scheduler import process_name
@@ -28,6 +28,7 @@ from duly.domain.triggers.asking import check
 from duly.domain.triggers.summary import sentence
 from duly.log import Log
 from duly.settings import Settings, hand_on
+from duly.store.keyring import MISSING, keyring_of
 from duly.worker.handlers import Registry
 from duly.worker.service import Worker, WorkerOptions
 from duly.worker.sparing import spare_what_stays
@@ -85,7 +86,7 @@ def _is_asked_for(settings: Settings, targets: Targets) -> bool:
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
-    hand_on(settings, "database_url", "data", "pooler")  # What handlers submit goes where they run.
+    hand_on(settings, "database_url", "data", "pooler", "secrets_key")  # What handlers submit goes where they run.
     app = None if path is None else apps.load(path)
     async with opened(settings):
         pass
@@ -102,6 +103,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         log=Log("worker"),
         declarations=declared,
         targets=targets,
+        keyring=partial(keyring_of, settings),
         on_left_running=end_now,
     )
     stop_on_signals(service.stop)

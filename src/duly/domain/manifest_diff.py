@@ -16,7 +16,7 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.gate import told_concurrency, told_rate
 from duly.domain.job import Recurring
-from duly.domain.manifest_target import completed, shown_parts, target_parts
+from duly.domain.manifest_target import SEALED_QUERY, shown_parts, target_parts
 from duly.domain.run import Options, is_marks_only, read_options, target_of
 from duly.domain.then import Then, told_fields
 from duly.domain.triggers import asking
@@ -81,9 +81,9 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
-    """Say in what a job is not as its file says."""
+    """Say in what a job is not as its file says; the secrets of both are sealed."""
     after = _plain(wanted.queue, wanted.priority, wanted.payload, wanted.options)
-    after |= target_parts(wanted.handler, completed(target_of(wanted.options), target_of(kept.options)))
+    after |= target_parts(wanted.handler, target_of(wanted.options))
     return _compared(kept, after, wanted.schedule)
 
 
@@ -126,7 +126,7 @@ def _plain(queue: str, priority: int, payload: str | None, options: str | None) 
     found["payload"] = msgspec.json.decode(payload or "{}")
     known = read_options(options, None)
     found["tags"] = sorted(known.tags) or None
-    found |= told_of(known)
+    found |= told_of(known) | _sealed_queries(known)
     found["expires_after"] = None if known.expires_seconds is None else f"{known.expires_seconds:g} s"
     if options is not None and not is_marks_only(options):
         found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
@@ -141,6 +141,16 @@ def told_of(options: Options) -> dict[str, Any]:
     """Say who is told of the ends of a job's runs, in the fields of a file."""
     then = options.then or Then()
     return {"on_done": told_fields(then.done), "on_dead": told_fields(then.dead)}
+
+
+def _sealed_queries(options: Options) -> dict[str, Any]:
+    then = options.then or Then()
+    callbacks = {"on_done": then.done, "on_dead": then.dead}
+    return {
+        f"{name}.url, {SEALED_QUERY}": callback.sealed_url
+        for name, callback in callbacks.items()
+        if callback is not None and callback.sealed_url is not None
+    }
 
 
 def _schedules(

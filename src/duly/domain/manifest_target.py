@@ -1,4 +1,4 @@
-"""The target of a job in a file: read, compared part by part, and completed with what the job has and nobody is shown."""
+"""The target of a job in a file: read, and compared part by part."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any, get_args
 
 import msgspec
 
-from duly.domain.errors import InvalidOption, Refused
+from duly.domain.errors import Refused
 from duly.domain.gathering import gather
 from duly.domain.job import check_name
 from duly.domain.manifest_shapes import FunctionShape
 from duly.domain.problems import Path, Problem
 from duly.domain.run import DEFAULTS, MARKS, Options
 from duly.domain.target import FUNCTION, Target, WorkflowTarget, check_handler, handler_of
-from duly.domain.target_secrets import HIDDEN, is_secret, masked, restored, with_target
+from duly.domain.target_secrets import HIDDEN, is_secret, masked_node
 from duly.domain.target_shapes import Shape
 from duly.domain.target_shapes import read_target as read_shape
 from duly.domain.triggers.errors import nearest, shown
@@ -24,6 +24,7 @@ _KINDS: Mapping[str, type[msgspec.Struct]] = {
 }
 _MAPPINGS = ("headers", "environment")
 _NODES = "target.nodes."
+SEALED_QUERY = "secrets in the query"  # the part that a URL is not shown with
 
 
 def read_target(given: object, path: Path, problems: list[Problem]) -> tuple[str, Target | None]:
@@ -59,14 +60,6 @@ def _shape(given: object, path: Path, problems: list[Problem]) -> Any:
     return gather(_KINDS[kind], {key: part for key, part in given.items() if key != "type"}, path, problems)
 
 
-def completed(target: Target | None, standing: Target | None) -> Target | None:
-    """Put back what is not shown, as far as it is there: the rest stays as the file writes it."""
-    try:
-        return None if target is None else restored(target, standing)
-    except InvalidOption:
-        return target
-
-
 def target_parts(handler: str, target: Target | None) -> dict[str, Any]:
     """Give a target part by part, as it is, to be compared."""
     if target is None:
@@ -76,7 +69,9 @@ def target_parts(handler: str, target: Target | None) -> dict[str, Any]:
         nodes = {f"{_NODES}{node['name']}": _plain_node(node) for node in target.nodes}
         return found | {"target.name": target.name} | nodes
     for name, value in msgspec.structs.asdict(target).items():
-        if name in _MAPPINGS:
+        if name == "sealed_url":
+            found |= {} if value is None else {f"target.url, {SEALED_QUERY}": value}
+        elif name in _MAPPINGS:
             found |= {f"target.{name}.{key}": part for key, part in value.items()}
         elif value not in (None, ()):
             found[f"target.{name}"] = list(value) if isinstance(value, tuple) else value
@@ -99,11 +94,16 @@ def shown_parts(field: str, before: Any, after: Any) -> tuple[Any, Any]:
     """Give a part as it stands and as it is asked for, as they are shown; of a secret no more than that it is another."""
     if field.startswith(_NODES):
         return _shown_node(before), _shown_node(after)
-    if not field.startswith(tuple(f"target.{name}." for name in _MAPPINGS)) or not is_secret(field.rpartition(".")[2]):
+    if not _is_secret_part(field):
         return before, after
     hidden = HIDDEN if before is None or after is None else f"{HIDDEN}, another value"
     return None if before is None else HIDDEN, None if after is None else hidden
 
 
+def _is_secret_part(field: str) -> bool:
+    is_value = field.startswith(tuple(f"target.{name}." for name in _MAPPINGS))
+    return field.endswith(SEALED_QUERY) or (is_value and is_secret(field.rpartition(".")[2]))
+
+
 def _shown_node(node: Any) -> Any:
-    return None if node is None else with_target(node, masked)
+    return None if node is None else masked_node(node)

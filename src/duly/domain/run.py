@@ -106,11 +106,6 @@ def then_of(text: str | None) -> Then | None:
     return None if text is None or '"then"' not in text else read_options(text, None).then
 
 
-def replace_target(text: str | None, target: Target) -> str:
-    """Write options with another target."""
-    return _encoder.encode(msgspec.structs.replace(read_options(text, None), target=target)).decode()
-
-
 def amend_options(text: str | None, changes: Mapping[str, Any], defaults: Options | None) -> str | None:
     """Change some of the options a job has, or, where it has none of its own, of the defaults; without changes they stay."""
     if not changes:

@@ -2,12 +2,15 @@
 
 AES-256-GCM. What a secret belongs to is bound to it, so that one copied into another row does not open. A keyring is a text of
 lines `id:base64 of 32 bytes`: the first key seals, every key opens, so a new key is put in front of the others.
+
+A text that stands inside of a definition is sealed in place, as `sealed:KEY ID:base64`. Its nonce is computed from the text and
+what it belongs to, so that the same text in the same place is sealed the same: two definitions are compared without opening one.
 """
 
 from __future__ import annotations
 
 import re
-from base64 import b64decode, b64encode
+from base64 import b64decode, b64encode, urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import Callable, Mapping
 from hashlib import sha256
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 NONCE_BYTES = 12
 NEW_KEY = "`duly secrets new-key > FILE`, and name that file in DULY_SECRETS_KEY"
+SEALED = "sealed:"
+_NONCES = b"duly: nonces of sealed texts"
+_SEALED = re.compile(SEALED + r"([A-Za-z0-9_-]{1,64}):([A-Za-z0-9_-]{38,})")
 _LINE = re.compile(r"([A-Za-z0-9_-]{1,64}):([A-Za-z0-9+/]{43}=)")
 
 
@@ -61,6 +67,27 @@ class Keyring:
         body = nonce + _cipher(self._keys[self._first]).encrypt(nonce, secret.reveal().encode(), about)
         return Sealed(self._first, body)
 
+    def seal_text(self, text: str, about: bytes, key_id: str | None = None) -> str:
+        """Seal a text that belongs to `about` so that it may stand among others; with the first key, unless one is named."""
+        chosen = key_id or self._first
+        key = self._keys[chosen]
+        whole = len(about).to_bytes(8) + about + text.encode()
+        nonce = hmac_digest(hmac_digest(key, _NONCES, sha256), whole, sha256)[:NONCE_BYTES]
+        body = urlsafe_b64encode(nonce + _cipher(key).encrypt(nonce, text.encode(), about)).decode()
+        return f"{SEALED}{chosen}:{body.rstrip('=')}"
+
+    def open_text(self, sealed: str, about: bytes) -> str:
+        """Open a text that was sealed for `about`. Raises CannotOpen."""
+        found = _SEALED.fullmatch(sealed)
+        if found is None:
+            raise CannotOpen("a sealed text is not whole: the row was changed; send the value again")
+        body = urlsafe_b64decode(found[2] + "=" * (-len(found[2]) % 4))
+        return self.open(Sealed(found[1], body), about).reveal()
+
+    def has(self, key_id: str) -> bool:
+        """Say whether a key is in the keyring."""
+        return key_id in self._keys
+
     def derived(self, purpose: bytes) -> list[bytes]:
         """Give from each key, the first one first, another that says nothing of it and is good for one purpose."""
         return [hmac_digest(key, purpose, sha256) for key in self._keys.values()]
@@ -83,6 +110,25 @@ class Keyring:
                 f"a secret does not open with key {sealed.key_id!r}: the key is another one of that name, or the row"
                 " was changed; restore the key, or rotate the secret"
             ) from None
+
+
+FindKeyring = Callable[[], Keyring | None]  # asked for only where something is to be sealed or opened
+
+
+def no_keyring() -> Keyring | None:
+    """Find none."""
+    return None
+
+
+def sealing_key_of(text: str) -> str | None:
+    """Name the key that a text is sealed with; None: it is not sealed."""
+    found = _SEALED.fullmatch(text) if text.startswith(SEALED) else None
+    return None if found is None else found[1]
+
+
+def is_sealed(text: str) -> bool:
+    """Say whether a text is a sealed one."""
+    return sealing_key_of(text) is not None
 
 
 def read_keyring(text: str, where: str) -> Keyring:

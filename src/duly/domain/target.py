@@ -38,6 +38,7 @@ class Webhook(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type",
     final: tuple[int, ...] = ()
     retry: tuple[int, ...] = ()
     callback_within_seconds: float | None = None  # how long a receiver that answered 202 may take to settle the run
+    sealed_url: str | None = None  # the whole URL, sealed, where `url` shows its query without the secrets in it
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="command"):

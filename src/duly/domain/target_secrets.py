@@ -1,20 +1,22 @@
-"""What of a target is not shown: values of headers and variables whose names say that they are secrets.
+"""What of a target is not shown: values of headers, variables and parameters of a URL whose names say that they are secrets.
 
 Whoever reads a target sees `***` in their place, and may send that back: it stands for the value that the job has. It does so
 only as long as the value goes where it went: to the same URL, or into the same command or container, with the same variables
 beside it and the same network. Otherwise whoever may change a job, and not read its secrets, could have them sent elsewhere: one
-variable more may tell a program where to send its credentials.
+variable more may tell a program where to send its credentials. `sealed_options.py` keeps them, and puts them back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
+from urllib.parse import unquote_plus
 
 import msgspec
 
-from duly.domain.errors import InvalidOption
-from duly.domain.target import Command, Container, Target, Webhook, WorkflowTarget, target_of_node
+from duly.domain.target import Target, Webhook, WorkflowTarget, target_of_node
+from duly.domain.then import Then
 
 HIDDEN = "***"
 _TELLING = (
@@ -32,6 +34,10 @@ _TELLING = (
         "webhook_url",
     ),
 )
+# Parameters that are credentials and whose names say nothing: of signed URLs, and of functions that are called by a key.
+# `duly.is_clear_url` knows the same names, and `duly.is_secret_name` those above.
+_TELLING_PARAMETERS = frozenset({"sig", "code", "jwt"})
+_PARAMETERS = re.compile(r"([&;])")
 
 T = TypeVar("T", bound=Target)
 
@@ -44,61 +50,52 @@ def is_secret(name: str) -> bool:
 def masked(target: T) -> T:
     """Give a target as it is shown."""
     if isinstance(target, WorkflowTarget):
-        return msgspec.structs.replace(target, nodes=tuple(with_target(node, masked) for node in target.nodes))
-    name, values = _secrets_of(target)
-    return msgspec.structs.replace(target, **{name: _masked(values)})
+        nodes = tuple(masked_node(node) for node in target.nodes)
+        return msgspec.structs.replace(target, nodes=nodes, then=masked_then(target.then))
+    if isinstance(target, Webhook):
+        url, headers = masked_url(target.url), _masked(target.headers)
+        return msgspec.structs.replace(target, url=url, sealed_url=None, headers=headers)
+    return msgspec.structs.replace(target, environment=_masked(target.environment))
 
 
-def restored(target: T, standing: Target | None) -> T:
-    """Put back the values that were not shown, from the target that a job has. Raises InvalidOption."""
-    if isinstance(target, WorkflowTarget):
-        return msgspec.structs.replace(target, nodes=tuple(_restored_node(node, standing) for node in target.nodes))
-    name, values = _secrets_of(target)
-    if not any(_is_hidden(*item) for item in values.items()):
-        return target
-    before: Mapping[str, str] = {}
-    if standing is not None and not isinstance(standing, WorkflowTarget) and _goes_where(target, standing):
-        before = _secrets_of(standing)[1]
-    whole = {key: _value(name, key, before) if _is_hidden(key, value) else value for key, value in values.items()}
-    return msgspec.structs.replace(target, **{name: whole})
+def masked_url(url: str) -> str:
+    """Give a URL as it is shown: with `***` for the parameters of its query that are secrets."""
+    path, question, query = url.partition("?")
+    if not question:
+        return url
+    return path + question + "".join(_masked_part(part) for part in _PARAMETERS.split(query))
 
 
-def _value(name: str, key: str, before: Mapping[str, str]) -> str:
-    found = next((value for other, value in before.items() if other.lower() == key.lower()), None)
-    if found is None:
-        raise InvalidOption(
-            f"{key} in {name} of the target is {HIDDEN}, which stands for a value that is not shown; here is none that it could"
-            " stand for, because the job is new, has no such value, or leads elsewhere now: to another URL or program, or"
-            " with other variables or another network beside it. Send the value itself"
-        )
-    return found
+def has_hidden_parameter(url: str) -> bool:
+    """Say whether `***` stands for a secret in the query of a URL."""
+    return any(value == HIDDEN for name, value in _parameters(url) if is_secret_parameter(name))
 
 
-def _goes_where(target: Target, standing: Target) -> bool:
-    match target, standing:
-        case Webhook(), Webhook():
-            return target.url == standing.url
-        case Command(), Command():
-            return target.argv == standing.argv and _is_beside_the_same(target, standing)
-        case Container(), Container():
-            is_same = (target.image, target.argv) == (standing.image, standing.argv)
-            return is_same and _is_beside_the_same(target, standing)
-    return False
+def is_secret_parameter(name: str) -> bool:
+    """Say whether the name of a parameter in a query tells that its value is a secret."""
+    plain = unquote_plus(name)
+    return is_secret(plain) or plain.lower() in _TELLING_PARAMETERS
 
 
-def _is_beside_the_same(target: Command | Container, standing: Command | Container) -> bool:
-    hidden = {name for name, value in target.environment.items() if _is_hidden(name, value)}
-    beside, beside_before = (
-        {name: value for name, value in one.environment.items() if name not in hidden} for one in (target, standing)
+def masked_then(then: Then | None) -> Then | None:
+    """Give who is told of an end, as it is shown."""
+    if then is None:
+        return None
+    done, dead = (
+        callback and msgspec.structs.replace(callback, url=callback.url and masked_url(callback.url), sealed_url=None)
+        for callback in (then.done, then.dead)
     )
-    return beside == beside_before and target.network == standing.network
+    return Then(done, dead)
 
 
-def _restored_node(node: Mapping[str, Any], standing: Target | None) -> Mapping[str, Any]:
-    """Put back what was not shown of a node's target, from the node of that name."""
-    nodes = standing.nodes if isinstance(standing, WorkflowTarget) else ()
-    before = next((target_of_node(one) for one in nodes if one.get("name") == node.get("name")), None)
-    return with_target(node, lambda target: restored(target, before))
+def masked_node(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a node of a workflow that is a target as it is shown."""
+    shown = with_target(node, masked)
+    options = shown.get("options") or {}
+    if not isinstance(options.get("then"), Mapping):
+        return shown
+    then = masked_then(msgspec.convert(options["then"], Then))
+    return {**shown, "options": {**options, "then": msgspec.to_builtins(then)}}
 
 
 def with_target(node: Mapping[str, Any], change: Callable[[Target], Target]) -> Mapping[str, Any]:
@@ -109,13 +106,16 @@ def with_target(node: Mapping[str, Any], change: Callable[[Target], Target]) -> 
     return {**node, "options": {**node["options"], "target": msgspec.to_builtins(change(target))}}
 
 
-def _secrets_of(target: Webhook | Command | Container) -> tuple[str, Mapping[str, str]]:
-    return ("headers", target.headers) if isinstance(target, Webhook) else ("environment", target.environment)
-
-
 def _masked(values: Mapping[str, str]) -> dict[str, str]:
     return {name: HIDDEN if is_secret(name) else value for name, value in values.items()}
 
 
-def _is_hidden(name: str, value: str) -> bool:
-    return value == HIDDEN and is_secret(name)
+def _parameters(url: str) -> Iterator[tuple[str, str]]:
+    for part in _PARAMETERS.split(url.partition("?")[2]):
+        name, _, value = part.partition("=")
+        yield name, value
+
+
+def _masked_part(part: str) -> str:
+    name, _, value = part.partition("=")
+    return f"{name}={HIDDEN}" if value and is_secret_parameter(name) else part

@@ -30,7 +30,7 @@ from duly.domain.webhook_url import CHARACTERS_MAX, shown_url
 Url = Annotated[
     str,
     Meta(
-        description="Where the request is sent: http or https.",
+        description="Where the request is sent: http or https. Secrets in its query are told as ***.",
         extra_json_schema={"maxLength": CHARACTERS_MAX, "pattern": "^[hH][tT][tT][pP][sS]?://"},
     ),
 ]
@@ -166,6 +166,7 @@ def asked_target(target: Target) -> Shape:
 
 def _told(target: Target) -> dict[str, Any]:
     told: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(target)}
+    told.pop("sealed_url", None)
     if (seconds := told.pop("callback_within_seconds", None)) is not None:
         told["callback_within"] = to_iso(timedelta(seconds=callback_seconds(seconds)))
     return {

@@ -27,6 +27,7 @@ class Callback(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str | None = None
     job: str | None = None
     queue: str | None = None
+    sealed_url: str | None = None  # the whole URL, sealed, where `url` shows its query without the secrets in it
 
 
 class Then(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,7 +60,7 @@ def read_callback(what: str, given: object) -> Callback | None:
 
 def told_fields(callback: Callback | None) -> dict[str, str] | None:
     """Give the fields of a callback that are said; nothing where nobody is told."""
-    return None if callback is None else msgspec.to_builtins(callback)
+    return None if callback is None else msgspec.to_builtins(msgspec.structs.replace(callback, sealed_url=None))
 
 
 def _checked(what: str, callback: Callback) -> Callback:

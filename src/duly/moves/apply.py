@@ -30,8 +30,6 @@ from duly.domain.manifest import Manifest
 from duly.domain.manifest_diff import Kept
 from duly.domain.manifest_plan import Pausing, Plan, PlanChanged, Step, StepKind, make_plan
 from duly.domain.problems import Problem, path_of
-from duly.domain.run import replace_target, target_of
-from duly.domain.target_secrets import restored
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.timing import calendars_in, is_closed, read_calendars, timing_of
@@ -40,6 +38,7 @@ from duly.moves.cancel import cancel_job
 from duly.moves.edit import edit_version
 from duly.moves.note import note
 from duly.moves.pause import pause, resume
+from duly.moves.seal import sealed
 from duly.moves.submit import submit_recurring
 from duly.store import applied as store
 from duly.store import declared, jobs, schedules
@@ -156,9 +155,10 @@ async def _apply(
 async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Plan, dict[UUID, int], Manifest]:
     """Make a plan; and give the versions of those jobs that are as the file says, though somebody else made them so.
 
-    The file is given with the values that its targets do not show. The plan is made without: its digest is told.
+    The file is given with its secrets sealed. So is what stands, so that they are compared without opening them.
     """
     standing = await store.standing(database, tenant, manifest.source, list(manifest.jobs))
+    manifest = _sealed(database, tenant, manifest, standing)
     kept = await schedules.calendars(database, tenant, None)
     found = make_plan(manifest, standing, kept, await declared.live(database, tenant))
     calendars = read_calendars({**kept, **manifest.calendars})
@@ -170,24 +170,20 @@ async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Pl
         for name, job in standing.items()
         if name in manifest.jobs and name not in steps and job.version != job.applied
     }
-    return found, agreed, _completed(manifest, found, standing)
+    return found, agreed, manifest
 
 
-def _completed(manifest: Manifest, found: Plan, standing: Mapping[str, Kept]) -> Manifest:
-    """Put back what the targets of a file do not show. Raises InvalidManifest."""
+def _sealed(database: Database, tenant: int, manifest: Manifest, standing: Mapping[str, Kept]) -> Manifest:
+    """Seal the secrets of a file; what it does not show is put back. Raises InvalidManifest."""
     jobs, problems = dict(manifest.jobs), list[Problem]()
-    for step in found.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT):
-        wanted = jobs[step.name]
-        target, kept = target_of(wanted.job.options), standing.get(step.name)
-        if target is None:
-            continue
+    for name, wanted in manifest.jobs.items():
+        kept = standing.get(name)
         try:
-            whole = restored(target, target_of(kept.options if kept else None))
+            job = sealed(database, tenant, wanted.job, kept.options if kept else None)
         except InvalidOption as error:
-            problems.append(Problem(("jobs", step.name, "target"), str(error)))
+            problems.append(Problem(("jobs", name, "target"), str(error)))
             continue
-        job = msgspec.structs.replace(wanted.job, options=replace_target(wanted.job.options, whole))
-        jobs[step.name] = msgspec.structs.replace(wanted, job=job)
+        jobs[name] = msgspec.structs.replace(wanted, job=job)
     if problems:
         raise manifest.refused(problems)
     return msgspec.structs.replace(manifest, jobs=jobs)

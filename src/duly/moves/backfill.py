@@ -13,10 +13,10 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.triggers.counting import tally
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.planning import moments_between
-from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import read_calendars, schedule_of
 from duly.moves.note import actor_of, audited, note
 from duly.moves.schedule import see
@@ -31,7 +31,6 @@ RATE_MAX = 1_000.0
 SHOWN_MAX = 20
 _WAITING_MAX = 100  # made and not begun, of one job
 _LOOK_MAX = 500
-_TURN = 1_000  # occurrences computed before others on this loop have their turn
 _FINEST = timedelta(microseconds=1)
 # How many runs of a backfill may be under way at once, by its overlap; bounded, for the case that nobody takes them.
 _PLACES = {"queue": 1, "allow": 100}
@@ -40,7 +39,7 @@ _PLACES = {"queue": 1, "allow": 100}
 class Asked(msgspec.Struct, frozen=True):
     """A backfill: how many occurrences it has and the first of them; without an id nothing was made.
 
-    `is_partial`: it has more than a dry run counts.
+    `is_partial`: it has at least so many, because counting all would take long.
     """
 
     backfill_id: UUID | None
@@ -76,16 +75,17 @@ async def backfill(
     if isinstance(seen.schedule.trigger, OnEvent):
         raise InvalidOption(f"job {job_id} waits for events; it has no occurrences to make again")
     end = _end_of(start, end, seen.read_at)
-    most = OCCURRENCES_MAX if dry_run or confirm else UNCONFIRMED_MAX
-    moments = await _moments(database, seen.schedule, start, end, most + 1)
-    if len(moments) > OCCURRENCES_MAX and dry_run:
-        return Asked(None, OCCURRENCES_MAX, moments[:SHOWN_MAX], is_partial=True)
-    if len(moments) > OCCURRENCES_MAX:
-        raise InvalidOption(f"the stretch has over {OCCURRENCES_MAX:,} occurrences; ask for a shorter one")
-    asked = Asked(None, len(moments), moments[:SHOWN_MAX])
-    if dry_run or not moments:
+    count = tally(seen.schedule, start, end)
+    asked = Asked(None, count.number, moments_between(seen.schedule, start, end, SHOWN_MAX), count.is_partial)
+    if dry_run or not count.number:
         return asked
-    if len(moments) > UNCONFIRMED_MAX and not confirm:
+    if count.number > OCCURRENCES_MAX:
+        raise InvalidOption(f"the stretch has over {OCCURRENCES_MAX:,} occurrences; ask for a shorter one")
+    if count.is_partial:
+        raise InvalidOption(
+            f"the stretch has at least {count.number:,} occurrences, and to count all would take long; ask for a shorter one"
+        )
+    if count.number > UNCONFIRMED_MAX and not confirm:
         raise InvalidOption(
             f"the stretch has more than {UNCONFIRMED_MAX:,} occurrences, which need to be confirmed; a dry run counts them"
         )
@@ -93,11 +93,11 @@ async def backfill(
     before = seen.schedule.latest_at_or_before(start - _FINEST)
     previous = None if before is None else before.scheduled_at
     if not await schedules.submit_backfill(
-        database, backfill_id, job_id, start, end, rate, len(moments), previous, _PLACES[overlap]
+        database, backfill_id, job_id, start, end, rate, count.number, previous, _PLACES[overlap]
     ):
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     subject = Subject("job", str(job_id), seen.job.name)
-    stretch = {"backfill_id": backfill_id, "from": start, "to": end, "runs": len(moments), "rate": rate}
+    stretch = {"backfill_id": backfill_id, "from": start, "to": end, "runs": count.number, "rate": rate}
     await note(database, seen.job.tenant, Action.JOB_BACKFILLED, subject, **stretch)
     return msgspec.structs.replace(asked, backfill_id=backfill_id)
 
@@ -111,19 +111,6 @@ def _end_of(start: datetime, end: datetime, now: datetime) -> datetime:
             f"from {start.isoformat()} is still to come, which is left to the schedule; give a moment before now"
         )
     return min(end, now)
-
-
-async def _moments(database: Database, schedule: Schedule, start: datetime, end: datetime, most: int) -> list[datetime]:
-    """Give the occurrences of a stretch, up to so many. A million take seconds: others have their turn in between."""
-    found: list[datetime] = []
-    while start < end and len(found) < most:
-        some = moments_between(schedule, start, end, min(_TURN, most - len(found)))
-        if not some:
-            break
-        found += some
-        start = some[-1] + _FINEST
-        await database.clock.sleep(0)
-    return found
 
 
 @audited

@@ -13,15 +13,19 @@ from duly.domain.job import Submission
 from duly.domain.run import HORIZON
 from duly.moves.note import audited, note
 from duly.moves.recall import recalled
+from duly.moves.seal import sealed
 from duly.store import jobs, runs
 from duly.store.database import Database
 
 
-async def change_one_shot(database: Database, tenant: int, job_id: UUID, version: int, job: Submission) -> bool:
+async def change_one_shot(
+    database: Database, tenant: int, job_id: UUID, version: int, job: Submission, standing: str | None = None
+) -> bool:
     """Change a one-shot of a version that has not started, wherever it is held. False: somebody was faster; look again.
 
-    Raises Refused when it no longer waits for its first attempt.
+    `standing` are the options that it has. Raises Refused when it no longer waits for its first attempt, and InvalidOption.
     """
+    job = sealed(database, tenant, job, standing)
     if job.delay is not None:
         job = msgspec.structs.replace(job, at=moment_of(database.clock.now()) + job.delay, delay=None)
     if await _change_one_shot(database, tenant, job_id, version, job):

@@ -30,6 +30,7 @@ from duly.domain.errors import KeyBusy, NameTaken, NotFound, Refused, Unsettled,
 from duly.domain.job import Recurring
 from duly.moves.edit import edit_version
 from duly.moves.pause import pause, resume
+from duly.moves.seal import sealed_declarations
 from duly.moves.submit import submit_recurring
 from duly.store import declared as store
 from duly.store.database import Database
@@ -74,6 +75,7 @@ class _Todo(msgspec.Struct, frozen=True):
 
 async def declare(database: Database, declarations: Declarations, rng: Rng) -> list[Declared]:
     """Look, and do what follows, until nothing more does. Returns what became of those jobs that are not simply as declared."""
+    declarations = sealed_declarations(database.keyring, declarations)
     done: dict[tuple[str, Became], Declared] = {}
     settled: set[str] = set()
     for _ in range(_LOOKS_MAX):

@@ -25,6 +25,7 @@ from duly.moves.note import audited, note
 from duly.moves.overtaken import until_settled
 from duly.moves.recall import taking_back, unless_held
 from duly.moves.schedule import Seen, see
+from duly.moves.seal import sealed
 from duly.store import jobs as store
 from duly.store import schedules
 from duly.store.database import Database
@@ -77,7 +78,7 @@ async def _edit_or_held(database: Database, job_id: UUID, changed: Callable[[See
     async def attempt() -> int | None:  # It may be edited, staged or claimed from between the look and the move.
         nonlocal floor
         seen = await see(database, job_id)
-        job = changed(seen)
+        job = sealed(database, seen.job.tenant, changed(seen), seen.job.options)
         # A program's own words are kept whatever they mean: they are how its workers know that they were heard.
         may_be_same = job.owner != OWNER
         if may_be_same and _parts(seen.definition) == _parts(job):

@@ -15,6 +15,7 @@ from duly.domain.audit import Actor
 from duly.domain.errors import Refused
 from duly.domain.job import Submission
 from duly.domain.run import has_parent
+from duly.moves.seal import sealed
 from duly.moves.submit import submit
 from duly.store import audit
 from duly.store.database import Database
@@ -37,6 +38,7 @@ class Gatherer:
 
     async def submit(self, job: Submission, tenant: int, actor: Actor) -> Submitted:
         """Submit one, and note who has asked for it. Raises Refused."""
+        job = sealed(self._database, tenant, job)
         answer: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append((job, actor, answer))
         if len(self._submitting) < AT_ONCE_MAX:

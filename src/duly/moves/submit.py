@@ -15,6 +15,7 @@ from duly.domain.triggers.moments import EPOCH
 from duly.domain.triggers.schedules import Schedule
 from duly.domain.triggers.timing import Timing, calendars_in, is_closed, read_calendars, schedule_of, timing_of
 from duly.moves.note import actor_of, audited, note
+from duly.moves.seal import sealed
 from duly.store import jobs as store
 from duly.store.database import Connection
 from duly.store.jobs import Submitted
@@ -25,6 +26,7 @@ _encoder = msgspec.msgpack.Encoder()
 @audited
 async def submit(connection: Connection, job: Submission, *, key: str, tenant: int = TENANT_DEFAULT) -> Submitted:
     """Submit one. Asked again with the same key and body, it answers the same. Raises KeyConflict on another body."""
+    job = sealed(connection, tenant, job)
     submitted = await store.submit_one(connection, tenant, key, job, HORIZON)
     if actor_of(connection) is not None:
         await _note(connection, tenant, job, None, submitted)
@@ -46,6 +48,7 @@ async def submit_many(
     """Submit many in one transaction under one key: all of them or none."""
     if not jobs:
         return []
+    jobs = [sealed(connection, tenant, job) for job in jobs]
     made = await store.submit(connection, tenant, key, jobs, sha256(_encoder.encode(jobs)).digest(), HORIZON)
     await note_jobs(connection, tenant, sum(not one.replayed for one in made))
     return made
@@ -67,6 +70,7 @@ async def submit_recurring(
     connection: Connection, job: Recurring, *, key: str, tenant: int = TENANT_DEFAULT
 ) -> Accepted:
     """Submit a recurring job with its next-fire timer. Raises TriggerError when its schedule cannot be kept."""
+    job = sealed(connection, tenant, job)
     accepted = await _submit_recurring(connection, job, key, tenant)
     await _note(connection, tenant, job, job.name, accepted)
     return accepted

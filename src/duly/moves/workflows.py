@@ -26,6 +26,7 @@ from duly.domain.workflow import (
     sinks,
 )
 from duly.moves.note import actor_of, audited, note
+from duly.moves.seal import sealed_node, sealed_workflow
 from duly.store import workflows as store
 from duly.store.database import Connection, Database
 from duly.store.workflows import SubmittedWorkflow
@@ -43,6 +44,8 @@ async def submit_workflow(
     For a run whose target it is, it is known by that run's id instead. Raises InvalidWorkflow, KeyConflict.
     """
     check_workflow(workflow)
+    if for_run is None:  # Those of a run's target are sealed since its job was written.
+        workflow = sealed_workflow(connection, tenant, workflow)
     digest = sha256(_encoder.encode(workflow)).digest()
     made = await store.submit(connection, tenant, key, digest, workflow, HORIZON, for_run)
     subject, count = Subject("workflow", str(made.workflow_id), workflow.name), int(not made.replayed)
@@ -137,6 +140,7 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
         return []
     hung = [node if node.after else msgspec.structs.replace(node, after=(Edge(own.node),)) for node in nodes]
     check_nodes(hung, {own.node})
+    hung = [sealed_node(database, tenant, node) for node in hung]
     answer = await store.add_nodes(database, tenant, own, run_id, fence, hung, sinks(hung))
     if answer == "lost":
         raise LeaseOver(f"run {run_id}, fence {fence}: the lease was lost; stop here")

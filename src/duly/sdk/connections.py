@@ -14,10 +14,13 @@ from weakref import WeakKeyDictionary
 
 from duly.domain.errors import DatabaseUnusable, NotFound
 from duly.domain.run import TENANT_DEFAULT
+from duly.domain.sealing import FindKeyring, Keyring
 from duly.outbound.shapes import Check, egress_of, url_check
 from duly.settings import Settings, SettingsError, load, redacted
 from duly.store import migrate, tenants
 from duly.store.database import Database
+from duly.store.embedded_socket import is_our_own
+from duly.store.keyring import keyring_of
 from duly.store.local import this_account
 from duly.store.waker import Waker
 
@@ -31,9 +34,9 @@ class Line:
         self.waker: Waker | None = None
         self._keeper: AsyncGenerator[None] | None = None
 
-    async def open(self, url: str, *, pooler: bool) -> None:
+    async def open(self, url: str, *, pooler: bool, keyring: FindKeyring) -> None:
         """Connect, and make sure that the schema is the one we know."""
-        database = await Database(url, pooler=pooler, application="duly sdk").open()
+        database = await Database(url, pooler=pooler, application="duly sdk", keyring=keyring).open()
         try:
             await migrate.check(database)
         except BaseException:
@@ -71,6 +74,7 @@ class Connections:
         self._pooler: bool | None = None
         self._is_elsewhere = False
         self._check: Check | None = None
+        self._keyring: Keyring | None = None
         self._lines: Lines = WeakKeyDictionary()
         self._tenants: set[int] = set()
 
@@ -112,6 +116,19 @@ class Connections:
         is_development = self._is_elsewhere or (self._url is None and settings.database_url is None)
         return url_check(egress_of(settings, loopback=is_development))
 
+    def keyring(self) -> Keyring | None:
+        """Find the keyring that secrets are sealed with. Raises DatabaseUnusable when the file that was named cannot be read."""
+        if self._keyring is not None:
+            return self._keyring
+        settings = _settings()
+        is_folder = self._url is None or is_our_own(self._url)
+        if settings.secrets_key is None and not is_folder:
+            return None  # The keyring in a folder is that of its own database.
+        try:
+            return keyring_of(settings)
+        except SettingsError as error:
+            raise DatabaseUnusable(str(error)) from None
+
     def suggest(self, url: str) -> None:
         """Say where the database is, to an app that was given no address."""
         self._url = self._url or url
@@ -126,15 +143,16 @@ class Connections:
                 asyncio.run_coroutine_threadsafe(line.close(), loop)  # Not waited for: it may be waiting for us.
 
     @contextmanager
-    def elsewhere(self, url: str) -> Iterator[None]:
-        """Use another database meanwhile; whoever ends it closes what was opened."""
-        before = self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants
+    def elsewhere(self, url: str, keyring: Keyring | None = None) -> Iterator[None]:
+        """Use another database and keyring meanwhile; whoever ends it closes what was opened."""
+        before = self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants, self._keyring
         self._url, self._pooler, self._lines, self._is_elsewhere = url, False, WeakKeyDictionary(), True
+        self._keyring = keyring
         self._check, self._tenants = None, set()
         try:
             yield
         finally:
-            self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants = before
+            self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants, self._keyring = before
             self._check = None
 
     async def _line(self) -> Line:
@@ -143,7 +161,7 @@ class Connections:
         if line.database is None:
             async with line.opening:
                 if line.database is None:
-                    await line.open(self.locate(), pooler=self._is_pooled())
+                    await line.open(self.locate(), pooler=self._is_pooled(), keyring=self.keyring)
         return line
 
     def _is_pooled(self) -> bool:

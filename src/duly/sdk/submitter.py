@@ -113,7 +113,8 @@ class Submitter(Generic[Q, T]):
     async def _submit(self, send: Send) -> list[Handle[T]]:
         key = self._key()
         if self._choices.connection is not None:
-            return self._handles(key, await send(callers.awaited(self._choices.connection), key))
+            connection = callers.awaited(self._choices.connection, self._app.connections.keyring)
+            return self._handles(key, await send(connection, key))
         database = await self._app.connections.database()
         if self._shape is None:  # What a program submits all day is on record with its runs; a schedule is noted.
             database = database.acting_as(None)
@@ -137,7 +138,7 @@ class Submitter(Generic[Q, T]):
         if self._choices.connection is None:
             return self._app.background.run(self._submit(send))
         key = self._key()
-        connection = callers.plain(self._choices.connection)
+        connection = callers.plain(self._choices.connection, self._app.connections.keyring)
         return self._handles(key, callers.at_once(_answer(send(connection, key))))
 
     def _handles(self, key: str, submitted: Sequence[Submitted]) -> list[Handle[T]]:

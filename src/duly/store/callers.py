@@ -20,6 +20,7 @@ import msgspec
 from asyncpg.pool import PoolConnectionProxy
 
 from duly.domain.errors import DatabaseUnusable, InvalidOption
+from duly.domain.sealing import FindKeyring, no_keyring
 from duly.store import jobs
 from duly.store.database import Connection, DiskFull, Unavailable, translated
 from duly.store.refusals import refusal
@@ -35,27 +36,27 @@ _Answer = TypeVar("_Answer")
 Rows = list[tuple[Any, ...]]
 
 
-def plain(given: Any) -> Connection:
-    """Adapt a caller's plain connection, cursor or session. Raises InvalidOption when it is none."""
+def plain(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
+    """Adapt a caller's plain connection, cursor or session, and name the keyring. Raises InvalidOption when it is none."""
     if _is_sqlalchemy(given):
-        return _Sqlalchemy(given)
+        return _Sqlalchemy(given, keyring)
     if _is(given, "psycopg", "Connection", "Cursor"):
-        return _Psycopg(getattr(given, "connection", given))
+        return _Psycopg(getattr(given, "connection", given), keyring)
     if _is_awaited(given):
         raise InvalidOption(f"{_kind(given)} is awaited: use `await ….submit(…)` with it, not submit_sync")
     if callable(getattr(given, "cursor", None)):
-        return _DbApi(given)
+        return _DbApi(given, keyring)
     raise _unknown(given)
 
 
-def awaited(given: Any) -> Connection:
-    """Adapt a caller's awaited connection, cursor or session. Raises InvalidOption when it is none."""
+def awaited(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
+    """Adapt a caller's awaited connection, cursor or session, and name the keyring. Raises InvalidOption when it is none."""
     if isinstance(given, asyncpg.Connection | PoolConnectionProxy):
-        return _Asyncpg(given)
+        return _Asyncpg(given, keyring)
     if _is(given, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession", "async_scoped_session"):
-        return _AsyncSqlalchemy(given)
+        return _AsyncSqlalchemy(given, keyring)
     if _is(given, "psycopg", "AsyncConnection", "AsyncCursor"):
-        return _AsyncPsycopg(getattr(given, "connection", given))
+        return _AsyncPsycopg(getattr(given, "connection", given), keyring)
     if _is_sqlalchemy(given) or callable(getattr(given, "cursor", None)):
         raise InvalidOption(f"{_kind(given)} is not awaited: use submit_sync with it")
     raise _unknown(given)
@@ -73,7 +74,8 @@ def at_once(move: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 
 class _Asyncpg:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
+        self.keyring = keyring
         self._connection = connection
 
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
@@ -100,7 +102,8 @@ class _Asyncpg:
 
 
 class _AsyncPsycopg:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
+        self.keyring = keyring
         self._connection = connection
 
     async def fetch(self, query: str, *args: Any) -> Rows:
@@ -122,7 +125,8 @@ class _AsyncPsycopg:
 
 
 class _Psycopg:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
+        self.keyring = keyring
         self._connection = connection
 
     async def fetch(self, query: str, *args: Any) -> Rows:
@@ -143,7 +147,8 @@ class _Psycopg:
 
 
 class _DbApi:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
+        self.keyring = keyring
         self._connection = connection
 
     async def fetch(self, query: str, *args: Any) -> Rows:
@@ -159,7 +164,8 @@ class _DbApi:
 
 
 class _Sqlalchemy:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
+        self.keyring = keyring
         self._connection = connection
 
     async def fetch(self, query: str, *args: Any) -> Rows:
@@ -170,7 +176,8 @@ class _Sqlalchemy:
 
 
 class _AsyncSqlalchemy:
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
+        self.keyring = keyring
         self._connection = connection() if callable(connection) else connection  # Of a scope, its session.
 
     async def fetch(self, query: str, *args: Any) -> Rows:

@@ -20,6 +20,7 @@ import asyncpg
 from duly.clock import Clock, SystemClock
 from duly.domain.audit import Actor
 from duly.domain.errors import DatabaseUnusable, DulyError
+from duly.domain.sealing import FindKeyring, no_keyring
 from duly.settings import redacted
 from duly.store.embedded_socket import is_our_own
 from duly.store.pool import Pool
@@ -114,10 +115,12 @@ class Database:
         command_timeout: float = 30.0,
         clock: Clock | None = None,
         application: str = "duly",
+        keyring: FindKeyring = no_keyring,
     ) -> None:
         self.url = url
         self.pooler = pooler
         self.clock: Clock = clock or SystemClock()
+        self.keyring = keyring  # How what is secret about a job is sealed before it is written.
         self._pool: Pool | None = None
         self._size_max = size_max
         self._settings: dict[str, Any] = {"command_timeout": command_timeout, "timeout": 5.0}

@@ -72,18 +72,25 @@ def _united(name: str, leaves: Sequence[str], first: int) -> str:
     return " union all ".join(SQL[name].format(leaf=leaf, number=number) for number, leaf in enumerate(leaves, first))
 
 
-async def coming(database: Database) -> dict[str, list[int]]:
+class Coming(msgspec.Struct):
+    """What falls due in a queue in each of the next minutes, and one of the tenants whose it is."""
+
+    tenant: int
+    minutes: list[int] = msgspec.field(default_factory=lambda: [0] * MINUTES_AHEAD)
+
+
+async def coming(database: Database) -> dict[str, Coming]:
     """Count what falls due in each of the next minutes, by queue; a schedule counts in every minute that it fires in."""
     rows = await database.fetch(SQL["coming"], MINUTES_AHEAD, _TIMERS_MAX)
     rhythms = await _rhythms(database, rows)
-    found: dict[str, list[int]] = {}
+    found: dict[str, Coming] = {}
     for row in rows:
         if (schedule := rhythms.get(row["cohort"])) is not None:
             counts = _fires(schedule, row["scheduled_at"], row["minute"], row["fires"])
         else:
             counts = spread(row["minute"], row["fires"], row["every_seconds"])
-        before = found.setdefault(row["queue"], [0] * MINUTES_AHEAD)
-        found[row["queue"]] = [one + other for one, other in zip(before, counts, strict=True)]
+        queue = found.setdefault(row["queue"], Coming(row["tenant"]))
+        queue.minutes = [one + other for one, other in zip(queue.minutes, counts, strict=True)]
     return found
 
 
@@ -132,8 +139,10 @@ class Pressure:
         age_limit: timedelta,
         living: Sequence[WorkerRow],
         own: dict[str, Depth],
+        tenants: dict[str, int],
     ) -> None:
         self.read_at = read_at
+        self.tenants = tenants  # of each queue that a worker serves or in which something falls due, one
         self.loads = loads
         self.living = living
         self.own = own
@@ -168,7 +177,7 @@ class Gauge:
         self.age_limit = age_limit
         self._database = database
         self._read_at: float | None = None
-        self._coming: dict[str, list[int]] = {}
+        self._coming: dict[str, Coming] = {}
 
     async def read(self, tenant: int = TENANT_DEFAULT) -> Pressure:
         """Look at all queues once, and at what waits of a tenant in each."""
@@ -190,14 +199,16 @@ class Gauge:
                 ready=depth["runs"] if depth else 0,
                 oldest_age_seconds=max(0.0, (now - depth["oldest_due_at"]).total_seconds()) if depth else 0.0,
                 age_limit_seconds=limits.get(name, self.age_limit).total_seconds(),
-                coming=fires.get(name, ()),
+                coming=fires[name].minutes if name in fires else (),
             )
         own = {
             name: Depth(row["own_runs"], row["own_oldest_due_at"]) for name, row in depths.items() if row["own_runs"]
         }
-        return Pressure(now, found, limits, self.age_limit, living, own)
+        served = {queue: row.tenant or TENANT_DEFAULT for row in living for queue in row.queues}
+        tenants = {name: queue.tenant for name, queue in fires.items()} | served
+        return Pressure(now, found, limits, self.age_limit, living, own, tenants)
 
-    async def _look_ahead(self) -> dict[str, list[int]]:
+    async def _look_ahead(self) -> dict[str, Coming]:
         now = self._database.clock.monotonic()
         if self._read_at is None or now - self._read_at > _KEPT_SECONDS:
             self._coming, self._read_at = await coming(self._database), now

@@ -72,6 +72,11 @@ async def depth(database: Database) -> list[dict[str, Any]]:
     return [dict(row) for row in await database.fetch(SQL["depth"])]
 
 
+async def depth_by_tenant(database: Database, queues_max: int, first: Sequence[str]) -> list[dict[str, Any]]:
+    """Count what is ready of each tenant by queue: so many queues, `first` before the others, and the rest under no queue."""
+    return [dict(row) for row in await database.fetch(SQL["depth_by_tenant"], queues_max, first)]
+
+
 async def depth_and_own(database: Database, tenant: int) -> list[dict[str, Any]]:
     """Count what is ready in each queue, of all and of one tenant, up to a bound, with the oldest due moments."""
     return [dict(row) for row in await database.fetch(SQL["depth_and_own"], tenant)]

@@ -110,6 +110,7 @@ class Session(Database):
         self.url = database.url
         self.pooler = database.pooler
         self.clock = database.clock
+        self.keyring = database.keyring
         self._pool = None
         self._connection = connection
         self._outside = database

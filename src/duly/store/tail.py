@@ -27,8 +27,9 @@ SQL = load("tail")
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """So many attempts of one kind. A bucket is None where there was no start."""
+    """So many attempts of one tenant and kind. A bucket is None where there was no start."""
 
+    tenant: int
     queue: str
     outcome: str
     became: str

@@ -24,6 +24,7 @@ class Together(Database):
         self.pooler = database.pooler
         self.clock = database.clock
         self.actor = database.actor
+        self.keyring = database.keyring
         self._pool = None
         self._connection = connection
         self._outside = database

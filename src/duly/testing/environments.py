@@ -22,6 +22,7 @@ from duly.domain.errors import InvalidSchedule
 from duly.domain.job import check_moment
 from duly.domain.outcome import Awaited, Outcome, Parked, TimedOut
 from duly.domain.run import Run
+from duly.domain.sealing import KEY_BYTES, Keyring
 from duly.domain.target import WORKFLOW
 from duly.moves.backfill import go_on
 from duly.moves.cancel import carry_out
@@ -31,6 +32,7 @@ from duly.moves.defer import Deferred, defer
 from duly.moves.expire import expire
 from duly.moves.follow import check_followers
 from duly.moves.hand_out import hand_out
+from duly.moves.seal import sealed_declarations
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
 from duly.moves.workflow_runs import settle_ended
@@ -54,6 +56,7 @@ _CLAIM_MAX = 10_000
 # Each look at the backfill lane may make what a whole second allows: what holds it back in a test is its own rate.
 _LANE_MAX = 500  # runs of backfills at one look
 _SOURCE = "testing"
+_KEYRING = Keyring({"testing": bytes(KEY_BYTES)})
 
 
 def environment(app: App, *, at: datetime = START, seed: int = 0) -> Environment:
@@ -160,7 +163,7 @@ class Environment:
         server = scratch()
         name, url = server.create(self._at)
         self._open.callback(server.drop, name)
-        self._open.enter_context(self._app.connections.elsewhere(url))
+        self._open.enter_context(self._app.connections.elsewhere(url, _KEYRING))
 
     async def _register(self) -> list[str]:
         """Register the schedules that the app declares, and those declared since. Returns why some cannot be kept yet."""
@@ -190,7 +193,7 @@ class Environment:
             return
         if self._renewed_at is None:
             queues, names = self._app.queues, self._app.registry.names()
-            declares = self._app.declarations(_SOURCE).entries()
+            declares = sealed_declarations(lambda: _KEYRING, self._app.declarations(_SOURCE)).entries()
             identity = workers.Identity(self._worker_id, "testing", __version__, queues, names, 1, _LEASE, declares)
             await workers.register(database, identity)
         await workers.beat(database, self._worker_id)

@@ -44,6 +44,9 @@ class Kind(msgspec.Struct, frozen=True):
 
 # Stable: a code is never given another meaning.
 KINDS: dict[str, Kind] = {
+    "malformed_request": Kind(
+        400, "The request is not HTTP", "Send one request as HTTP/1.1 has it, with no NUL in it."
+    ),
     "malformed_json": Kind(400, "The body is not JSON", "Send one JSON value, in UTF-8."),
     "invalid_query": Kind(400, "The query is not understood", "See the operation's parameters in /openapi.json."),
     "invalid_header": Kind(400, "A header is not understood", "See the operation's parameters in /openapi.json."),
@@ -53,6 +56,7 @@ KINDS: dict[str, Kind] = {
     "forbidden": Kind(403, "The key has not the scope for this", "Use a key with the scope that is named."),
     "not_found": Kind(404, "Not found", "Check the id; lists show those there are."),
     "method_not_allowed": Kind(405, "Method not allowed", "Use one of the methods in the Allow header."),
+    "request_timeout": Kind(408, "The request did not arrive in time", "Send it again, whole and without a pause."),
     "conflict": Kind(409, "It cannot be done as things stand", "Read it again, and decide anew."),
     "name_taken": Kind(409, "The name is taken", "Choose another name, or change the job that has it."),
     "declared_in_code": Kind(
@@ -98,8 +102,11 @@ KINDS: dict[str, Kind] = {
         "The queue is overloaded",
         "Ask again after the seconds in Retry-After, or submit with priority 6 or more urgent.",
     ),
-    "headers_too_large": Kind(431, "The headers are too large", "Send at most 8 KiB of headers."),
+    "headers_too_large": Kind(
+        431, "The headers are too large", "Send at most 8 KiB of headers, and 16 KiB with the path and the query."
+    ),
     "internal_error": Kind(500, "Internal error", "The server's log says more; it was written with this request's id."),
+    "too_many_connections": Kind(503, "Too many connections", "Close connections that are idle, and ask again."),
     "unavailable": Kind(
         503, "The database does not answer", "Ask again after the seconds in Retry-After, with the same key."
     ),

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from duly.wire.shapes import Asked, Told
+from typing import Annotated
+from uuid import UUID
+
+from msgspec import Meta
+
+from duly.wire.keys import TenantNumber
+from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.shapes import Asked, Moment, Told
 
 
 class LogIn(Asked, frozen=True):
@@ -22,3 +29,31 @@ class Who(Told, frozen=True):
     is_operator: bool
     csrf: str | None
     version: str
+
+
+class SessionQuery(PageQuery, frozen=True):
+    """Which sessions. Only the operator may name another tenant."""
+
+    tenant: TenantNumber | None = None
+
+
+class Session(Told, frozen=True):
+    """A browser that has logged in with a key. Its id opens nothing."""
+
+    session_id: UUID
+    tenant: int
+    key_id: str
+    key_name: str
+    opened_at: Moment
+    last_used_at: Annotated[Moment, Meta(description="To the minute.")]
+    expires_at: Annotated[Moment, Meta(description="12 hours after its last use.")]
+    address: Annotated[str, Meta(description="From where it was opened; behind a proxy, the proxy's.")]
+    user_agent: Annotated[str, Meta(description="What the browser called itself when it was opened.")]
+    is_current: Annotated[bool, Meta(description="Whether this is the session that asks.")]
+
+
+class SessionList(Told, frozen=True):
+    """A page of sessions, the last opened first."""
+
+    items: list[Session]
+    next_page_token: NextPageToken

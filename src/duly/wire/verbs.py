@@ -152,7 +152,7 @@ class BackfillAsked(Told, frozen=True):
     first: list[Moment]
     is_partial: Annotated[
         bool,
-        Meta(description="There are more than a dry run counts, and than one request may ask for: at least so many."),
+        Meta(description="There are at least so many: counting ended where it would take long."),
     ]
 
 

@@ -22,9 +22,11 @@ from duly.domain.apps import clashes
 from duly.domain.declaration import Declarations
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
 from duly.domain.scaling import FUNCTIONS
+from duly.domain.sealing import FindKeyring, no_keyring
 from duly.log import Log
 from duly.moves.defer import Deferred
 from duly.moves.retire import retire
+from duly.moves.seal import sealed_declarations
 from duly.moves.settle import Settled
 from duly.store import clocks, workers
 from duly.store.database import Database, Unavailable
@@ -95,6 +97,7 @@ class Worker:
         log: Log,
         declarations: Declarations | None = None,
         targets: Targets | None = None,
+        keyring: FindKeyring = no_keyring,
         on_left_running: Callable[[], None] | None = None,
     ) -> None:
         self._targets = targets or Targets()
@@ -103,7 +106,8 @@ class Worker:
         self._url = url
         self._registry = registry
         self._options = options
-        self._declarations = declarations
+        self._declarations = None if declarations is None else sealed_declarations(keyring, declarations)
+        self._keyring = keyring
         self._rng = rng
         self._log = log
         self._on_left_running = on_left_running
@@ -163,7 +167,13 @@ class Worker:
 
     async def _lives_in_turn(self, handlers_loop: asyncio.AbstractEventLoop) -> None:
         self._engine_loop = asyncio.get_running_loop()
-        database = Database(self._url, size_max=CONNECTIONS_MAX, pooler=self._options.pooler, application="duly worker")
+        database = Database(
+            self._url,
+            size_max=CONNECTIONS_MAX,
+            pooler=self._options.pooler,
+            application="duly worker",
+            keyring=self._keyring,
+        )
         await database.open()
         settling = database.beside(SETTLING_CONNECTIONS_MAX)
         try:

@@ -68,6 +68,7 @@ _PLAIN = {
     "cache-control",
     "x-content-type-options",
     "date",
+    "connection",
     "transfer-encoding",
     "x-accel-buffering",
     "duly-accepted",

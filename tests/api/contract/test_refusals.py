@@ -14,6 +14,7 @@ import pytest
 
 from duly.api.asked import HEADER_BYTES_MAX
 from duly.api.operations import ANYBODY, EVENT_STREAM, NDJSON, Operation
+from duly.api.places import CLAIMS, EVENTS, LOGS
 from duly.domain.api_key import Scope, implied_by
 from duly.domain.declaration import OWNER
 from duly.domain.hold import HOLDS_MAX
@@ -220,15 +221,24 @@ async def _(scene, operation, asked):
     return answers[-1]
 
 
+PLACES = {
+    "stream_events": ("duly.api.routes.events.EVENTS", EVENTS),
+    "read_logs": ("duly.api.routes.runs.LOGS", LOGS),
+    "claim_runs": ("duly.api.routes.worker.CLAIMS", CLAIMS),
+}
+
+
 @provokes("quota_reached")
 async def _(scene, operation, asked):
     if operation.name == "register_worker":
         await asked.by(scene.api)
         await fill_with_workers(scene.front.database)
         return await asked.by(scene.api)
-    if operation.may_stream:
+    if operation.name in PLACES:
+        module, kind = PLACES[operation.name]
         with scene.patience.context() as patience:
-            patience.setattr("duly.api.log_streams.STREAMS_OF_TENANT_MAX", 0)
+            patience.setattr(module, msgspec.structs.replace(kind, of_key_max=0))
+            asked = asked.with_fields(wait=1) if kind is CLAIMS else asked
             return await asked.with_headers(Accept=EVENT_STREAM).by(scene.api)
     made = await tenants.create(scene.front.database, "small", Limits(schedules_max=0, ready_max=0))
     caller = await scene.front.caller(tenant=made.tenant)

@@ -12,11 +12,12 @@ import httpx
 import msgspec
 
 from duly.api.operations import NDJSON, Operation
+from duly.clock import Rng
 from duly.domain.outcome import Failed, Outcome, Succeeded
 from duly.domain.run import Run
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, settle
-from duly.store import runs
+from duly.store import browser_sessions, runs
 from duly.store.database import Database
 from tests.api.contract.described import described
 from tests.api.contract.samples import least
@@ -142,6 +143,7 @@ class Yard:
             "run_id": self._run,
             "backfill_id": self._backfill,
             "key_id": self._key,
+            "session_id": self.session,
             "tenant": self._tenant,
             "name": self._name,
             "worker_id": self._worker,
@@ -203,6 +205,15 @@ class Yard:
     async def _key(self, _: Operation) -> str:
         answer = await self.api.post("/v1/keys", json={"name": "spare", "scopes": ["jobs:read"]})
         return str(answer.json()["key_id"])
+
+    async def session(self, _: Operation | None = None) -> str:
+        """Let a browser log in with the key."""
+        token = Rng().secret(32)
+        kept = timedelta(hours=1)
+        await browser_sessions.open_session(
+            self.database, token, self.api.key_id, self.api.tenant, kept, address="", user_agent="test", most=100
+        )
+        return str((await self.api.get("/v1/sessions")).json()["items"][0]["session_id"])
 
     async def _tenant(self, _: Operation) -> str:
         answer = await self.api.post("/v1/tenants", json={"name": f"tenant-{uuid4()}"})

@@ -64,12 +64,12 @@ def make_read_only(url):
 
 @pytest.fixture
 def house(url, tmp_path):
-    """A scheduler and an API, each in a process of its own: the first of them, and the address of the second."""
+    """A scheduler and an API, each in a process of its own: the first of them, and where the second tells of its health."""
     with (
         running("scheduler", cwd=tmp_path, DULY_DATABASE_URL=url) as scheduler,
-        running("api", "--port", "0", cwd=tmp_path, DULY_DATABASE_URL=url) as api,
+        running("api", "--port", "0", "--metrics-port", "0", cwd=tmp_path, DULY_DATABASE_URL=url) as api,
     ):
-        address = api.wait_for_line("api at").split()[2].rstrip(",")
+        address = api.wait_for_line("metrics at").split()[2].removesuffix("/metrics,")
         wait_until_ready(address)
         yield scheduler.process, address
 

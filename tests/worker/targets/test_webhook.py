@@ -17,8 +17,9 @@ from duly.clock import Rng
 from duly.domain.callback_token import CallbackTokens
 from duly.domain.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
 from duly.domain.retry import Retry
-from duly.domain.run import TENANT_DEFAULT, Options, Run, encode_options
-from duly.domain.sealing import new_key_line, read_keyring
+from duly.domain.run import TENANT_DEFAULT, Options, Run, encode_options, target_of
+from duly.domain.sealed_options import seal_options
+from duly.domain.sealing import KEY_BYTES, Keyring, new_key_line, read_keyring
 from duly.domain.target import WEBHOOK, Webhook
 from duly.domain.target_shapes import told_target
 from duly.domain.verdict import Verdict
@@ -460,6 +461,20 @@ async def test_where_nobody_may_enter_the_run_is_parked_and_nothing_is_sent():
         outcome = await attempt.of(Webhook(f"http://127.0.0.1:{port}/"), port=port)
     assert outcome == Parked(f"http://127.0.0.1:{port}")
     assert (asked.connections, attempt.door.left, attempt.desk.lines) == (0, [], [])
+
+
+async def test_a_credential_that_does_not_open_fails_the_attempt_and_nothing_is_sent():
+    ring = Keyring({"lost": bytes(KEY_BYTES)})
+    attempt = Attempt()
+    async with answering(OK) as (port, asked):
+        clear = Webhook(f"http://127.0.0.1:{port}/?token=geheim", headers={"Authorization": "geheim"})
+        options = seal_options(encode_options(Options(target=clear)), RUN.tenant, lambda: ring)
+        outcome = await attempt.of(target_of(options), port=port)
+    assert isinstance(outcome, Failed)
+    assert outcome.retryable, "the key may be there for the next attempt"
+    assert "a secret of the webhook cannot be had" in outcome.reason
+    assert asked.connections == 0
+    assert attempt.door.entered == [], "it is no fault of its destination"
 
 
 class Later:

@@ -10,7 +10,7 @@ from uuid import UUID
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
-from duly.api.routes.runs import find_run
+from duly.api.run_views import find_run
 from duly.domain.errors import NotFound
 from duly.domain.filter import DEAD, parse
 from duly.moves import dead as moves

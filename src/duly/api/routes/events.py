@@ -8,6 +8,7 @@ import msgspec
 
 from duly.api.hub import Wanted
 from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
+from duly.api.places import EVENTS
 from duly.api.refusals import Refusal
 from duly.api.routes.jobs import extra_of
 from duly.domain.errors import InvalidOption, InvalidPayload
@@ -103,6 +104,7 @@ def _event(asked: CloudEvent) -> Event:
     scope="jobs:read",
     query=StreamQuery,
     answers={200: bytes},
+    refuses=("quota_reached",),
     answer_type=EVENT_STREAM,
     in_session=False,
 )
@@ -113,8 +115,9 @@ async def stream_events(call: Call[StreamQuery, None]) -> Answer:
     after it follows; some may come twice, with the same id. Where that cannot be, one event `duly.stream.gap.v1` says so.
     """
     wanted = Wanted(call.tenant, _types(call.query.types), call.query.queue)
+    place = call.places.take(EVENTS, call.identity.key)
     joined = await call.hub.join(wanted, call.headers.get("last-event-id"))
-    stream = call.hub.listen(wanted, joined, call.is_admitted)
+    stream = call.hub.listen(wanted, joined, call.is_admitted, place)
     return Answer(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 

@@ -181,9 +181,9 @@ async def _change_one_shot(
     if _parts(asked) == _parts(read_value(_standing(shown), JobDefinition)):
         return Answer(200, shown, {"ETag": tag_of(shown.version)})
     job = definitions.one_shot(asked, definitions.marks_of(options) | extra_of(call))
-    job = definitions.admitted(job, call.allowed, options)
+    job = definitions.admitted(job, call.allowed)
     job = msgspec.structs.replace(job, options=kept_of_one_shot(job.options, options))
-    if not await change_one_shot(call.database, call.tenant, job_id, version, job):
+    if not await change_one_shot(call.database, call.tenant, job_id, version, job, options):
         return None
     call.wake(job.queue)
     shown = await shown_job(call.database, call.tenant, job_id)
@@ -206,7 +206,7 @@ async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobDefin
         raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
     marks = definitions.marks_of(found["options"]) | extra_of(call)
     job = definitions.recurring(asked, now_of(call), marks)
-    job = definitions.admitted(job, call.allowed, found["options"])
+    job = definitions.admitted(job, call.allowed)
     job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
     await edit_version(call.database, found["job_id"], found["generation"], job)
     shown = await shown_job(call.database, call.tenant, found["job_id"])

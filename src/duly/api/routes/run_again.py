@@ -5,7 +5,7 @@ from __future__ import annotations
 from duly.api import definitions
 from duly.api.operations import Answer, Call, Routes
 from duly.api.routes.jobs import extra_of, now_of
-from duly.api.routes.runs import find_run
+from duly.api.run_views import find_run
 from duly.domain.job import check_name
 from duly.domain.run import HORIZON
 from duly.moves.run_again import Changes

@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta
 
 from duly.api import paging
-from duly.api.definitions import run_definition, target_summary
 from duly.api.log_streams import Place, place_of, told
 from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
+from duly.api.places import LOGS
 from duly.api.refusals import Refusal
+from duly.api.run_views import decoded, find_run, no_run, shown_attempt, shown_run
 from duly.domain.errors import NotFound
 from duly.domain.filter import RUNS, parse
-from duly.domain.payload import read_anyhow
-from duly.domain.run import read_options
-from duly.domain.target import WORKFLOW
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.replay import replay
-from duly.store import audit, explain, lists, overview, runs, workflows
-from duly.store.database import Database
+from duly.store import explain, lists, runs
 from duly.store.explain import Explanation as Explained
 from duly.wire.explanations import Explanation, Holding, Reason
 from duly.wire.pages import RunsQuery
 from duly.wire.runs import (
-    Attempt,
     AttemptList,
     Cancellation,
-    CheckpointSize,
-    FollowedJob,
     LogPage,
     LogQuery,
-    Progress,
     Run,
     RunCancelled,
-    RunLease,
     RunList,
     RunMoved,
     RunSummary,
     SavedCheckpoint,
-    Submitter,
 )
 from duly.wire.shapes import Nothing
 
@@ -76,7 +65,7 @@ async def read_run(call: Call[Nothing, None]) -> Answer:
 async def list_attempts(call: Call[Nothing, None]) -> Answer:
     """List the attempts of a run, in order."""
     found = await find_run(call.database, call.tenant, call.id("run_id"))
-    return Answer(200, AttemptList(items=[_attempt(row) for row in found["attempts"]]))
+    return Answer(200, AttemptList(items=[shown_attempt(row) for row in found["attempts"]]))
 
 
 @routes.add("GET", "/v1/runs/{run_id}/checkpoint", scope="jobs:read", answers={200: SavedCheckpoint})
@@ -87,7 +76,7 @@ async def read_checkpoint(call: Call[Nothing, None]) -> Answer:
     saved = await runs.read_checkpoint(call.database, run_id)
     if saved is None:
         raise NotFound(f"run {run_id} has no checkpoint: it saved none, or it has ended")
-    return Answer(200, SavedCheckpoint(value=_decoded(saved.pop("body")), **saved))
+    return Answer(200, SavedCheckpoint(value=decoded(saved.pop("body")), **saved))
 
 
 @routes.add(
@@ -125,8 +114,8 @@ async def read_logs(call: Call[LogQuery, None]) -> Answer:
 def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Answer:
     logs, last_id = call.hub.logs, call.headers.get("last-event-id")
     place = after if last_id is None else place_of(last_id)
-    logs.check_room(call.tenant)
-    stream = logs.follow(call.tenant, run_id, place, call.open, call.is_admitted)
+    held = call.places.take(LOGS, call.identity.key)
+    stream = logs.follow(held, run_id, place, call.open, call.is_admitted)
     return Answer(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 
@@ -140,7 +129,7 @@ async def explain_run(call: Call[Nothing, None]) -> Answer:
     async with call.open() as session:
         found = await explain.run(session, call.tenant, run_id, call.database, is_operator=call.identity.is_operator)
     if found is None:
-        raise _no_run(run_id)
+        raise no_run(run_id)
     return Answer(200, shown_explanation(found))
 
 
@@ -182,18 +171,6 @@ async def replay_run(call: Call[Nothing, None]) -> Answer:
     return Answer(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
 
 
-async def find_run(database: Database, tenant: int, run_id: UUID) -> dict[str, Any]:
-    """Read a run of a tenant with its attempts. Raises NotFound."""
-    found = await runs.find(database, run_id)
-    if found is None or found["tenant"] != tenant:
-        raise _no_run(run_id)
-    return found
-
-
-def _no_run(run_id: UUID) -> NotFound:
-    return NotFound(f"no run {run_id}; GET /v1/runs lists them")
-
-
 def shown_explanation(found: Explained) -> Explanation:
     """Tell an explanation."""
     reasons = [Reason(code=one.code, text=one.text, facts=dict(one.facts)) for one in found.reasons]
@@ -201,118 +178,3 @@ def shown_explanation(found: Explained) -> Explanation:
     holding = None if held is None else Holding(**msgspec.structs.asdict(held))
     kind: Literal["job", "run"] = "job" if found.kind == "job" else "run"
     return Explanation(kind=kind, id=found.id, state=found.state, holding=holding, reasons=reasons)
-
-
-def status_of_one_shot(state: str) -> Literal["active", "completed", "cancelled"]:
-    """Say how a job stands that is its own run."""
-    if state not in runs.FINAL:
-        return "active"
-    return "cancelled" if state == "cancelled" else "completed"
-
-
-async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
-    """Read a run of a tenant, as it is told. Raises NotFound."""
-    found = await find_run(database, tenant, run_id)
-    carried = await overview.arguments(database, run_id)
-    progress = await runs.read_progress(database, run_id)
-    checkpoint = await runs.checkpoint_size(database, run_id)
-    attempts = [_attempt(row) for row in found["attempts"]]
-    lease = await runs.find_lease(database, run_id)
-    is_final = found["state"] in runs.FINAL
-    return Run(
-        **{name: found[name] for name in _COPIED},
-        after=[FollowedJob(job=UUID(job), on=on) for job, on in found["after"]],
-        started_at=_started(found, lease),
-        finished_at=_last([row["finished_at"] for row in found["attempts"]]) if is_final else None,
-        fire_skew_ms=_skew(found["attempts"]),
-        payload=_decoded(carried.get("payload")),
-        result=_last([attempt.result for attempt in attempts if attempt.outcome == "succeeded"]),
-        progress=None if progress is None else Progress(**progress),
-        checkpoint=None if checkpoint is None else CheckpointSize(**checkpoint),
-        attempts=attempts,
-        target=target_summary(found["handler"], carried.get("options")),
-        started_workflow_id=await _started_workflow(database, found),
-        lease=None if lease is None else RunLease(**lease),
-        payload_kept=bool(carried.get("is_kept")),
-        again_of=_again_of(carried.get("options")),
-        definition=run_definition(found["handler"], carried.get("options"), carried.get("generation") or 1),
-        submitted_by=await _submitter(database, found),
-    )
-
-
-def _again_of(options: str | None) -> UUID | None:
-    if options is None or '"again_of"' not in options:
-        return None
-    run_id = read_options(options, None).again_of
-    return None if run_id is None else UUID(run_id)
-
-
-async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter | None:
-    by = await audit.submitter(database, found["tenant"], found["run_id"], found["job_id"], found["scheduled_at"])
-    if by is None:
-        return None
-    actor = by.actor
-    return Submitter(
-        kind=actor.kind, key_id=actor.key_id, name=actor.name, action=by.action, at=by.at, request_id=actor.request_id
-    )
-
-
-def _started(found: Mapping[str, Any], lease: Mapping[str, Any] | None) -> datetime | None:
-    """Say when its attempt began: the one that runs, or else the last one that has."""
-    if found["state"] == "running" and lease is not None:
-        began: datetime = max(found["due_at"], lease["claimed_at"])
-        return began
-    last: datetime | None = _last([row["started_at"] for row in found["attempts"]])
-    return last
-
-
-async def _started_workflow(database: Database, found: Mapping[str, Any]) -> UUID | None:
-    if found["handler"] != WORKFLOW:
-        return None
-    return await workflows.of_run(database, found["tenant"], found["run_id"])
-
-
-_COPIED = (
-    "run_id",
-    "job_id",
-    "state",
-    "queue",
-    "handler",
-    "priority",
-    "attempt",
-    "scheduled_at",
-    "due_at",
-    "reason",
-    "worker_id",
-    "fence",
-    "tags",
-    "request_id",
-    "traceparent",
-    "parent",
-    "workflow_id",
-    "node",
-)
-
-
-def _attempt(row: Mapping[str, Any]) -> Attempt:
-    copied = ("attempt", "outcome", "started_at", "finished_at", "fence", "worker_id", "reason")
-    return Attempt(
-        **{name: row[name] for name in copied}, result=_decoded(row["result"]), detail=_decoded(row["detail"])
-    )
-
-
-def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:
-    """Say by how much the first attempt that started was late."""
-    for row in attempts:
-        if row["started_at"] is not None:
-            late: timedelta = row["started_at"] - row["due_at"]
-            return round(late.total_seconds() * 1000, 3)
-    return None
-
-
-def _last(values: Sequence[Any]) -> Any:
-    return next((value for value in reversed(values) if value is not None), None)
-
-
-def _decoded(text: str | None) -> Any:
-    return None if text is None else read_anyhow(text)

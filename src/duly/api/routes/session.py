@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from duly import __version__
 from duly.api.audited import check_audited
-from duly.api.logins import Logins, check_origin, cookie_for, csrf_of, token_in
+from duly.api.logins import Logins, csrf_of
 from duly.api.operations import OPEN, Answer, Call, Identity, Operation, Routes
 from duly.domain.api_key import Secret
 from duly.wire.sessions import LogIn, Who
@@ -29,33 +27,34 @@ def operations(logins: Logins) -> list[Operation]:
         body_bytes_max=_BODY_BYTES_MAX,
         in_session=False,
         is_keyed=False,
-        is_submit=True,
+        refuses=("rate_limited",),
     )
     async def open_session(call: Call[Nothing, LogIn]) -> Answer:
         """Log in with a key."""
-        check_origin(call.headers, is_required=False)
-        identity, token = await logins.open(call.body.key.strip(), call.request_id)
-        return _told(call, identity, token)
+        logins.check_origin(call.headers, is_required=False)
+        before, user_agent = logins.token_in(call.headers), call.headers.get("user-agent", "")
+        identity, token = await logins.open(call.body.key.strip(), call.request_id, call.address, user_agent, before)
+        return _told(logins, identity, token)
 
     @routes.add("GET", _PATH, scope="jobs:read", answers={200: Who}, in_session=False)
     async def read_session(call: Call[Nothing, None]) -> Answer:
         """Say who asks, and let the browser keep its cookie for another while."""
-        by_key = call.headers.get("authorization") is not None
-        return _told(call, call.identity, None if by_key else token_in(call.headers))
+        is_session = call.identity.session_id is not None
+        return _told(logins, call.identity, logins.token_in(call.headers) if is_session else None)
 
     @routes.add("DELETE", _PATH, scope="jobs:read", answers={204: None}, in_session=False)
     async def close_session(call: Call[Nothing, None]) -> Answer:
         """Log out."""
-        token = token_in(call.headers)
+        token = logins.token_in(call.headers)
         if token is not None:
             await logins.close(token, call.database.actor)
-        return Answer(204, headers={"Set-Cookie": cookie_for(call.headers, None)})
+        return Answer(204, headers={"Set-Cookie": logins.cookie_for(None)})
 
     check_audited(routes.operations)
     return routes.operations
 
 
-def _told(call: Call[Any, Any], identity: Identity, token: Secret | None) -> Answer:
+def _told(logins: Logins, identity: Identity, token: Secret | None) -> Answer:
     who = Who(
         tenant=identity.tenant,
         tenant_name=identity.key.tenant_name,
@@ -66,4 +65,4 @@ def _told(call: Call[Any, Any], identity: Identity, token: Secret | None) -> Ans
         csrf=None if token is None else csrf_of(token),
         version=__version__,
     )
-    return Answer(200, who, {} if token is None else {"Set-Cookie": cookie_for(call.headers, token)})
+    return Answer(200, who, {} if token is None else {"Set-Cookie": logins.cookie_for(token)})

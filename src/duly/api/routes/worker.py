@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ import msgspec
 
 from duly.api import line
 from duly.api.operations import ACT_SECONDS, Answer, Call, Routes
+from duly.api.places import CLAIMS
 from duly.api.spans import read_span
 from duly.domain import payload as payloads
 from duly.domain.duration import to_iso
@@ -103,7 +105,7 @@ async def register_worker(call: Call[Nothing, NewWorker]) -> Answer:
     scope="worker",
     body=ClaimRequest,
     answers={200: ClaimedRuns},
-    refuses=("worker_expired", "conflict", "invalid_option"),
+    refuses=("worker_expired", "conflict", "invalid_option", "quota_reached"),
     seconds_max=WAIT_MAX.total_seconds() + ACT_SECONDS,
     in_session=False,
     is_keyed=False,
@@ -115,11 +117,14 @@ async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Answer:
     """
     worker_id = call.id("worker_id")
     wait = read_span(call.body.wait, "wait", timedelta(), WAIT_MAX)
-    async with line.watched() as hung_up:
-        parcels = await _poll(call, worker_id, wait.total_seconds(), hung_up)
-        if parcels and hung_up.done():  # Nobody will hear of them.
-            async with call.open() as session:
-                await hand_back(session, worker_id, [parcel.run for parcel in parcels])
+    # A claim that does not wait needs no place.
+    place = call.places.take(CLAIMS, call.identity.key) if wait else nullcontext()
+    with place:
+        async with line.watched() as hung_up:
+            parcels = await _poll(call, worker_id, wait.total_seconds(), hung_up)
+            if parcels and hung_up.done():  # Nobody will hear of them.
+                async with call.open() as session:
+                    await hand_back(session, worker_id, [parcel.run for parcel in parcels])
     return Answer(200, ClaimedRuns(runs=list(map(_shown, parcels))))
 
 

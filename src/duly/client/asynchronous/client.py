@@ -21,7 +21,7 @@ from duly.client.asynchronous.figures import AsyncFigures
 from duly.client.asynchronous.files import AsyncFiles
 from duly.client.asynchronous.gates import AsyncGates
 from duly.client.asynchronous.jobs import AsyncJobs
-from duly.client.asynchronous.keys import AsyncKeys, AsyncTenants
+from duly.client.asynchronous.keys import AsyncKeys, AsyncSessions, AsyncTenants
 from duly.client.asynchronous.limits import AsyncLimits
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
@@ -72,6 +72,7 @@ class AsyncClient:
         self.figures = AsyncFigures(self._line)
         self.gates = AsyncGates(self._line)
         self.keys = AsyncKeys(self._line)
+        self.sessions = AsyncSessions(self._line)
         self.tenants = AsyncTenants(self._line)
         self.audit = AsyncAudit(self._line)
 

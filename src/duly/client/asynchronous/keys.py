@@ -8,10 +8,11 @@ from typing import Literal
 
 import msgspec
 
-from duly.client.asking import getting, given, patching, path, posting, reader, removing, uncertain
+from duly.client.asking import Id, getting, given, patching, path, posting, reader, removing, uncertain
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.paging import listing
 from duly.wire.keys import Key, MadeKey, Scope, Tenant, TenantLimits
+from duly.wire.sessions import Session
 
 
 class AsyncKeys:
@@ -44,6 +45,21 @@ class AsyncKeys:
     async def revoke(self, key_id: str) -> None:
         """End a key for good; within five seconds it opens nothing any more. Raises NotFound."""
         await self._line.ask(removing(path("keys", key_id)))
+
+
+class AsyncSessions:
+    """Browsers that have logged in, by the ids of their sessions."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
+
+    def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Session]:
+        """Give the sessions of a tenant, or, to a key that is no admin, its own; the last opened first."""
+        return self._line.pages(listing(path("sessions"), Session, tenant=tenant, page_size=page_size))
+
+    async def revoke(self, session_id: Id) -> None:
+        """End a session; within five seconds it opens nothing any more. Raises NotFound."""
+        await self._line.ask(removing(path("sessions", session_id)))
 
 
 class AsyncTenants:

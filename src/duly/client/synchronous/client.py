@@ -23,7 +23,7 @@ from duly.client.synchronous.figures import Figures
 from duly.client.synchronous.files import Files
 from duly.client.synchronous.gates import Gates
 from duly.client.synchronous.jobs import Jobs
-from duly.client.synchronous.keys import Keys, Tenants
+from duly.client.synchronous.keys import Keys, Sessions, Tenants
 from duly.client.synchronous.limits import Limits
 from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
@@ -73,6 +73,7 @@ class Client:
         self.figures = Figures(self._line)
         self.gates = Gates(self._line)
         self.keys = Keys(self._line)
+        self.sessions = Sessions(self._line)
         self.tenants = Tenants(self._line)
         self.audit = Audit(self._line)
 

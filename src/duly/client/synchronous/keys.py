@@ -9,10 +9,11 @@ from typing import Literal
 
 import msgspec
 
-from duly.client.asking import getting, given, patching, path, posting, reader, removing, uncertain
+from duly.client.asking import Id, getting, given, patching, path, posting, reader, removing, uncertain
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
 from duly.wire.keys import Key, MadeKey, Scope, Tenant, TenantLimits
+from duly.wire.sessions import Session
 
 
 class Keys:
@@ -45,6 +46,21 @@ class Keys:
     def revoke(self, key_id: str) -> None:
         """End a key for good; within five seconds it opens nothing any more. Raises NotFound."""
         self._line.ask(removing(path("keys", key_id)))
+
+
+class Sessions:
+    """Browsers that have logged in, by the ids of their sessions."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    def list(self, *, tenant: int | None = None, page_size: int | None = None) -> Iterator[Session]:
+        """Give the sessions of a tenant, or, to a key that is no admin, its own; the last opened first."""
+        return self._line.pages(listing(path("sessions"), Session, tenant=tenant, page_size=page_size))
+
+    def revoke(self, session_id: Id) -> None:
+        """End a session; within five seconds it opens nothing any more. Raises NotFound."""
+        self._line.ask(removing(path("sessions", session_id)))
 
 
 class Tenants:

@@ -24,6 +24,13 @@ _FINEST = timedelta(microseconds=1)
 Verdict = Literal["run", "defer", "skip"]
 
 
+class Count(msgspec.Struct, frozen=True):
+    """How many fires there are; `is_partial`: at least so many, because counting went no further."""
+
+    number: int
+    is_partial: bool = False
+
+
 class Blocked(msgspec.Struct, frozen=True):
     """Occurrences that calendars took: the first, the last, and how many."""
 
@@ -45,21 +52,34 @@ def fires_between(schedule: Schedule, start: datetime, end: datetime) -> Iterato
 
 def count_between(schedule: Schedule, start: datetime, end: datetime) -> int:
     """Count the fires from `start` on and before `end`; a lower bound where that would take long."""
+    return tally(schedule, start, end).number
+
+
+def tally(schedule: Schedule, start: datetime, end: datetime) -> Count:
+    """Count the fires from `start` on and before `end`: all of cron and fixed periods, of others as far as can be walked soon.
+
+    Beyond 5,000 stretches of its calendars a count ends, too.
+    """
+    most = _most(schedule)
     if not schedule.uses:
-        return _count(schedule, start, end)
+        count = _count(schedule, start, end)
+        return Count(count, most is not None and count >= most)
     first = schedule.next_after(start - _FINEST)
     if first is None:
-        return 0
-    count, is_owed = 0, first.deferred_by is not None
+        return Count(0)
+    count, is_owed, reached = 0, first.deferred_by is not None, first.scheduled_at
     for begin, until, verdict in _stretches(schedule, first.scheduled_at, end):
+        reached = until
         if verdict == "run":
             # What was deferred fires as the stretch begins, together with what is due just then.
-            count += is_owed and not _count(schedule, begin, begin + _FINEST)
+            count += is_owed and _first_within(schedule, begin, begin + _FINEST) is None
             count += _count(schedule, begin, until, count)
             is_owed = False
         elif verdict == "defer":
-            is_owed = is_owed or _count(schedule, begin, until) > 0
-    return count
+            is_owed = is_owed or _first_within(schedule, begin, until) is not None
+        if most is not None and count >= most:
+            return Count(count, is_partial=True)
+    return Count(count, reached < end)
 
 
 def blocked_between(schedule: Schedule, start: datetime, end: datetime) -> Blocked | None:
@@ -106,14 +126,21 @@ def _last_within(schedule: Schedule, start: datetime, end: datetime) -> datetime
 
 def _count(schedule: Schedule, start: datetime, end: datetime, counted: int = 0) -> int:
     """Count the occurrences of the trigger, whatever calendars say of them, where so many are counted already."""
-    trigger = schedule.trigger
-    most = COUNT_MAX // max(1, trigger.steps_per_count) - counted
-    return trigger.count_between(*schedule.within(start, end), max(0, most))
+    most = (_most(schedule) or COUNT_MAX) - counted
+    return schedule.trigger.count_between(*schedule.within(start, end), max(0, most))
+
+
+def _most(schedule: Schedule) -> int | None:
+    """Say how many occurrences are counted at most, where they have to be walked."""
+    steps = schedule.trigger.steps_per_count
+    return COUNT_MAX // steps if steps else None
 
 
 def _stretches(schedule: Schedule, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, Verdict]]:
     """Cut the time between two moments into stretches with one verdict each; the rest is left where they are too many."""
-    return islice(_all_stretches(schedule, start, end), _STRETCHES_MAX)
+    # Each asks every calendar and every member of the trigger.
+    asked = max(len(schedule.uses), schedule.trigger.steps_per_count) // 2
+    return islice(_all_stretches(schedule, start, end), _STRETCHES_MAX // max(1, asked))
 
 
 def _all_stretches(schedule: Schedule, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, Verdict]]:

@@ -108,6 +108,32 @@ create or replace function duly.but_after(p_options jsonb) returns jsonb languag
     select case when p_options->'after' is not null then p_options - 'after' else p_options end
 $$;
 
+-- Names that say that a value is a secret: domain/target_secrets.py has the same.
+create or replace function duly.is_secret_name(p_name text) returns boolean language sql immutable parallel safe as $$
+    select p_name ~* ('auth|token|secret|key|cookie|pass|pwd|credential|signature|session|dsn|database_url|db_url|redis_url|broker_url|amqp_url|mongo'
+                      '|connection_string|webhook_url')
+$$;
+
+-- Whether a URL has a secret in clear text: a login, or a parameter of its query whose name says so.
+create or replace function duly.is_clear_url(p_url text) returns boolean language sql immutable parallel safe as $$
+    select p_url ~ '^[^/?#]*//[^/?#]*@'
+        or exists (select from regexp_matches(substring(p_url from '[?](.*)$'), '([^=&;]*)=([^&;]+)', 'g') as parameter
+                    where parameter[2] <> '***' and (duly.is_secret_name(parameter[1]) or lower(parameter[1]) in ('sig', 'code', 'jwt')))
+$$;
+
+-- Whether a secret among options is not sealed. A run without a target and without callbacks pays nothing.
+create or replace function duly.has_clear_secret(p_options jsonb) returns boolean language sql immutable parallel safe as $$
+    select case when p_options ?| array['target', 'then'] then
+        exists (select from jsonb_path_query(p_options, 'lax $.target.**.headers'::jsonpath) as held
+                 cross join lateral jsonb_each_text(case when jsonb_typeof(held) = 'object' then held else '{}' end) as one
+                 where duly.is_secret_name(one.key) and one.value !~ '^sealed:[A-Za-z0-9_-]{1,64}:[A-Za-z0-9_-]{38,}$')
+        or exists (select from jsonb_path_query(p_options, 'lax $.target.**.environment'::jsonpath) as held
+                    cross join lateral jsonb_each_text(case when jsonb_typeof(held) = 'object' then held else '{}' end) as one
+                    where duly.is_secret_name(one.key) and one.value !~ '^sealed:[A-Za-z0-9_-]{1,64}:[A-Za-z0-9_-]{38,}$')
+        or exists (select from jsonb_path_query(p_options, 'lax $.**.url'::jsonpath) as held where duly.is_clear_url(held #>> '{}'))
+        else false end
+$$;
+
 -- Options come from any language, and every worker has to read them: see domain/run.py.
 create or replace function duly.are_options(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select jsonb_typeof(p_options) = 'object'
@@ -119,8 +145,21 @@ create or replace function duly.are_options(p_options jsonb) returns boolean lan
        and duly.is_moment(p_options->'expires_at') and duly.is_span(p_options->'expires_seconds')
        and duly.are_tags(p_options->'tags') and duly.is_mark(p_options->'request_id') and duly.is_mark(p_options->'traceparent')
        and coalesce(jsonb_typeof(p_options->'target'), 'object') = 'object' and duly.are_told(p_options->'then') and duly.is_parent(p_options->'parent')
-       and duly.is_parent(p_options->'again_of')
+       and duly.is_parent(p_options->'again_of') and not duly.has_clear_secret(p_options)
 $$;
+
+-- Refuse options, in a sentence that has no secret in it.
+create or replace function duly.refuse_options(p_options jsonb) returns void language plpgsql as $$
+begin
+    if duly.has_clear_secret(p_options) then
+        raise exception using errcode = 'DU005', message = 'the target or a callback has a secret in clear text, which is not stored',
+            hint = 'Submit it over HTTP or with the Python SDK, which seal it: a header, a variable or a parameter of a URL whose name says that it is one.';
+    end if;
+    raise exception using errcode = 'DU005', message = format(
+        'options %s are none we know', case when jsonb_typeof(p_options) = 'object' then p_options - array['target', 'then'] else p_options end),
+        hint = 'Known are retry, timeout_seconds, gate, fifo, rate, expires_at, expires_seconds, tags, request_id, traceparent, target, then,'
+               ' parent and after, each in its own shape.';
+end $$;
 
 -- Who asks is not part of what is asked for: the same job under the same key is the same, whatever request brought it.
 create or replace function duly.asked_options(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
@@ -148,9 +187,7 @@ begin
         raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority),
             hint = 'Leave it out for 5.';
     elsif p_options is not null and not duly.are_options(p_options) then
-        raise exception using errcode = 'DU005', message = format('options %s are none we know', p_options),
-            hint = 'Known are retry, timeout_seconds, gate, fifo, rate, expires_at, expires_seconds, tags, request_id, traceparent, target, then,'
-                   ' parent and after, each in its own shape.';
+        perform duly.refuse_options(p_options);
     end if;
 end $$;
 

@@ -66,10 +66,11 @@ begin
     return (select count(*) from duly.overloads);
 end $$;
 
--- What falls due within the next minutes, counted by queue, minute and rhythm. Of many timers a part of the shards is read, over
+-- What falls due within the next minutes, counted by queue, minute and rhythm, with one of the tenants whose it is. Of many timers a part of the shards is read, over
 -- which jobs are spread evenly, and counted for all.
-create or replace function duly.coming_v1(p_minutes integer, p_most integer)
-returns table (queue text, minute integer, every_seconds integer, cohort bigint, scheduled_at timestamptz, fires bigint)
+create or replace function duly.coming_v2(p_minutes integer, p_most integer)
+returns table (queue text, minute integer, every_seconds integer, cohort bigint, scheduled_at timestamptz, fires bigint,
+               tenant integer)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -79,7 +80,8 @@ declare
 begin
     return query
     select timers.queue, floor(date_part('epoch', timers.due_at - v_now) / 60)::integer, timers.every_seconds, timers.cohort,
-           case when timers.run_id is null then timers.scheduled_at end, count(*) * 64 / v_shards
+           case when timers.run_id is null then timers.scheduled_at end, count(*) * 64 / v_shards,
+           min(timers.tenant)
       from generate_series(0, v_shards - 1) as part(number)
       join duly.timers on timers.shard = (part.number * 64 / v_shards)::smallint
        and timers.due_at > v_now and timers.due_at <= v_now + make_interval(mins => p_minutes)

@@ -61,7 +61,7 @@ begin
     elsif p_priority not between 0 and 9 then
         raise exception using errcode = 'DU005', message = format('priority %s is outside 0 (first) to 9 (last)', p_priority);
     elsif p_options is not null and not duly.are_options(p_options) then
-        raise exception using errcode = 'DU005', message = format('options %s are none we know', p_options);
+        perform duly.refuse_options(p_options);
     elsif duly.is_gated(p_options) and v_options->'overlap' is not null then
         raise exception using errcode = 'DU005', message = format('overlap %s beside a concurrency key is not possible; use skip or allow', p_overlap);
     elsif octet_length(p_payload::text) > 262144 then

@@ -58,20 +58,20 @@ begin
     limit p_limit;
 end $$;
 
--- The unseen ends before p_stop, counted by kind, with the newest transaction of each. Runs that had to wait have no start delay.
-create or replace function duly.count_ended_v1(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[])
-returns table (queue text, outcome text, became text, delay_bucket integer, duration_bucket integer, runs bigint, delay double precision,
+-- The unseen ends before p_stop, counted by tenant and kind, with the newest transaction of each. Runs that had to wait have no start delay.
+create or replace function duly.count_ended_v2(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[])
+returns table (tenant integer, queue text, outcome text, became text, delay_bucket integer, duration_bucket integer, runs bigint, delay double precision,
                duration double precision, newest xid8)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 #variable_conflict use_column
 begin
     return query
-    select queue, outcome::text, became::text, width_bucket(delay, p_delays), width_bucket(duration, p_durations), count(*), sum(delay), sum(duration), max(xid)
-      from (select queue, outcome, became, xid, date_part('epoch', finished_at - started_at) as duration,
+    select tenant, queue, outcome::text, became::text, width_bucket(delay, p_delays), width_bucket(duration, p_durations), count(*), sum(delay), sum(duration), max(xid)
+      from (select tenant, queue, outcome, became, xid, date_part('epoch', finished_at - started_at) as duration,
                    case when marks->'waited' is null then date_part('epoch', started_at - due_at) end as delay
               from (select * from duly.attempts
                      where xid >= p_end and xid < least(p_stop, pg_snapshot_xmax(pg_current_snapshot())) and duly.is_of_this_cluster(xid, xmin)
                     union all
                     select * from duly.attempts where xid = any (p_open) and duly.is_of_this_cluster(xid, xmin)) as unseen) as ended
-     group by 1, 2, 3, 4, 5;
+     group by 1, 2, 3, 4, 5, 6;
 end $$;

@@ -56,7 +56,7 @@ begin
                             queue, handler, payload, options, rank)
     values (v_run_id, v_run_id, p_now, p_now, 1, p_tenant, 0, 5, 0, false, v_stored, coalesce(p_to->>'queue', p_queue), '@webhook',
             case when not v_stored then p_event end,
-            jsonb_build_object('target', jsonb_build_object('type', 'webhook', 'url', p_to->'url'))
+            jsonb_build_object('target', jsonb_strip_nulls(jsonb_build_object('type', 'webhook', 'url', p_to->'url', 'sealed_url', p_to->'sealed_url')))
             || jsonb_strip_nulls(jsonb_build_object('request_id', p_marks->'request_id', 'traceparent', p_marks->'traceparent')),
             duly.rank(p_now, 5::smallint))
     on conflict do nothing;

@@ -14,6 +14,14 @@ select ready.queue, ready.handler, count(*) as runs, min(ready.due_at) as oldest
                       and coalesce(workers.tenant, ready.tenant) = ready.tenant)
  group by 1, 2 order by 3 desc limit 100
 
+-- name: depth_by_tenant
+-- Of each tenant $1 queues, those of $2 and the deepest first, and its others together as none.
+select case when number <= $1 then queue end as queue, tenant, sum(runs)::bigint as runs, min(oldest_due_at) as oldest_due_at
+  from (select queue, tenant, count(*) as runs, min(due_at) as oldest_due_at,
+               row_number() over (partition by tenant order by queue = any ($2) desc, count(*) desc, queue) as number
+          from (select queue, tenant, due_at from duly.ready limit 100000) as ready group by 1, 2) as queues
+ group by 1, 2 order by 2, 3 desc
+
 -- name: depth
 select queue, count(*) as runs, min(due_at) as oldest_due_at
   from (select queue, due_at from duly.ready limit 100000) as ready group by 1 order by 1

@@ -9,6 +9,6 @@ select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, du
 -- name: look
 -- $1 and $3: the reader's position; $2: where to stop; $4 and $5: the bounds of the histograms.
 select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, newest::text::bigint as newest,
-       queue, outcome, became, delay_bucket, duration_bucket, runs, delay, duration
+       tenant, queue, outcome, became, delay_bucket, duration_bucket, runs, delay, duration
   from (select 1) as one
-  left join duly.count_ended_v1($1::text::xid8, $2::text::xid8, $3::text[]::xid8[], $4, $5) as counted on true
+  left join duly.count_ended_v2($1::text::xid8, $2::text::xid8, $3::text[]::xid8[], $4, $5) as counted on true

@@ -10,6 +10,8 @@ from duly.domain.errors import Refused
 from duly.domain.outcome import Failed, Outcome
 from duly.domain.program_environment import check_allowed_variables, check_command_environment
 from duly.domain.run import Run
+from duly.domain.sealed_options import open_target
+from duly.domain.sealing import FindKeyring, no_keyring
 from duly.domain.target import COMMAND, Command
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
@@ -34,6 +36,7 @@ class Commands:
         *,
         network: bool,
         grace_seconds: float,
+        keyring: FindKeyring = no_keyring,
         groups: Groups | None = None,
     ) -> None:
         self._sandbox = sandbox
@@ -41,6 +44,7 @@ class Commands:
         self._ceiling = ceiling
         self._network = network
         self._grace_seconds = grace_seconds
+        self._keyring = keyring
         self._groups = groups
 
     def handlers(self) -> list[TargetHandler]:
@@ -51,6 +55,10 @@ class Commands:
         """Run a command to its end, or until it is stopped."""
         target = run.policy.target
         assert isinstance(target, Command)
+        try:
+            target = open_target(target, run.tenant, self._keyring)
+        except Refused as error:
+            return Failed(f"a secret of the command cannot be had: {error}")
         try:
             launch = self._launch_of(context, target)
         except Refused as error:

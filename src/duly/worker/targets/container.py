@@ -14,6 +14,8 @@ from duly.domain.errors import Refused
 from duly.domain.outcome import Failed, Outcome
 from duly.domain.program_environment import check_container_environment
 from duly.domain.run import Run
+from duly.domain.sealed_options import open_target
+from duly.domain.sealing import FindKeyring, no_keyring
 from duly.domain.target import CONTAINER, Container
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
@@ -47,6 +49,7 @@ class Containers:
         owner: Owner,
         network: bool,
         grace_seconds: float,
+        keyring: FindKeyring = no_keyring,
     ) -> None:
         self._engine = engine
         self._allowed = tuple(allowed)
@@ -55,6 +58,7 @@ class Containers:
         self._owner = owner
         self._network = network
         self._grace_seconds = grace_seconds
+        self._keyring = keyring
         self.under_way: set[str] = set()
 
     def handlers(self) -> list[TargetHandler]:
@@ -65,6 +69,10 @@ class Containers:
         """Run a container to its end, or until it is stopped; either way it is removed."""
         target = run.policy.target
         assert isinstance(target, Container)
+        try:
+            target = open_target(target, run.tenant, self._keyring)
+        except Refused as error:
+            return Failed(f"a secret of the container cannot be had: {error}")
         name = f"duly-{run.run_id}-{run.fence}"
         try:
             launch = self._launch_of(context, target, name)

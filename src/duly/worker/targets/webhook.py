@@ -18,12 +18,14 @@ import msgspec
 from duly import __version__
 from duly.clock import Clock, SystemClock, moment_of
 from duly.domain import callback_token
-from duly.domain.errors import DulyError, InvalidOption
+from duly.domain.errors import DulyError, InvalidOption, Refused
 from duly.domain.lifecycle import is_retry
 from duly.domain.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
 from duly.domain.payload import RESULT_BYTES_MAX
 from duly.domain.retry_rules import kinds_of
 from duly.domain.run import Options, Run
+from duly.domain.sealed_options import open_target
+from duly.domain.sealing import FindKeyring, no_keyring
 from duly.domain.target import WEBHOOK, Webhook
 from duly.domain.verdict import Verdict
 from duly.domain.webhook_answer import Taken, excerpt, is_ailing, read_retry_after, result_of, take
@@ -132,6 +134,7 @@ class Sender:
         permits: Permits,
         *,
         callbacks: Callbacks | None = None,
+        keyring: FindKeyring = no_keyring,
         clock: Clock | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
@@ -139,6 +142,7 @@ class Sender:
         self._secrets = secrets
         self._permits = permits
         self._callbacks = callbacks
+        self._keyring = keyring
         self._clock = clock or SystemClock()
         self._now = now or _not_begun
 
@@ -161,10 +165,14 @@ class Sender:
         if not isinstance(policy.target, Webhook):
             return Failed("the run names no webhook; submit it with a target of type webhook", retryable=False)
         try:
-            call = _Call(run, policy, policy.target, read_url(policy.target.url), _seconds(policy), began)
-            check_method(policy.target.method)
-            check_headers(policy.target.headers)
-            self._caller.check(policy.target.url)  # Before it has a place and a secret: it is no destination.
+            target = open_target(policy.target, run.tenant, self._keyring)
+        except Refused as error:
+            return Failed(f"a secret of the webhook cannot be had: {error}")
+        try:
+            call = _Call(run, policy, target, read_url(target.url), _seconds(policy), began)
+            check_method(target.method)
+            check_headers(target.headers)
+            self._caller.check(target.url)  # Before it has a place and a secret: it is no destination.
         except InvalidOption as error:
             return Failed(str(error), retryable=False)
         except NotAllowed as error:

@@ -1,4 +1,4 @@
-"""The keyring that signing secrets are sealed with: the file that was named, or the one that lies in the data folder.
+"""The keyring that secrets are sealed with: the file that was named, or the one that lies in the data folder.
 
 `duly up` makes one for its data folder at its first start. Beside it lies the database itself, so it protects copies of the
 database, such as backups, and not the folder.
@@ -16,7 +16,7 @@ from duly.domain.sealing import NEW_KEY, Keyring, new_key_line, read_keyring
 from duly.settings import Settings, SettingsError
 
 FILE = "secrets-key"
-MISSING = f"there is no key to seal signing secrets with; make one: {NEW_KEY}"
+MISSING = f"there is no key to seal secrets with; make one: {NEW_KEY}"
 
 
 def keyring_of(settings: Settings) -> Keyring | None:

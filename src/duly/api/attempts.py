@@ -1,0 +1,72 @@
+"""Wrong log-ins by address: ten are answered at once, then each answer takes seconds. The right key is never made to wait."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from ipaddress import IPv6Address, ip_address, ip_network
+
+import msgspec
+
+from duly.api.refusals import Refusal
+from duly.clock import Clock
+
+WRONG_MAX = 10  # answered at once
+FORGIVEN_SECONDS = 6.0  # for one of them
+DELAY_SECONDS = 2.0
+DELAYED_MAX = 20  # answers of one address that are held back at once
+_ADDRESSES_MAX = 10_000
+
+
+class _Bucket(msgspec.Struct):
+    """How many wrong keys of an address are answered at once, as of a moment, and how many answers are held back."""
+
+    left: float
+    at: float
+    delayed: int = 0
+
+
+class WrongLogIns:
+    """The addresses from which wrong keys came lately."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    async def slow_down(self, address: str) -> None:
+        """Count a wrong key, and hold its answer back where there were many. Raises Refusal where too many are held back."""
+        bucket = self._bucket(group_of(address))
+        if bucket.left >= 1:
+            bucket.left -= 1
+            return
+        if bucket.delayed >= DELAYED_MAX:
+            raise Refusal(
+                "rate_limited",
+                "Too many wrong keys came from this address.",
+                headers={"Retry-After": str(round(DELAY_SECONDS))},
+                remedy="Log in with a key that is valid: that is never refused.",
+            )
+        bucket.delayed += 1
+        try:
+            await self._clock.sleep(DELAY_SECONDS)
+        finally:
+            bucket.delayed -= 1
+
+    def _bucket(self, group: str) -> _Bucket:
+        now = self._clock.monotonic()
+        bucket = self._buckets.setdefault(group, _Bucket(WRONG_MAX, now))
+        bucket.left, bucket.at = min(WRONG_MAX, bucket.left + (now - bucket.at) / FORGIVEN_SECONDS), now
+        self._buckets.move_to_end(group)
+        if len(self._buckets) > _ADDRESSES_MAX:
+            self._buckets.popitem(last=False)
+        return bucket
+
+
+def group_of(address: str) -> str:
+    """Return what counts as one address: of IPv6 a /64, which anybody has whole."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if not isinstance(parsed, IPv6Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))

@@ -1,0 +1,34 @@
+"""The values that a metric's label may take: so many for each tenant and so many in all; the rest share `other`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+OTHER = "other"
+OF_TENANT_MAX = 100
+LABELS_MAX = 1_000
+
+
+class Labels:
+    """The values that have a label of their own, for as long as this process runs: a counter must not change its name."""
+
+    def __init__(self, of_tenant_max: int = OF_TENANT_MAX, most: int = LABELS_MAX) -> None:
+        self._of_tenant_max = of_tenant_max
+        self._most = most
+        self._known: set[Hashable] = set()
+        self._counts: Counter[int] = Counter()
+
+    def admits(self, tenant: int, value: Hashable) -> bool:
+        """Say whether a value that a tenant has chosen has a label of its own; a new one is taken in while there is room."""
+        if value in self._known:
+            return True
+        if self._counts[tenant] >= self._of_tenant_max or len(self._known) >= self._most:
+            return False
+        self._counts[tenant] += 1
+        self._known.add(value)
+        return True
+
+    def knows(self, value: Hashable) -> bool:
+        """Say whether a value has a label of its own."""
+        return value in self._known

@@ -1,0 +1,145 @@
+"""Runs as they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from uuid import UUID
+
+from duly.api.definitions import run_definition, target_summary
+from duly.domain.errors import NotFound
+from duly.domain.payload import read_anyhow
+from duly.domain.run import read_options
+from duly.domain.target import WORKFLOW
+from duly.store import audit, overview, runs, workflows
+from duly.store.database import Database
+from duly.wire.runs import Attempt, CheckpointSize, FollowedJob, Progress, Run, RunLease, Submitter
+
+
+async def find_run(database: Database, tenant: int, run_id: UUID) -> dict[str, Any]:
+    """Read a run of a tenant with its attempts. Raises NotFound."""
+    found = await runs.find(database, run_id)
+    if found is None or found["tenant"] != tenant:
+        raise no_run(run_id)
+    return found
+
+
+def no_run(run_id: UUID) -> NotFound:
+    """Say that there is no such run."""
+    return NotFound(f"no run {run_id}; GET /v1/runs lists them")
+
+
+def status_of_one_shot(state: str) -> Literal["active", "completed", "cancelled"]:
+    """Say how a job stands that is its own run."""
+    if state not in runs.FINAL:
+        return "active"
+    return "cancelled" if state == "cancelled" else "completed"
+
+
+async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
+    """Read a run of a tenant, as it is told. Raises NotFound."""
+    found = await find_run(database, tenant, run_id)
+    carried = await overview.arguments(database, run_id)
+    progress = await runs.read_progress(database, run_id)
+    checkpoint = await runs.checkpoint_size(database, run_id)
+    attempts = [shown_attempt(row) for row in found["attempts"]]
+    lease = await runs.find_lease(database, run_id)
+    is_final = found["state"] in runs.FINAL
+    return Run(
+        **{name: found[name] for name in _COPIED},
+        after=[FollowedJob(job=UUID(job), on=on) for job, on in found["after"]],
+        started_at=_started(found, lease),
+        finished_at=_last([row["finished_at"] for row in found["attempts"]]) if is_final else None,
+        fire_skew_ms=_skew(found["attempts"]),
+        payload=decoded(carried.get("payload")),
+        result=_last([attempt.result for attempt in attempts if attempt.outcome == "succeeded"]),
+        progress=None if progress is None else Progress(**progress),
+        checkpoint=None if checkpoint is None else CheckpointSize(**checkpoint),
+        attempts=attempts,
+        target=target_summary(found["handler"], carried.get("options")),
+        started_workflow_id=await _started_workflow(database, found),
+        lease=None if lease is None else RunLease(**lease),
+        payload_kept=bool(carried.get("is_kept")),
+        again_of=_again_of(carried.get("options")),
+        definition=run_definition(found["handler"], carried.get("options"), carried.get("generation") or 1),
+        submitted_by=await _submitter(database, found),
+    )
+
+
+def _again_of(options: str | None) -> UUID | None:
+    if options is None or '"again_of"' not in options:
+        return None
+    run_id = read_options(options, None).again_of
+    return None if run_id is None else UUID(run_id)
+
+
+async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter | None:
+    by = await audit.submitter(database, found["tenant"], found["run_id"], found["job_id"], found["scheduled_at"])
+    if by is None:
+        return None
+    actor = by.actor
+    return Submitter(
+        kind=actor.kind, key_id=actor.key_id, name=actor.name, action=by.action, at=by.at, request_id=actor.request_id
+    )
+
+
+def _started(found: Mapping[str, Any], lease: Mapping[str, Any] | None) -> datetime | None:
+    """Say when its attempt began: the one that runs, or else the last one that has."""
+    if found["state"] == "running" and lease is not None:
+        began: datetime = max(found["due_at"], lease["claimed_at"])
+        return began
+    last: datetime | None = _last([row["started_at"] for row in found["attempts"]])
+    return last
+
+
+async def _started_workflow(database: Database, found: Mapping[str, Any]) -> UUID | None:
+    if found["handler"] != WORKFLOW:
+        return None
+    return await workflows.of_run(database, found["tenant"], found["run_id"])
+
+
+_COPIED = (
+    "run_id",
+    "job_id",
+    "state",
+    "queue",
+    "handler",
+    "priority",
+    "attempt",
+    "scheduled_at",
+    "due_at",
+    "reason",
+    "worker_id",
+    "fence",
+    "tags",
+    "request_id",
+    "traceparent",
+    "parent",
+    "workflow_id",
+    "node",
+)
+
+
+def shown_attempt(row: Mapping[str, Any]) -> Attempt:
+    """Tell an attempt."""
+    copied = ("attempt", "outcome", "started_at", "finished_at", "fence", "worker_id", "reason")
+    return Attempt(**{name: row[name] for name in copied}, result=decoded(row["result"]), detail=decoded(row["detail"]))
+
+
+def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:
+    """Say by how much the first attempt that started was late."""
+    for row in attempts:
+        if row["started_at"] is not None:
+            late: timedelta = row["started_at"] - row["due_at"]
+            return round(late.total_seconds() * 1000, 3)
+    return None
+
+
+def _last(values: Sequence[Any]) -> Any:
+    return next((value for value in reversed(values) if value is not None), None)
+
+
+def decoded(text: str | None) -> Any:
+    """Read a value that is kept as JSON, whoever wrote it."""
+    return None if text is None else read_anyhow(text)

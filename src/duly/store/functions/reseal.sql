@@ -1,0 +1,38 @@
+-- Sealing with another key what is sealed already. docs/decisions/0056-credentials-at-rest.md says why in this way.
+
+-- Rows of a table between two of its blocks that hold something sealed with another key than this one.
+create or replace function duly.sealed_before_v1(p_table regclass, p_column text, p_key_id text, p_from bigint, p_until bigint)
+returns table (place tid, tenant integer, options jsonb) language plpgsql stable as $$
+begin
+    return query execute format('select ctid, tenant, %1$I from %2$s where ctid >= %3$L::tid and ctid < %4$L::tid and %1$I::text ~ %5$L',
+                                p_column, p_table, format('(%s,0)', p_from), format('(%s,0)', p_until), duly.sealed_with_another(p_key_id));
+end $$;
+
+-- Put options that were read in their place, sealed anew. A row that has moved or changed since is left as it is: the next look finds it.
+create or replace function duly.reseal_v1(p_table regclass, p_column text, p_places tid[], p_before jsonb[], p_after jsonb[]) returns bigint
+language plpgsql as $$
+declare
+    v_count bigint;
+begin
+    execute format('update %2$s as kept set %1$I = read.after from unnest($1, $2, $3) as read(place, before, after)'
+                   ' where kept.ctid = read.place and kept.%1$I = read.before', p_column, p_table) using p_places, p_before, p_after;
+    get diagnostics v_count = row_count;
+    return v_count;
+end $$;
+
+-- What a text matches that has something sealed with another key than this one.
+create or replace function duly.sealed_with_another(p_key_id text) returns text language sql immutable parallel safe as $$
+    select '"sealed:(?!' || p_key_id || ':)[A-Za-z0-9_-]{1,64}:'
+$$;
+
+-- How much of what can still move is sealed with another key, in one snapshot: whatever moves meanwhile is in one box.
+create or replace function duly.sealed_left_v1(p_key_id text) returns bigint language sql stable as $$
+    select (select count(*) from duly.jobs where options::text ~ duly.sealed_with_another(p_key_id))
+         + (select count(*) from duly.workflows where then_tell::text ~ duly.sealed_with_another(p_key_id))
+         + (select count(*) from duly.workflow_nodes where options::text ~ duly.sealed_with_another(p_key_id))
+         + (select count(*) from duly.timers where options::text ~ duly.sealed_with_another(p_key_id))
+         + (select count(*) from duly.blocked where options::text ~ duly.sealed_with_another(p_key_id))
+         + (select count(*) from duly.ready where options::text ~ duly.sealed_with_another(p_key_id))
+         + (select count(*) from duly.leased where options::text ~ duly.sealed_with_another(p_key_id))
+         + (select count(*) from duly.dead where options::text ~ duly.sealed_with_another(p_key_id))
+$$;

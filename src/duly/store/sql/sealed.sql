@@ -1,0 +1,25 @@
+-- name: blocks
+-- The parts of a table, or the table itself, and how many blocks each has.
+select format('duly.%I', part.relname), pg_relation_size(part.oid) / current_setting('block_size')::bigint
+  from pg_class as part
+ where part.relkind = 'r'
+   and (part.oid = to_regclass('duly.' || $1) or part.oid in (select inhrelid from pg_inherits where inhparent = to_regclass('duly.' || $1))
+        or part.oid in (select below.inhrelid from pg_inherits as above join pg_inherits as below on below.inhparent = above.inhrelid
+                         where above.inhparent = to_regclass('duly.' || $1)))
+ order by part.relname;
+
+-- name: before
+select place, tenant, options from duly.sealed_before_v1($1::text::regclass, $2, $3, $4, $5);
+
+-- name: reseal
+select duly.reseal_v1($1::text::regclass, $2, $3::tid[], $4::text[]::jsonb[], $5::text[]::jsonb[]);
+
+-- name: left
+select duly.sealed_left_v1($1);
+
+-- name: signing_before
+select destination_id, number, tenant, sealed, key_id from duly.destination_secrets
+ where key_id <> $1 and (destination_id, number) > ($2, $3) order by destination_id, number limit $4;
+
+-- name: reseal_signing
+update duly.destination_secrets set sealed = $4, key_id = $5 where destination_id = $1 and number = $2 and sealed = $3 returning 1;
