@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from duly.api import attempts, places
-from duly.api.attempts import DELAY_SECONDS, DELAYED_MAX, WRONG_MAX, group_of
+from duly.api.attempts import DELAY_SECONDS, DELAYED_MAX, WRONG_MAX
 from duly.api.operations import ANYBODY
 from duly.api.refusals import Refusal
 from tests.api.front import A_TARGET, CALLBACKS
@@ -247,13 +247,6 @@ class TestLogIns:
         answer = await front.client.post(f"/v1/callbacks/{CALLBACKS.make(run.run_id, run.fence)}", json=SUCCEEDED)
 
         assert answer.status_code != 429, answer.text
-
-    @pytest.mark.parametrize(
-        ("one", "other"), [("2001:db8::1", "2001:db8::ffff"), ("::ffff:10.0.0.1", "10.0.0.1"), ("10.0.0.1", "10.0.0.1")]
-    )
-    def test_whoever_has_many_addresses_counts_as_one(self, one, other):
-        assert group_of(one) == group_of(other)
-        assert group_of("10.0.0.1") != group_of("10.0.0.2")
 
     def test_addresses_are_forgotten_before_they_are_too_many(self, clock, monkeypatch):
         monkeypatch.setattr(attempts, "_ADDRESSES_MAX", 5)

@@ -14,7 +14,7 @@ import psutil
 import psycopg
 import pytest
 
-from duly.api.connections import address_of
+from duly.api.connections import group_of
 from duly.store import embedded
 from tests.cli.processes import Up, dies, running, wait_for
 from tests.security.attacker import GOOD_SECONDS_MAX, STATUS, Target, flood, http_process
@@ -307,9 +307,6 @@ def test_http_that_dies_is_started_again_on_its_port(up):
 
 
 def test_whoever_has_a_network_of_ipv6_is_one_address():
-    def address(host: str) -> bytes | str:
-        return address_of((host, 1, 0, 0))
-
-    assert address("2001:db8:1:2::1") == address("2001:db8:1:2:ffff::9") != address("2001:db8:1:3::1")
-    assert address("fe80::1%eth0") == address("fe80::2")
-    assert address("::ffff:192.0.2.1") == address("192.0.2.1") != address("::ffff:192.0.2.2")
+    assert group_of("2001:db8:1:2::1") == group_of("2001:db8:1:2:ffff::9") != group_of("2001:db8:1:3::1")
+    assert group_of("fe80::1%eth0") == group_of("fe80::2")
+    assert group_of("::ffff:192.0.2.1") == group_of("192.0.2.1") != group_of("::ffff:192.0.2.2")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from ipaddress import IPv6Address, ip_address, ip_network
 
 import msgspec
 
+from duly.api.connections import Address, group_of
 from duly.api.refusals import Refusal
 from duly.clock import Clock
 
@@ -30,7 +30,7 @@ class WrongLogIns:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[Address, _Bucket] = OrderedDict()
 
     async def slow_down(self, address: str) -> None:
         """Count a wrong key, and hold its answer back where there were many. Raises Refusal where too many are held back."""
@@ -51,7 +51,7 @@ class WrongLogIns:
         finally:
             bucket.delayed -= 1
 
-    def _bucket(self, group: str) -> _Bucket:
+    def _bucket(self, group: Address) -> _Bucket:
         now = self._clock.monotonic()
         bucket = self._buckets.setdefault(group, _Bucket(WRONG_MAX, now))
         bucket.left, bucket.at = min(WRONG_MAX, bucket.left + (now - bucket.at) / FORGIVEN_SECONDS), now
@@ -59,14 +59,3 @@ class WrongLogIns:
         if len(self._buckets) > _ADDRESSES_MAX:
             self._buckets.popitem(last=False)
         return bucket
-
-
-def group_of(address: str) -> str:
-    """Return what counts as one address: of IPv6 a /64, which anybody has whole."""
-    try:
-        parsed = ip_address(address)
-    except ValueError:
-        return address
-    if not isinstance(parsed, IPv6Address):
-        return str(parsed)
-    return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))

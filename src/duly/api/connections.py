@@ -103,9 +103,8 @@ def _close_longest_waiting(peer: Peer) -> bool:
     return True
 
 
-def address_of(name: tuple[str, int] | tuple[str, int, int, int]) -> Address:
-    """Give what counts as one address: of IPv6 a network of 64 bits, because whoever has one address has all of them."""
-    host = name[0]
+def group_of(host: str) -> Address:
+    """Return what counts as one address: of IPv6 a network of 64 bits, because whoever has one address has all of them."""
     if ":" not in host:
         return host
     packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])

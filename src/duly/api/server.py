@@ -14,7 +14,7 @@ from typing import Any
 
 import uvicorn
 
-from duly.api.connections import Connections, Peer, address_of
+from duly.api.connections import Connections, Peer, group_of
 from duly.api.descriptors import left_for_connections
 from duly.api.listening import Tls
 from duly.api.protocol import HEAD_SECONDS_MAX, KEEP_ALIVE_SECONDS, WRITE_SECONDS, BoundedProtocol, refusal
@@ -74,7 +74,7 @@ class _Guest(uvicorn.Server):
                 self._loop.remove_reader(self._listener.fileno())
                 self._loop.call_later(_PAUSE_SECONDS, self._accept_again)
                 return
-            peer = self._connections.make_room(address_of(name))
+            peer = self._connections.make_room(group_of(name[0]))
             if peer is not None:
                 self._connect(accepted, peer)
             else:
