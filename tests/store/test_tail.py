@@ -185,6 +185,14 @@ class TestUnderLoad:
 
 
 class TestFallingBehind:
+    async def test_transactions_of_others_are_passed_over_at_once(self, own_database, readers, monkeypatch):
+        monkeypatch.setattr(module, "TRANSACTIONS_MAX", 10)
+        for _ in range(50):
+            await own_database.execute("select pg_current_xact_id()")
+        await end(own_database)
+
+        assert await readers.look() == (1, 1)
+
     async def test_counts_go_on_a_part_at_a_time_until_nothing_is_left(self, own_database, readers, monkeypatch):
         monkeypatch.setattr(module, "TRANSACTIONS_MAX", 4)
         async with own_database.transaction() as slow:

@@ -218,7 +218,12 @@ async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool, a
 
 def _tell_cancelled(done: Mapping[UUID, Stopped], *, as_json: bool) -> None:
     if as_json:
-        print_json([{"run_id": run_id, **msgspec.structs.asdict(stopped)} for run_id, stopped in done.items()])
+        print_json(
+            [
+                {"run_id": run_id, "answer": one.answer, "state": one.state, "children": one.children}
+                for run_id, one in done.items()
+            ]
+        )
         return
     for run_id, stopped in done.items():
         say(f"run {run_id}: {stopped.words}")

@@ -135,17 +135,17 @@ class Tail(Follower):
         found = [Ended(*row[3:]) for row in rows if row["runs"] is not None]
         now = Position.at(rows[0]["cluster"], rows[0]["snapshot"])
         self.is_behind = stop < now.end
-        if self.is_behind and not found:
-            await self._pass_over(stop, now)
+        if self.is_behind and not found and await self._has_passed_over(stop, now):
+            return await self.look()
         return found
 
-    async def _pass_over(self, stop: int, now: Position) -> None:
-        """Go on to `stop`, before which `now` sees nothing new, but no further than behind the newest row there is."""
-        assert self._position is not None
-        before = self._position.end
-        _, newest = await positions(self._database)
-        self.is_behind = before < newest.end
-        self._position = now.cut(max(before, min(stop, newest.end)))
+    async def _has_passed_over(self, stop: int, now: Position) -> bool:
+        """Go on to the first row from `stop` on, before which `now` sees nothing new. False: there is none yet."""
+        first = await self._database.fetchval(SQL["first_end"], str(stop))
+        self.is_behind = first is not None
+        if first is not None:
+            self._position = now.cut(first)
+        return self.is_behind
 
 
 async def positions(database: Database) -> tuple[Position, Position]:

@@ -32,6 +32,14 @@ begin
           order by ended_xid desc limit 1));
 end $$;
 
+-- The first transaction from p_from on that has recorded the end of an attempt; none before there is one.
+create or replace function duly.first_end_v1(p_from xid8) returns xid8
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+begin
+    return (select xid from duly.attempts
+             where xid >= p_from and xid < pg_snapshot_xmax(pg_current_snapshot()) and duly.is_of_this_cluster(xid, xmin) order by xid limit 1);
+end $$;
+
 -- The unseen ends, p_limit of them at most, in no order.
 create or replace function duly.ended_since_v1(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.attempts
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$

@@ -6,6 +6,9 @@ select format('duly.%I', relname) as name, size / current_setting('block_size'):
 -- name: position
 select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, duly.newest_end_v1()::text::bigint as newest
 
+-- name: first_end
+select duly.first_end_v1($1::text::xid8)::text::bigint
+
 -- name: look
 -- $1 and $3: the reader's position; $2: where to stop; $4 and $5: the bounds of the histograms.
 select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, newest::text::bigint as newest,
