@@ -33,8 +33,14 @@ class Log:
 
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{name}={_on_one_line(value)}" for name, value in getattr(record, "fields", {}).items())
+        fields = " ".join(f"{name}={_on_one_line(value)}" for name, value in _fields(record).items())
         return f"{self.formatTime(record)} {record.levelname.lower():7} {record.name} {record.getMessage()} {fields}".rstrip()
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Give the fields of an event; of one that a library logs, its exception."""
+    error = record.exc_info[1] if record.exc_info else None
+    return getattr(record, "fields", {}) | ({} if error is None else {"error": repr(error)})
 
 
 def _on_one_line(value: object) -> str:
@@ -44,21 +50,21 @@ def _on_one_line(value: object) -> str:
 
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = getattr(record, "fields", {})
         line = {
             "at": self.formatTime(record),
             "level": record.levelname.lower(),
             "part": record.name,
             "event": record.getMessage(),
         }
-        return json.dumps({**line, **fields}, default=str)
+        return json.dumps({**line, **_fields(record)}, default=str)
 
 
 def set_up(level: str = "warning", *, as_json: bool = False) -> None:
-    """Send our events to standard error."""
+    """Send our events to standard error, and of the HTTP server its errors alone: any client can make it warn."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if as_json else _Text())
-    logger = logging.getLogger("duly")
-    logger.handlers[:] = [handler]
-    logger.setLevel(level.upper())
-    logger.propagate = False
+    for name, least in (("duly", level.upper()), ("uvicorn", "ERROR")):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(least)
+        logger.propagate = False

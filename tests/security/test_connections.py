@@ -20,6 +20,10 @@ from tests.cli.processes import Up, dies, running, wait_for
 from tests.security.attacker import GOOD_SECONDS_MAX, STATUS, Target, flood, http_process
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
+WITHOUT_BODY = (
+    b"POST /v1/session HTTP/1.1\r\nHost: a\r\nOrigin: http://a\r\nContent-Type: application/json\r\n"
+    b"Content-Length: 100\r\n\r\n"
+)
 SECONDS_MAX = 13.0  # Ten, and a moment for whoever looks at it on a busy machine.
 EACH = 15
 ESTABLISHED = b"\x01"
@@ -178,7 +182,8 @@ def test_a_handshake_that_stops_is_cut_off(up, tmp_path):
 
 
 class TestMany:
-    def test_connections_are_bounded_in_all_and_of_an_address_and_whoever_behaves_is_served(self, up):
+    @pytest.mark.parametrize("begun", [HEAD, WITHOUT_BODY], ids=["head", "body"])
+    def test_connections_are_bounded_in_all_and_of_an_address_and_whoever_behaves_is_served(self, up, begun):
         limits = {"DULY_HTTP_CONNECTIONS": "100", "DULY_HTTP_CONNECTIONS_PER_ADDRESS": "40"}
         with serving("api at", "api", "--port", "0", cwd=up.folder, **limits) as target, ExitStack() as stack:
             target.good("/readyz")
@@ -186,7 +191,7 @@ class TestMany:
             for round_, source in enumerate(["127.0.0.1"] * 3 + [f"127.0.0.{last}" for last in range(2, 8)]):
                 for _ in range(60):
                     connection = stack.enter_context(target.connect(source))
-                    connection.sendall(HEAD)
+                    connection.sendall(begun)
                 assert target.good(source=source) < GOOD_SECONDS_MAX, "from the address of the attack"
                 assert target.good("/readyz", source="127.0.0.99") < GOOD_SECONDS_MAX, "and from another"
                 assert target.descriptors() <= before + (40 if round_ < 3 else 100) + 10

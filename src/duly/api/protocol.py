@@ -100,7 +100,6 @@ class BoundedProtocol(HttpToolsProtocol):
         """Go on to the body."""
         self._in_body, self._bytes, self._body_bytes = True, 0, 0
         self._until = self._bounds.now + BODY_SECONDS
-        self.peer.waiting.pop(self, None)
         super().on_headers_complete()
         self.headers = []  # Trailers are no headers, so they come too late.
 
@@ -116,8 +115,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bytes = max(0, self._bytes - _CHUNK_BYTES)
 
     def on_message_complete(self) -> None:
-        """Await nothing until the next head begins."""
+        """Await nothing until the next head begins: from here on the request is whole, and gives way to nobody."""
         self._in_body, self._bytes, self._until = False, 0, inf
+        self.peer.waiting.pop(self, None)
         super().on_message_complete()
 
     # ------------------------------------------------------------------------------------------------------ what is awaited
@@ -187,7 +187,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.connecting is not None:
             self.connecting.cancel()
         else:
-            self._refuse_late_head()
+            if self._bytes or self._in_body:
+                self.refuse(
+                    "too_many_connections", "Too many are open, and this one waited longest for a whole request."
+                )
+            else:
+                self.transport.close()
             self._reset() if self.transport.get_write_buffer_size() else self.transport.close()
         self._bounds.remove(self)
 

@@ -47,7 +47,7 @@ SECTIONS = {
         "tenants": ("duly.cli.tenants:tenants", "List, create, suspend, resume and limit tenants."),
         "keys": ("duly.cli.keys:keys", "List, create and revoke API keys."),
         "audit": ("duly.cli.audit:audit", "Show who changed what."),
-        "secrets": ("duly.cli.secrets:secrets", "Make keys that signing secrets are sealed with."),
+        "secrets": ("duly.cli.secrets:secrets", "Make and rotate the keys that secrets are sealed with."),
     },
     "Look": {
         "next": ("duly.cli.next:next_", "Say what a schedule means and when it fires."),

@@ -20,7 +20,7 @@ _FLUSH_SECONDS = 1.0
 
 
 def stop_on_signals(stop: Callable[[], object]) -> None:
-    """Call `stop` at the first Ctrl-C or SIGTERM; a second one ends the process where it stands.
+    """Call `stop` at the first Ctrl-C, SIGTERM or hang-up of the terminal; a second one ends the process where it stands.
 
     A handler of Python's own, not of a loop: a loop that is blocked by a user's function could not hear it.
     """
@@ -35,6 +35,10 @@ def stop_on_signals(stop: Callable[[], object]) -> None:
 
     signal.signal(signal.SIGINT, heed)
     signal.signal(signal.SIGTERM, heed)
+    if (
+        signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    ):  # Ignored under nohup, which is meant to outlive the terminal.
+        signal.signal(signal.SIGHUP, heed)
 
 
 def end_now() -> None:
