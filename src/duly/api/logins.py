@@ -34,7 +34,7 @@ CSRF_HEADER = "x-duly-csrf"
 _REMEMBERED_MAX = 10_000
 _TOKEN_CHARACTERS = 52
 _PROLONGED_EVERY = timedelta(minutes=1)
-_NOT_OUR_PAGE = "This was not asked for by a page of this Duly"
+_NOT_OUR_PAGE = "The request does not come from a page of this server"
 _OTHER_KEY = "Log in with another key: `duly up` names the file of one, and `duly keys create` makes one."
 _OUR_PAGE = "Ask from a page of this address; programs send a key in Authorization instead of a session's cookie."
 _REMEDIES = {  # by the scheme of the page and ours

@@ -203,9 +203,8 @@ def _restore(carrier: Carrier, tenant: int, before: Carrier) -> bool:
 
 def _stands_for_nothing(name: str, where: str) -> NoReturn:
     raise InvalidOption(
-        f"{name} in {where} is {HIDDEN}, which stands for a value that is not shown; here is none that it could"
-        " stand for, because the job is new, has no such value, or leads elsewhere now: to another URL or program, or"
-        " with other variables or another network beside it. Send the value itself"
+        f"{name} in {where} is {HIDDEN}, which keeps the stored value, and no stored value fits: the job is new, has no such"
+        " value, or now has another URL, program, network or other variables. Send the value itself"
     )
 
 
