@@ -169,7 +169,7 @@ def test_what_was_not_shown_and_is_sent_back_keeps_its_value():
     ],
 )
 def test_a_secret_is_not_carried_to_where_it_did_not_go(target, standing):
-    with pytest.raises(InvalidOption, match=r"is \*\*\*, which stands for a value that is not shown.* Send the value"):
+    with pytest.raises(InvalidOption, match=r"is \*\*\*"):
         sealed(target, None if standing is None else sealed(standing))
 
 
