@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 ITEMS_MAX = 3
 _PAUSED_SECONDS = 2.0
+_STATE = "select state::text from duly.workflows where workflow_id = $1"
 _NODES = "select name, state, run_id, ended_at from duly.workflow_nodes where workflow_id = $1"
 _WORKFLOW_OF = "select workflow_id, name from duly.workflow_nodes where run_id = any ($1::uuid[])"
 # The ends of nodes, in their order, also of those that follow within the database from others. A map that is done had no run.
@@ -163,7 +164,7 @@ class Graphs(Part):
     def _on_workflows_resume_workflow(
         self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
     ) -> None:
-        if rows[0][0] == "running":
+        if rows[0][0] != "paused":  # It may have ended meanwhile, and runs again when a node is replayed.
             self._paused_since.pop(args[1], None)
 
     def _on_workflows_cancel_workflow(
@@ -193,6 +194,8 @@ class Graphs(Part):
         if rows[0][0] != "replayed":
             return
         self.world.count("workflow_replayed")
+        if [row["state"] for row in self.world.query(_STATE, workflow_id)] == ["running"]:  # It had ended while paused.
+            self._paused_since.pop(workflow_id, None)
         self.ledger.excused_nodes.add((workflow_id, first))
         covered = self._behind(workflow_id, first)
         self._set_back(workflow_id, at, covered)
