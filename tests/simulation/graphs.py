@@ -40,7 +40,7 @@ _NODES = "select name, state, run_id, ended_at from duly.workflow_nodes where wo
 _WORKFLOW_OF = "select workflow_id, name from duly.workflow_nodes where run_id = any ($1::uuid[])"
 # The ends of nodes, in their order, also of those that follow within the database from others. A map that is done had no run.
 _ENDS = """
-select run_id, array_agg(became::text order by finished_at) as ends, min(marks->'node'->>0) as workflow_id,
+select run_id, array_agg(became::text order by xid) as ends, min(marks->'node'->>0) as workflow_id,
        bool_or(reason is not distinct from 'its map is replayed') as is_replayed
   from duly.attempts
  where became in ('succeeded', 'cancelled', 'expired') and outcome <> 'fenced'
