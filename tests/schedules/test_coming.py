@@ -269,6 +269,17 @@ class TestEdit:
         assert (row["due_at"], row["generation"], row["attempt"]) == (START + timedelta(hours=1), 2, 0)
         assert await is_sound(database)
 
+    async def test_the_last_run_is_changed_as_long_as_its_worker_has_not_started_it(self, database, clock):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        async with a_worker_that_holds(database, passing=clock.advance(5)) as [run]:
+            await amend(database, job.job_id, lambda before: msgspec.structs.replace(before, payload='{"new": true}'))
+
+        await staged(database)
+        [again] = await claimed(database, await a_worker(database))
+        assert (again.run_id, again.payload) == (run.run_id, '{"new": true}')
+        assert await is_sound(database)
+
     async def test_a_refused_edit_lets_the_run_go_on(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
 

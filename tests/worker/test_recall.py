@@ -1,11 +1,14 @@
 """A recalled run: a worker gives back what it has not started, answers at once for what it has, and starts nothing recalled."""
 
 import asyncio
+from datetime import timedelta
 from uuid import UUID
+
+import pytest
 
 from duly.domain.job import Recurring
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.moves.pause import pause, pause_naming, resume
+from duly.moves.pause import Paused, pause, pause_naming, resume
 from duly.moves.recall import recalled
 from duly.moves.submit import submit_recurring
 from duly.store import runs
@@ -113,7 +116,8 @@ async def test_a_due_run_without_a_slot_reads_ready_until_it_starts_and_can_be_c
     assert len(started) == 1
 
 
-async def test_a_pause_at_the_moment_names_what_starts_after_it_or_nothing_does(url, store):
+@pytest.mark.parametrize("is_last", [True, False])
+async def test_a_pause_at_the_moment_takes_back_what_has_no_slot(url, store, is_last):
     started, go_on = [], asyncio.Event()
 
     async def work(number: int = 0) -> None:
@@ -121,16 +125,21 @@ async def test_a_pause_at_the_moment_names_what_starts_after_it_or_nothing_does(
         await go_on.wait()
 
     async with working(url, registry_of(work), slots=1) as worker:
-        await submitted(store, "work", payload={"number": 1}, delay=1.0)
-        job = await submit_recurring(store, await a_one_shot_job(store, 1.6), key="once")
+        moment = (await store.read_clock()).replace(microsecond=0) + timedelta(seconds=3)
+        hourly = {"type": "interval", "every": "PT1H", "anchor": moment.isoformat()}
+        schedule = {"trigger": hourly, "start": moment.isoformat(), "max_runs": 1 if is_last else None}
+        job = await submit_recurring(
+            store, Recurring("work", "{}", "default", 5, {k: v for k, v in schedule.items() if v}, "hourly"), key="once"
+        )
         await staged(store)
+        busy = (moment - await store.read_clock()).total_seconds() - 0.5
+        await submitted(store, "work", payload={"number": 1}, delay=busy)
         await until(lambda: worker.health.held == 2)
         await until(lambda: started)
-        await asyncio.sleep(0.65)
+        await asyncio.sleep((moment - await store.read_clock()).total_seconds() + 0.03)
 
-        paused = await pause_naming(store, job.job_id, "later")
+        assert await pause_naming(store, job.job_id, "later") == Paused("paused")
 
-        assert (paused.answer, paused.may_start) == ("paused", ())
         go_on.set()
         await asyncio.sleep(1.0)
     assert started == [1]
