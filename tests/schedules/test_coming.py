@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from duly.domain.audit import Actor
-from duly.domain.errors import InvalidOption, NotFound, Unsettled
+from duly.domain.errors import InvalidOption, Unsettled
 from duly.domain.run import Run
 from duly.domain.run_id import occurrence_id
 from duly.domain.triggers.preview import fires_left
@@ -168,13 +168,13 @@ class TestPause:
         assert await occurrences(database, job.job_id) == [AHEAD]
         assert await is_sound(database)
 
-    async def test_a_one_shot_that_is_due_is_over(self, database, clock):
+    async def test_a_one_shot_that_is_due_is_over_when_its_worker_says_nothing_for_long(self, database, clock):
         job = await an_active_schedule(database, trigger=ONCE)
         await staged(database)
         await claimed(database, await a_worker(database))
         await clock.advance(4)
 
-        with pytest.raises(NotFound):
+        with pytest.raises(Unsettled):
             await pause(database, job.job_id)
         await clock.advance(5)
         await staged(database)
@@ -268,6 +268,32 @@ class TestEdit:
         row = await a_row(database, "timers", run_id)
         assert (row["due_at"], row["generation"], row["attempt"]) == (START + timedelta(hours=1), 2, 0)
         assert await is_sound(database)
+
+    async def test_a_run_that_falls_due_while_its_worker_is_silent_has_the_edit_refused(
+        self, database, clock, monkeypatch
+    ):
+        job_id = await a_minutely_held_ahead(database, clock)
+        await claimed(database, await a_worker(database))
+        waited = recall._until_answered
+
+        async def until_it_is_due(*asked: Any) -> list[UUID]:
+            silent = await waited(*asked)
+            await clock.advance(5)
+            return silent
+
+        monkeypatch.setattr(recall, "_until_answered", until_it_is_due)
+        with pytest.raises(Unsettled):
+            await amend(database, job_id, lambda before: msgspec.structs.replace(before, payload='{"new": true}'))
+        assert await is_sound(database)
+
+    async def test_the_last_run_with_a_silent_worker_is_not_said_to_have_started(self, database, clock):
+        job = await an_active_schedule(database, trigger=ONCE)
+        await staged(database)
+        await claimed(database, await a_worker(database))
+        await clock.advance(5)
+        for change in (pause(database, job.job_id), skip_next(database, job.job_id)):
+            with pytest.raises(Unsettled):
+                await change
 
     async def test_the_last_run_is_changed_as_long_as_its_worker_has_not_started_it(self, database, clock):
         job = await an_active_schedule(database, trigger=ONCE)

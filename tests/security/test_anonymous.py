@@ -16,7 +16,7 @@ from duly.moves.hold import hold
 from duly.store.tail import Ended
 from tests.api.conftest import parts_of
 from tests.builders import a_ready_run, a_waiting_run
-from tests.cli.processes import running
+from tests.cli.processes import running, wait_for
 from tests.security.doors import an_open_door
 
 SECRET = "merger-with-initech"
@@ -90,7 +90,9 @@ def test_up_serves_details_apart_on_loopback_where_it_is_told_to(tmp_path):
         public = process.wait_for_line("API /v1").split()[1]
         apart = process.wait_for_line("metrics  ").split()[1].removesuffix("/metrics")
 
-        assert httpx.get(f"{public}/readyz").json() == {"status": "ready"}
+        wait_for(
+            lambda: httpx.get(f"{public}/readyz").json() == {"status": "ready"}
+        )  # It hears of the scheduler twice a second.
         assert httpx.get(f"{public}/metrics").status_code == 401
         key = {"Authorization": f"Bearer {(tmp_path / '.duly/api-key').read_text().strip()}"}
         assert "duly_shards_held 64.0" in httpx.get(f"{public}/metrics", headers=key).text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
@@ -40,7 +40,8 @@ async def taking_back(
 
     The change is given the runs whose worker did not answer, or None while nobody has been asked. It raises `Held` while a
     coming run is out of reach; if that is one of those, `settle` makes the change without it, if it can. A schedule that fires no
-    more is looked at again when its last run is known to have started. Raises NotFound, Unsettled.
+    more is looked at again when its last run is known to have started. Raises NotFound; and Unsettled where a worker that does
+    not answer holds a run that was coming when it was asked, also if that has fallen due meanwhile.
     """
     try:
         return await change(None)
@@ -50,14 +51,35 @@ async def taking_back(
         if not await runs.has_held(database, job_id):
             raise
     for _ in range(_TRIES_MAX):  # Another may be staged and claimed between the recall and the change.
+        asked_at = await database.outside.read_clock()
         async with recalled(database, job_ids=[job_id]) as silent:
+            if silent:
+                return await _without_answer(database, job_id, silent, asked_at, change, settle)
             with suppress(Held):
                 return await change(silent)
-            if silent and settle is not None:
-                return await settle(silent)
-            if silent:
-                raise Unsettled(f"job {job_id}", f"a worker that does not answer holds its next run {silent[0]}")
     raise Unsettled(f"job {job_id}")
+
+
+async def _without_answer(
+    database: Database,
+    job_id: UUID,
+    silent: list[UUID],
+    asked_at: datetime,
+    change: Callable[[list[UUID] | None], Awaitable[T]],
+    settle: Callable[[list[UUID]], Awaitable[T]] | None,
+) -> T:
+    """Change a schedule though a worker did not answer, if none of its runs was still coming when it was asked."""
+    unsettled = Unsettled(f"job {job_id}", f"a worker that does not answer holds run {silent[0]}")
+    if settle is None and await runs.are_due_after(database, silent, asked_at):
+        raise unsettled
+    try:
+        return await change(silent)
+    except Held:
+        if settle is not None:
+            return await settle(silent)
+        raise unsettled from None
+    except NotFound as error:
+        raise unsettled from error
 
 
 def unless_held(answer: str) -> str:

@@ -114,6 +114,11 @@ async def has_held(database: Database, job_id: UUID) -> bool:
     return bool(await database.fetchval(SQL["has_held"], job_id))
 
 
+async def are_due_after(database: Database, run_ids: Sequence[UUID], moment: datetime) -> bool:
+    """Say whether a worker holds one of these runs that was not due at a moment."""
+    return bool(await database.fetchval(SQL["are_due_after"], list(run_ids), moment))
+
+
 async def recall(database: Database, job_ids: Sequence[UUID], run_ids: Sequence[UUID]) -> list[Recalled]:
     """Ask workers to give back what they have not started. Returns the runs that were asked for."""
     return [Recalled(*row) for row in await database.fetch(SQL["recall"], list(job_ids), list(run_ids))]
