@@ -1,5 +1,8 @@
-"""The bank of mutants: each a line that somebody, somewhere, once wrote. `killed_by` names what must notice:
-the simulation, or a test, a class or a file of tests."""
+"""The bank of mutants: each breaks one promise in one place, and a named test or the simulation must notice.
+
+A mutant says what is wrong, in which definition, and which piece of syntax becomes which other; an empty one leaves the old one
+out. `anchors.py` finds the place.
+"""
 
 from __future__ import annotations
 
@@ -7,1873 +10,661 @@ from pathlib import Path
 
 import msgspec
 
+from tests.mutants.anchors import AnchorError, Edit, find_in_python, find_in_sql
+
+SOURCE = Path(__file__).parents[2] / "src" / "duly"
 SIMULATION = "simulation"
-FOUND = "tests/simulation/test_found.py"
-REAPED = "tests/maintenance/test_reaper.py"
-DECLARATION = "src/duly/domain/declaration.py"
-DECLARED = "tests/moves/test_declare.py"
-BOXES = "src/duly/store/migrations/0001_boxes.sql"
-ORDERED = "tests/moves/test_order.py"
-LIMITED = "tests/moves/test_limit.py"
-HELD = "tests/moves/test_hold.py"
-HELD_BY_WORKERS = "tests/worker/test_holds.py"
-LINES = "tests/moves/test_lines.py"
-RATES = "tests/moves/test_rates.py"
-BLACKOUTS = "tests/schedules/test_blackouts.py"
-SET_ASIDE = "tests/moves/test_aside.py"
-ASIDE_PLANS = "tests/store/test_aside_plans.py"
-FIRING = "tests/schedules/test_firing.py"
-OVERLAP = "tests/schedules/test_overlap.py"
-DELAY = "tests/schedules/test_fixed_delay.py"
-EDIT = "tests/schedules/test_edit.py"
-OVERTAKEN = "tests/schedules/test_overtaken.py"
-ZONE_CHANGE = "src/duly/domain/triggers/zone_change.py"
-ZONED = "tests/schedules/test_zones.py"
-PAIRS_OF_SCHEDULES = "tests/interleavings/test_schedules.py"
-OVER_HTTP = "tests/api/test_worker.py"
-OVER_HTTP_APART = "tests/security/test_tenants_of_workers.py"
-ADDRESSES = "src/duly/outbound/addresses.py"
-GUARDED = "tests/security/test_hostile_urls.py"
-TRANSPORT = "src/duly/outbound/transport.py"
-CONNECTION = "src/duly/outbound/connection.py"
-CONNECTED = "tests/security/test_response_bytes.py"
-TRANSPORTED = "tests/security/test_slow_servers.py"
-SIGNING = "src/duly/outbound/signing.py"
-SIGNED = "tests/security/test_signatures.py"
-AROUND = "src/duly/moves/stage_around.py"
-REFUSED = "tests/moves/test_stage.py::TestRefused"
-
-
-def sql(name: str) -> str:
-    """Name the file of functions in which a mutant stands."""
-    return f"src/duly/store/functions/{name}.sql"
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """One change of one line."""
+    """A change of one place: `old` becomes `new` in the definition `at`."""
 
     name: str
-    file: str
+    at: str
     old: str
     new: str
     killed_by: str = SIMULATION
-    function: str = ""  # the SQL function in which it stands, where it stands in several
-    in_setup: bool = False  # what must notice does so before a test begins, and that is how it should be
 
-    def apply(self, root: Path) -> None:
-        """Change the file under `root`. The old text must stand there exactly once."""
-        path = root / self.file
-        text = path.read_text()
-        begin, end = self._place(text)
-        found = text.count(self.old, begin, end)
-        assert found == 1, f"{self.name}: found {found} times in {self.file} {self.function}: {self.old!r}"
-        path.write_text(text[:begin] + text[begin:end].replace(self.old, self.new) + text[end:])
+    def find(self, source: Path = SOURCE) -> Edit:
+        """Find its place. Raises AnchorError, which names it, unless there is exactly one."""
+        find = find_in_sql if isinstance(self, Sql) else find_in_python
+        try:
+            return find(source, self.at, self.old, self.new)
+        except AnchorError as error:
+            raise AnchorError(f'mutant "{self.name}": {error}') from None
 
-    def _place(self, text: str) -> tuple[int, int]:
-        if not self.function:
-            return 0, len(text)
-        begin = text.index(f"function duly.{self.function}(")
-        return begin, text.index("$$;", begin)
+
+class Python(Mutant, frozen=True):
+    """A change of an expression, or of statements in a row."""
+
+
+class Sql(Mutant, frozen=True):
+    """A change of a sequence of tokens."""
+
+
+def killed_by(test: str, *mutants: Mutant) -> list[Mutant]:
+    """Name a test, class or file of tests that must notice these mutants."""
+    return [msgspec.structs.replace(mutant, killed_by=test) for mutant in mutants]
 
 
 BANK = [
     # Leases and fences.
-    Mutant(
-        "finish does not ask for the fence",
-        sql("settle"),
-        "where leased.ctid = held.place and leased.fence = held.fence and",
-        "where leased.ctid = held.place and",
-        "tests/moves/test_settle.py::TestFence",
-    ),
-    Mutant(
-        "settle does not ask for the fence",
-        sql("settle"),
-        "where leased.run_id = held.run_id and leased.fence = held.fence and",
-        "where leased.run_id = held.run_id and",
-        "tests/moves/test_settle.py::TestUnknownCommit",
-    ),
-    Mutant(
-        "anybody may finish anybody's run",
-        sql("settle"),
-        "leased.ctid = held.place and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true",
-        "leased.ctid = held.place and leased.fence = held.fence",
+    *killed_by(
         "tests/moves/test_settle.py",
+        Sql("a finish ignores the fence", "finish", "and leased.fence = held.fence", ""),
+        Sql("a settle ignores the fence", "settle", "and leased.fence = held.fence", ""),
+        Sql("any worker may finish a run", "finish", "and (leased.worker_id = p_worker_id) is true", ""),
+        Sql("a finish reports missing runs as done", "finish", "count(*) = cardinality($2::tid[])", "count(*) >= 0"),
+        Sql("a retry drops the cancel of its run", "is_cancelling", "worker_id = p_worker_id", "false"),
     ),
-    Mutant(
-        "fences are handed out in blocks, one for each session",
-        BOXES,
-        "create sequence duly.fences cache 1;",
-        "create sequence duly.fences cache 1000;",
+    *killed_by(
         "tests/moves/test_claim.py",
+        Sql("sessions draw fences in blocks", "fences", "cache 1", "cache 1000"),
+        Sql("a run may be leased twice", "leased_by_run", "unique", ""),
     ),
-    Mutant(
-        "one run may be leased twice",
-        BOXES,
-        "create unique index leased_by_run on",
-        "create index leased_by_run on",
-        "tests/moves/test_claim.py",
+    Python(
+        "the host's name identifies the worker",
+        "Worker._identity",
+        "self._rng.uuid()",
+        "Rng(len(self._options.name)).uuid()",
     ),
-    Mutant(
-        "a claim does not hold its worker's row",
-        sql("claim"),
-        "workers.until > v_now for key share;",
-        "workers.until > v_now;",
-        REAPED,
+    Python(
+        "a lease is never in doubt",
+        "Lifeline.is_safe",
+        "self._clock.monotonic() < self.safe_until",
+        "self.safe_until > 0",
     ),
-    Mutant(
-        "the host's name is the worker's identity",
-        "src/duly/worker/service.py",
-        "            self._rng.uuid(),\n",
-        "            Rng(len(self._options.name)).uuid(),\n",
-    ),
-    Mutant(
-        "the lease is never in doubt",
-        "src/duly/worker/lifeline.py",
-        "return self._clock.monotonic() < self.safe_until",
-        "return self.safe_until > 0",
-    ),
-    Mutant(
-        "a refused claim ends a life whose heart beats",
-        "src/duly/worker/claiming.py",
-        "            if not self._lifeline.is_safe:\n                self._on_expired()\n            return []",
-        "            self._on_expired()\n            return []",
-        FOUND,
-    ),
-    Mutant(
+    Sql(
         "the safe moment follows the clock back",
-        "src/duly/store/sql/workers.sql",
-        "safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3)",
-        "safe_until = duly.clock_now() + lease * 2 / 3",
+        "beat",
+        "greatest(safe_until, duly.clock_now() + lease * 2 / 3)",
+        "duly.clock_now() + lease * 2 / 3",
     ),
-    Mutant(
-        "the worker starts what the store takes for unstarted",
-        "src/duly/worker/lifeline.py",
-        "return min(self._clock.now(), self.due_until)",
-        "return self._clock.now()",
-        "tests/worker/test_pulse.py",
+    Sql(
+        "a worker retires while it holds runs",
+        "retire",
+        "and not exists (select from duly.leased where leased.worker_id = p_worker_id)",
+        "",
     ),
-    Mutant(
-        "runs are handed back while their worker may still start them",
-        "src/duly/worker/stall.py",
-        "return has_seen and now > self._allowed_until + MARGIN_SECONDS and",
-        "return has_seen and",
-        "tests/worker/test_stall.py::TestStall",
+    Python(
+        "a worker keeps leases it does not know",
+        "Claiming.mind_the_belt",
+        "[run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
+        "[]",
     ),
-    Mutant(
-        "a stall report that comes late hands back what has started since",
-        sql("reclaim"),
-        "p_kept is not null and v_safe_until is distinct from p_safe_until",
-        "p_kept is not null and p_limit < 0",
-        "tests/moves/test_stall.py",
-    ),
-    Mutant(
-        "a run that was handed back for a stalled worker starts there all the same",
-        "src/duly/worker/executor.py",
-        "return self._is_safe() and not self.is_revoked(run)",
-        "return self._is_safe()",
-        "tests/worker/test_stall.py::test_a_run_that_was_handed_back_is_not_started_though_it_has_its_thread",
-    ),
-    Mutant(
-        "a claim that is answered after a stall is believed",
-        "src/duly/worker/claiming.py",
-        "if stalls != self._lifeline.stalls:",
-        "if stalls < 0:",
-        "tests/worker/test_stall.py::test_a_claim_that_is_answered_after_the_worker_stood_still_is_handed_back",
-    ),
-    Mutant(
+    Python(
         "the reaper trusts the database's clock alone",
-        "src/duly/maintenance/reaper.py",
-        "if self._database.clock.monotonic() - since < row.lease.total_seconds():",
-        "if self._database.clock.monotonic() < since:",
+        "Reaper._expire_if_dead",
+        "self._database.clock.monotonic() - since < row.lease.total_seconds()",
+        "self._database.clock.monotonic() < since",
     ),
-    Mutant(
-        "the reaper reaps whoever it saw, beaten or not",
-        "src/duly/store/sql/workers.sql",
-        "where worker_id = $1 and beat = $2 and",
-        "where worker_id = $1 and beat >= $2 and",
-        REAPED,
+    Python(
+        "no run of a lost worker counts as started",
+        "_was_not_started",
+        "run.due_at > worker.safe_until",
+        "run.due_at <= worker.safe_until",
     ),
-    Mutant(
-        "everything of a dead worker counts as unstarted",
-        "src/duly/moves/reclaim.py",
-        "return run.due_at > worker.safe_until or",
-        "return run.due_at <= worker.safe_until or",
+    *killed_by(
+        "tests/maintenance/test_reaper.py",
+        Sql("a claim does not lock its worker", "claim", "for key share", ""),
+        Sql("the reaper expires a worker that has renewed", "expire", "beat = $2", "beat >= $2"),
+        Python(
+            "one run that is refused keeps all others of its worker",
+            "give_back",
+            "await _halved(runs, lambda batch: leased.hand_back(database, worker_id, batch), alone)",
+            "(await leased.hand_back(database, worker_id, runs), {})",
+        ),
     ),
-    Mutant(
-        "a worker may leave while it holds runs",
-        sql("reclaim"),
-        "where worker_id = p_worker_id and not exists (select from duly.leased where leased.worker_id = p_worker_id);",
-        "where worker_id = p_worker_id;",
+    *killed_by(
+        "tests/worker/test_stall.py",
+        Python(
+            "a stalled worker's runs go back while they may start",
+            "Stall._may_give_back",
+            "now > self._allowed_until + MARGIN_SECONDS",
+            "True",
+        ),
+        Python("a run that was handed back starts", "Executor._may_start", "not self.is_revoked(run)", "True"),
+        Python(
+            "a claim answered after a stall is believed",
+            "Claiming._receive",
+            "stalls != self._lifeline.stalls",
+            "False",
+        ),
     ),
-    Mutant(
-        "a worker leaves without waiting for its own claim",
-        sql("reclaim"),
-        "where worker_id = p_worker_id for update;",
-        "where worker_id = p_worker_id;",
-        "tests/interleavings/test_pairs.py",
+    *killed_by(
+        "tests/moves/test_stall.py",
+        Sql(
+            "a late stall report hands back started runs",
+            "stall",
+            "v_safe_until is distinct from p_safe_until",
+            "false",
+        ),
+        Sql(
+            "a due run that has not started reads running",
+            "is_unstarted",
+            "p_run_id = any (workers.unstarted)",
+            "false",
+        ),
     ),
-    Mutant(
-        "leases of which the worker does not know stay with it",
-        "src/duly/worker/claiming.py",
-        "unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]",
-        "unknown: list[Run] = []",
+    *killed_by(
+        "tests/worker/test_pulse.py",
+        Python(
+            "the worker's clock runs past its lease",
+            "Lifeline.now",
+            "min(self._clock.now(), self.due_until)",
+            "self._clock.now()",
+        ),
     ),
-    # Holds.
-    Mutant(
-        "a claim takes from a queue that is held",
-        sql("claim"),
-        "where not exists (select from duly.holds where holds.tenant is null and",
-        "where not exists (select from duly.holds where false and",
-        HELD,
+    *killed_by(
+        "tests/worker/test_apart.py",
+        Python("an isolated run starts without a lease", "Apart._may_start", "self._lifeline.is_safe", "True"),
     ),
-    Mutant(
-        "a hold of one queue stops every queue",
-        sql("claim"),
-        "holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue)",
-        "holds.tenant is null)",
-        HELD,
-    ),
-    Mutant(
-        "a claim takes from a tenant that is held",
-        sql("lines"),
-        "where not exists (select from duly.holds where holds.tenant = seen.tenant and",
-        "where not exists (select from duly.holds where false and",
-        HELD,
-    ),
-    Mutant(
-        "a hold of a tenant's share of a queue stops the tenant",
-        sql("lines"),
-        "where holds.tenant = seen.tenant and coalesce(holds.queue, seen.queue) = seen.queue)",
-        "where holds.tenant = seen.tenant)",
-        HELD,
-    ),
-    # Who is claimed first, and limits.
-    Mutant(
-        "a tenant has the share of its rows",
-        sql("lines"),
-        "* min(tenant_weight) / sum(min(tenant_weight)) over (partition by number) as share",
-        "* count(*) / sum(count(*)) over (partition by number) as share",
-        ORDERED,
-    ),
-    Mutant(
-        "the oldest line has all of a claim",
-        sql("claim"),
-        "v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
-        "v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now order by line.due_at limit 1);",
-        SIMULATION,
-    ),
-    Mutant(
-        "no priority has a floor",
-        sql("lines"),
-        "0.1::double precision * parts.part / parts.lines as share,",
-        "0.0::double precision * parts.part / parts.lines as share,",
-        ORDERED,
-    ),
-    Mutant(
-        "what is ahead is taken before what is due",
-        sql("claim"),
-        "    v_is_due := true;\n    v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
-        "    v_is_due := false;\n    v_asked := v_lines;",
-        ORDERED,
-    ),
-    Mutant(
-        "what a line cannot give is given to nobody",
-        sql("claim"),
-        "for round in 1 .. 4 loop",
-        "for round in 1 .. 1 loop",
-        ORDERED,
-    ),
-    Mutant(
-        "a second round takes what the first has taken",
-        sql("claim"),
-        "limit line.quota offset line.taken for update",
-        "limit line.quota for update",
-        ORDERED,
-    ),
-    Mutant(
-        "every claim begins with the first tenant",
-        sql("lines"),
-        "if p_tenant is null and exists (select from duly.turns) then",
-        "if false then",
-        ORDERED,
-    ),
-    Mutant(
-        "a claim under a limit does not lock it",
-        sql("lines"),
-        "order by coalesce(limits.tenant, 0), coalesce(limits.queue, '') for update;",
-        "order by coalesce(limits.tenant, 0), coalesce(limits.queue, '');",
-        f"{LIMITED}::test_many_who_claim_at_once_never_exceed_it",
-    ),
-    Mutant(
-        "a limit counts what is ready ahead",
-        sql("claim"),
-        "as line where not line.is_limited);",
-        "as line);",
-        LIMITED,
-    ),
-    Mutant(
-        "an old backlog passes what came before it",
-        "src/duly/worker/slots.py",
-        "turn = now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))",
-        "turn = rank",
-        "tests/worker/test_slots.py",
-    ),
-    Mutant(
-        "a lift takes other holds along",
-        "src/duly/store/sql/holds.sql",
-        "delete from duly.holds where tenant is not distinct from $1 and queue is not distinct from $2",
-        "delete from duly.holds where coalesce(tenant = $1, true) and coalesce(queue = $2, true)",
-        HELD,
-    ),
-    Mutant(
-        "an overload postpones the fires of every tenant",
-        sql("stage"),
-        "and p_overloaded ? (p_tenant || '/' || p_queue)",
-        "",
-        "tests/api/test_shedding.py",
-    ),
-    Mutant(
-        "an overload sheds the submissions of every tenant",
-        "src/duly/api/shedding.py",
-        "found = self._standing.get((tenant, queue))",
-        "found = next((one for one in self._standing.values() if one.queue == queue), None)",
-        "tests/api/test_shedding.py",
-    ),
-    Mutant(
-        "a worker keeps in its wheel what is held",
-        "src/duly/worker/engine.py",
-        "            self._keep_back(self._watch.holds)\n",
-        "            pass\n",
-        HELD_BY_WORKERS,
-    ),
-    Mutant(
-        "a worker starts what it holds although that is held",
-        "src/duly/worker/engine.py",
-        "        self._executor.holds = self._watch.holds\n",
-        "",
-        HELD_BY_WORKERS,
-    ),
-    Mutant(
-        "a worker acts on old news",
-        "src/duly/worker/watch.py",
-        "self._clock.monotonic() - self._looked_at <= FRESH_SECONDS",
-        "self._looked_at > float('-inf')",
-        HELD_BY_WORKERS,
-    ),
-    Mutant(
-        "an answer that came late overrules one that was asked for later",
-        "src/duly/worker/watch.py",
-        "if sent_at >= self._looked_at:",
-        "if sent_at > float('-inf'):",
-        "tests/worker/test_watch.py",
-    ),
-    Mutant(
-        "a worker believes its older news and not the claim",
-        "src/duly/worker/claiming.py",
-        "if any(map(self._watch.holds.cover, claimed)):",
-        "if not claimed:",
-        HELD_BY_WORKERS,
-    ),
-    # Outcomes.
-    Mutant(
-        "an outcome counts as written before the store has answered",
-        "src/duly/worker/outbox.py",
-        'self._log.warning("settle_unanswered", runs=len(ended), tries=tries, error=str(error))',
+    # Outcomes and retries.
+    Python(
+        "an unanswered settle counts as written",
+        "Outbox._settle_until_answered",
+        "self._log.warning('settle_unanswered', runs=len(ended), tries=tries, error=str(error))",
         "return []",
     ),
-    Mutant(
-        "a settle asked again does not look for its own record",
-        "src/duly/moves/settle.py",
-        "ours = await leased.already_settled(database, worker_id, [(item.run.run_id, item.run.fence) for item in missing])",
-        "ours: set[Handle] = set()",
+    Python(
+        "a repeated settle ignores its own record",
+        "settle._refused",
+        "await leased.already_settled(database, worker_id, [(item.run.run_id, item.run.fence) for item in missing])",
+        "set()",
     ),
-    Mutant(
-        "a loss told twice is recorded twice",
-        "src/duly/moves/settle.py",
-        'not in ours and item.outcome != "lost"]',
-        "not in ours]",
-        FOUND,
-    ),
-    Mutant(
+    Sql(
         "a hand-back uses up the attempt",
-        sql("reclaim"),
-        "generation, tenant, attempt - 1, priority, losses,\n"
-        "               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)",
-        "generation, tenant, attempt, priority, losses,\n"
-        "               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)",
+        "hand_back",
+        "tenant, attempt - 1, priority, losses, suspect, payload_stored, queue, handler, payload, options, duly.rank",
+        "tenant, attempt, priority, losses, suspect, payload_stored, queue, handler, payload, options, duly.rank",
     ),
-    Mutant(
-        "a claim does not raise the attempt",
-        sql("claim"),
-        "generation, tenant, attempt + 1, priority, losses,",
-        "generation, tenant, greatest(attempt, 1), priority, losses,",
+    Sql("a claim does not raise the attempt", "claim", "attempt + 1", "greatest(attempt, 1)"),
+    Python("no run is poison", "NAMED_LOSSES_MAX", "2", "99"),
+    Python("retries come in waves", "Retry.drawn", "ceiling * (1 - self.jitter_part * (1 - chance))", "ceiling"),
+    Python(
+        "an expired run starts",
+        "Executor.expired",
+        "expires_at.timestamp() > self._clock.now()",
+        "expires_at.timestamp() > 0",
     ),
-    Mutant(
-        "a name given under an earlier lease blames the run",
-        "src/duly/store/workers.py",
-        "return name_of(run) in self.named",
-        'return str(run.run_id) in " ".join(self.named)',
-        REAPED,
-    ),
-    Mutant(
-        "one named loss is poison",
-        "src/duly/domain/lifecycle.py",
-        "NAMED_LOSSES_MAX = 2",
-        "NAMED_LOSSES_MAX = 1",
-    ),
-    Mutant(
-        "nothing is poison",
-        "src/duly/domain/lifecycle.py",
-        "NAMED_LOSSES_MAX = 2",
-        "NAMED_LOSSES_MAX = 99",
-    ),
-    Mutant(
-        "retries come in waves",
-        "src/duly/domain/retry.py",
-        "return ceiling * (1 - self.jitter_part * (1 - chance))",
-        "return ceiling",
-    ),
-    Mutant(
-        "a replay gives no new set of attempts",
-        "src/duly/domain/lifecycle.py",
-        "return run.attempt - policy.attempts_before",
-        "return run.attempt",
+    *killed_by(
         "tests/moves/test_replay.py",
+        Python(
+            "a replay has no attempts left",
+            "_attempt_of_this_life",
+            "run.attempt - policy.attempts_before",
+            "run.attempt",
+        ),
     ),
-    Mutant(
-        "a worker forgets when a run expires",
-        "src/duly/worker/executor.py",
-        "if expires_at is None or expires_at.timestamp() > self._clock.now():",
-        "if expires_at is None or expires_at.timestamp() > 0:",
+    *killed_by(
+        "tests/worker/test_outbox.py",
+        Python(
+            "an interrupted flush forgets its outcomes",
+            "Outbox.flush",
+            "self._waiting.extendleft(reversed(self._flushing))",
+            "",
+        ),
     ),
-    Mutant(
-        "a probe of an ailing destination uses up an attempt",
-        "src/duly/domain/lifecycle.py",
-        "if outcome.probe and policy.probes < PROBES_MAX:",
-        "if outcome.probe and policy.probes < 0:",
+    # Occurrences, misfires, overlap.
+    Sql(
+        "an occurrence is named after the clock",
+        "stage",
+        "coalesce(moment.run_at, fire.scheduled_at), 'schedule')",
+        "v_now, 'schedule')",
     ),
-    Mutant(
-        "linear gaps begin with the second",
-        "src/duly/domain/retry.py",
-        "return min(self.cap_seconds, self.base_seconds * attempt, _SECONDS_MAX)",
-        "return min(self.cap_seconds, self.base_seconds * (attempt + 1), _SECONDS_MAX)",
-    ),
-    Mutant(
-        "what is too old is tried again",
-        "src/duly/domain/lifecycle.py",
-        "if starts_at - since > age_max:",
-        "if starts_at - since > 100 * age_max:",
-    ),
-    # Schedules.
-    Mutant(
-        "an occurrence is named after the moment it was noticed",
-        sql("stage"),
-        "duly.occurrence_id(fire.job_id, coalesce(moment.run_at, fire.scheduled_at), 'schedule') as new_run_id",
-        "duly.occurrence_id(fire.job_id, v_now, 'schedule') as new_run_id",
-    ),
-    Mutant(
+    Sql(
         "the next fire counts from now",
-        sql("stage"),
-        "then fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
-        "then v_now + make_interval(secs => fire.every_seconds::double precision)",
+        "stage",
+        "fire.scheduled_at + make_interval(secs => (late.count + 1) * fire.every_seconds::double precision)",
+        "v_now + make_interval(secs => fire.every_seconds::double precision)",
     ),
-    Mutant(
-        "a misfire forgets what it skipped",
-        sql("stage"),
-        "from fires where cohort is null and missed > 1",
-        "from fires where cohort is null and missed > 100000",
-    ),
-    Mutant(
+    Sql("a misfire forgets what it skipped", "stage", "missed > 1", "missed > 100000"),
+    Sql(
         "a stale epoch stages",
-        sql("stage"),
-        "join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder\n"
-        "                     where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));",
-        "join duly.shards on shards.shard = held.shard);",
-    ),
-    Mutant(
-        "a scheduler keeps its shards when it could not renew them",
-        "src/duly/scheduler/service.py",
-        "            self._epochs = {}\n            raise\n",
-        "            raise\n",
-    ),
-    Mutant(
-        "a shard changes hands under the same epoch",
-        sql("shards"),
-        "set holder = p_scheduler_id, epoch = epoch + 1 where",
-        "set holder = p_scheduler_id, epoch = epoch where",
-    ),
-    Mutant(
-        "an overlap is not looked for",
-        sql("stage"),
-        "overlap is null and last_run_id is not null and due_at <= v_now and (",
-        "false and (",
-        OVERLAP,
-    ),
-    Mutant(
-        "the next fire of a cohort is armed from now",
-        "src/duly/domain/triggers/planning.py",
-        "next_at, next_window = arm(schedule, scheduled_at) or (None, 0)",
-        "next_at, next_window = arm(schedule, now) or (None, 0)",
-        FIRING,
-    ),
-    Mutant(
-        "runs that are left are not counted",
-        sql("stage"),
-        "case when is_last then 0 else runs_left - runs::integer end, grace_seconds",
-        "case when is_last then 0 else runs_left end, grace_seconds",
-        FIRING,
-    ),
-    Mutant(
-        "lateness is judged anew when a fire is staged",
-        sql("stage"),
-        "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, p_read_at))",
-        "= duly.fire_key(timers.cohort, timers.scheduled_at, duly.is_late(timers.due_at, timers.grace_seconds, v_now))",
-        FIRING,
-    ),
-    Mutant(
-        "an answer is taken for any cohort with its key",
-        sql("stage"),
-        "keys.list)]\n                                = timers.cohort))",
-        "keys.list)]\n                                is not null))",
-        FIRING,
-    ),
-    Mutant(
-        "jitter is forgotten after the first fire",
-        sql("stage"),
-        "else next_at + duly.jitter_delay(jitter, job_id, next_at, p_windows[answer]) end,",
-        "else next_at end,",
-        FIRING,
-    ),
-    Mutant(
-        "a job tells of what calendars took before it was made",
-        sql("next_fire"),
-        "then coalesce(cut.count, 1) else skip.count end",
-        "then skip.count else skip.count end",
-        BLACKOUTS,
-    ),
-    Mutant(
-        "a job that is timed anew is accountable as before",
-        sql("next_fire"),
-        "set timed_at = duly.clock_now() where",
-        "set timed_at = timed_at where",
-        BLACKOUTS,
-    ),
-    Mutant(
-        "a queue has no end",
-        sql("release"),
-        "if exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null) then",
-        "if false then",
-        OVERLAP,
-    ),
-    Mutant(
-        "a run gives its place away between two attempts",
-        sql("settle"),
-        "case when duly.keeps_place(options) then options || '{\"held\": true}' else options end as carried",
-        "options as carried",
-        OVERLAP,
-    ),
-    Mutant(
-        "the end of a run arms a paused schedule",
-        sql("next_fire"),
-        "elsif v_job.state = 'active' then",
-        "else",
-        DELAY,
-    ),
-    Mutant(
-        "a replay moves the schedule",
-        sql("settle"),
-        "options - array['held', 'rearm']",
-        "options - 'held'",
-        DELAY,
-    ),
-    Mutant(
-        "an edit does not look whether somebody else was faster",
-        sql("change_schedule"),
-        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
-        "if v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
-        PAIRS_OF_SCHEDULES,
-    ),
-    Mutant(
-        "an edit does not look whether the schedule has moved on",
-        sql("change_schedule"),
-        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
-        "if v_job.generation <> p_generation or v_kept_at > p_read_at then",
-        EDIT,
-    ),
-    Mutant(
-        "an edit does not look whether its calendars have changed",
-        sql("change_schedule"),
-        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then",
-        "if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen then",
-        OVERTAKEN,
-    ),
-    Mutant(
-        "a calendar arms a job by the rule it had before",
-        sql("next_fire"),
-        "(timers.scheduled_at = new.seen and timers.generation = new.generation) is true",
-        "(timers.scheduled_at = new.seen) is true",
-        OVERTAKEN,
-    ),
-    Mutant(
-        "what is left out is counted by the rule it had before",
-        sql("change_schedule"),
-        "    if v_timer.generation <> p_generation or duly.is_held_v1(v_timer, p_moments, v_now) then",
-        "    if duly.is_held_v1(v_timer, p_moments, v_now) then",
-        OVERTAKEN,
-    ),
-    Mutant(
-        "an edit arms what is beyond recall",
-        sql("change_schedule"),
-        "if p_first_at is not null and v_floor > coalesce(p_floor, '-infinity') then",
-        "if false then",
-        EDIT,
-    ),
-    Mutant(
-        "what comes before the last that is beyond recall is taken back",
-        sql("next_fire"),
-        "where scheduled_at > coalesce(v_floor, '-infinity') and scheduled_at = any (v_coming)",
+        "stage",
+        "and shards.epoch = held.epoch and shards.holder = p_holder"
+        " where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now)",
         "",
+    ),
+    Python("a scheduler keeps shards it could not renew", "Scheduler.renew", "self._epochs = {}\nraise", "raise"),
+    Sql("a shard is granted under the same epoch", "hold_shards", "epoch = epoch + 1", "epoch = epoch"),
+    *killed_by(
+        "tests/schedules/test_firing.py",
+        Python(
+            "a cohort's next fire counts from now", "plan_fire", "arm(schedule, scheduled_at)", "arm(schedule, now)"
+        ),
+        Sql("a limited schedule never ends", "stage", "runs_left - runs::integer", "runs_left"),
+    ),
+    *killed_by(
+        "tests/schedules/test_overlap.py",
+        Sql(
+            "runs of a schedule overlap",
+            "stage",
+            "overlap is null and last_run_id is not null and due_at <= v_now and",
+            "false and",
+        ),
+        Sql(
+            "an overlap buffer has no end",
+            "release",
+            "exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null)",
+            "false",
+        ),
+        Sql(
+            "a run loses its slot between attempts",
+            "settle",
+            "duly.keeps_place(options) then options || '{\"held\": true}'",
+            "false then options",
+        ),
+    ),
+    *killed_by(
+        "tests/schedules/test_fixed_delay.py",
+        Sql("the end of a run arms a paused schedule", "rearm", "elsif v_job.state = 'active' then", "else"),
+    ),
+    *killed_by(
+        "tests/interleavings/test_schedules.py",
+        Sql("an edit overwrites a newer one", "edit", "v_job.generation <> p_generation", "false"),
+        Sql("a pause ignores that the schedule moved on", "pause", "v_timer.scheduled_at <> p_seen", "false"),
+        Sql("two schedulers backfill the same stretch", "backfill", "backfills.cursor_at = new.seen", "true"),
+        Sql(
+            "an edit passes over what a worker holds ahead",
+            "is_held",
+            "leased.run_id = any (v_others) and leased.attempt = 1",
+            "false",
+        ),
+        Sql(
+            "a spent schedule completes before its last run",
+            "complete",
+            "not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))",
+            "true",
+        ),
+    ),
+    *killed_by(
+        "tests/schedules/test_edit.py",
+        Sql(
+            "an edit fires an occurrence again",
+            "edit",
+            "p_first_at is not null and v_floor > coalesce(p_floor, '-infinity')",
+            "false",
+        ),
+    ),
+    *killed_by(
+        "tests/schedules/test_overtaken.py",
+        Sql("a calendar arms a job by its former rule", "retime", "and timers.generation = new.generation", ""),
+    ),
+    *killed_by(
         "tests/schedules/test_coming.py",
+        Sql("a recalled run is ready for the next claim", "hand_back", "'&recalled'", "'&after'"),
+        Sql(
+            "a schedule completes when its last run is staged",
+            "stage",
+            "where not is_last or (runs and due_at > v_now)",
+            "where not is_last",
+        ),
+        Sql("an abandoned recall keeps its run", "put_back", "blocked.blocked_at < v_now - p_age", "false"),
     ),
-    Mutant(
-        "a pause does not look whether the schedule has moved on",
-        sql("change_schedule"),
-        "if v_state = 'paused' or v_timer.scheduled_at <> p_seen or v_timer.generation <> p_generation then",
-        "if v_state = 'paused' or v_timer.generation <> p_generation then",
-        PAIRS_OF_SCHEDULES,
+    *killed_by(
+        "tests/worker/test_recall.py",
+        Python(
+            "a worker starts a recalled run",
+            "Engine._is_recalled",
+            "(run.run_id, run.fence) in self._recalled",
+            "False",
+        ),
     ),
-    Mutant(
-        "two schedulers make the same stretch",
-        sql("backfill"),
-        "and backfills.cursor_at = new.seen and",
-        "and",
-        PAIRS_OF_SCHEDULES,
+    *killed_by(
+        "tests/schedules/test_zones.py",
+        Sql(
+            "schedulers with different zone data share the shards",
+            "hold_shards",
+            "v_tzdb is null or tzdb = v_tzdb",
+            "true",
+        ),
+        Python(
+            "a local time fires twice after a zone change",
+            "_dealt_with",
+            "max(last.scheduled_at, moment_of(new.trigger.zone.first_instant(local)))",
+            "last.scheduled_at",
+        ),
+    ),
+    *killed_by(
+        "tests/moves/test_declare.py",
+        Python("an older version restores its schedule", "_decide_between", "mine in standing.definitions", "False"),
+        Python(
+            "a deployment resumes what a person paused",
+            "declare._restore",
+            "standing.is_held",
+            "standing.state == 'paused'",
+        ),
     ),
     # Time.
-    Mutant(
-        "the wheel rounds down",
-        "src/duly/worker/wheel.py",
-        "tick = ceil(due * _TICKS_PER_SECOND)",
-        "tick = int(due * _TICKS_PER_SECOND)",
-    ),
-    Mutant(
-        "what is nearly due is started at once",
-        "src/duly/worker/claiming.py",
-        "            if due > now:\n",
-        "            if due > now + 0.5:\n",
-    ),
-    Mutant(
-        "clocks do not drift",
-        "src/duly/clock.py",
-        "_DRIFT = 0.001",
-        "_DRIFT = 0.0",
-    ),
-    Mutant(
-        "a reading of the database's clock is good for ever",
-        "src/duly/clock.py",
-        "_WINDOW_SECONDS = 10.0",
-        "_WINDOW_SECONDS = 1e9",
+    Python("the wheel rounds down", "Wheel.insert", "ceil(due * _TICKS_PER_SECOND)", "int(due * _TICKS_PER_SECOND)"),
+    Python("a run starts half a second early", "Claiming._receive", "due > now", "due > now + 0.5"),
+    Python("clocks do not drift", "clock._DRIFT", "0.001", "0.0"),
+    *killed_by(
         "tests/worker/test_clock.py",
+        Python(
+            "a step back of the database's clock goes unnoticed",
+            "SystemClock._keep",
+            "better and offset < _aged(better[0], received) - _CONTRADICTION_SECONDS",
+            "False",
+        ),
     ),
-    Mutant(
-        "a new connection tells the time of the server before it",
-        "src/duly/store/database.py",
-        "            self.clock.connected(*await connection.fetchrow(_SERVER_CLOCK))\n",
-        "            self.clock.observe(await connection.fetchval(_CLOCK))\n",
+    *killed_by(
         "tests/store/test_database.py",
-    ),
-    Mutant(
-        "a step back of the database's clock goes unnoticed",
-        "src/duly/clock.py",
-        "if better and offset < _aged(better[0], received) - _CONTRADICTION_SECONDS:",
-        "if False:",
-        "tests/worker/test_clock.py",
-    ),
-    Mutant(
-        "a run that came late has waited in line since it was due",
-        "src/duly/worker/slots.py",
-        "max(due, now)))",
-        "due))",
-        "tests/worker/test_slots.py",
-    ),
-    Mutant(
-        "the last record is the one with the latest moment",
-        "src/duly/store/runs.py",
-        'if attempt["became"] in _ENDED] or accepted)[-1]',
-        'if attempt["became"] in ()] or accepted)[-1]',
-        FOUND,
-    ),
-    # Submit, cancel, gates.
-    Mutant(
-        "a key protects nothing",
-        sql("submit"),
-        "where keys.expires_at <= v_now;",
-        "where true;",
-        function="submit_one_v2",
-    ),
-    Mutant(
-        "the key of many protects nothing",
-        sql("submit"),
-        "where keys.expires_at <= v_now;",
-        "where true;",
-        function="submit_v1",
-    ),
-    Mutant(
-        "any body goes under a used key",
-        sql("submit"),
-        "if v_key.body_hash <> v_hash then",
-        "if false then",
-        function="submit_one_v2",
-    ),
-    Mutant(
-        "a schedule's key protects nothing",
-        sql("schedule"),
-        "where keys.expires_at <= v_now;",
-        "where true;",
-    ),
-    Mutant(
-        "a cancel of a run in a worker's hands is forgotten when it is tried again",
-        sql("settle"),
-        "select exists (select from duly.signals where worker_id = p_worker_id and",
-        "select exists (select from duly.signals where false and worker_id = p_worker_id and",
-        "tests/moves/test_settle.py",
-    ),
-    Mutant(
-        "a worker forgets a cancel it has only read",
-        "src/duly/worker/engine.py",
-        "        for signal in self._signalled.values():\n            self._heed(signal)\n",
-        "        for signal in self._signalled.values():\n            self._heed(signal)\n"
-        "            await runs.drop_signals(self._database, self.worker_id, [signal])\n",
-        FOUND,
-    ),
-    Mutant(
-        "a worker starts what it was told to stop before it knew of it",
-        "src/duly/worker/engine.py",
-        "            if (signal := self._signalled.get((run.run_id, run.fence))) is not None:\n",
-        "            if (signal := self._signalled.get((run.run_id, 0))) is not None:\n",
-        "tests/worker/test_cancel.py",
-    ),
-    Mutant(
-        "an outcome does not wait for the progress that is being written",
-        "src/duly/worker/desk.py",
-        "        return name in self._progress or name in self._showing\n",
-        "        return name in self._progress\n",
-        "tests/worker/test_desk.py",
-    ),
-    Mutant(
-        "a run of another tenant may have subtasks",
-        sql("subtasks"),
-        "     where place.tenant is distinct from p_tenant limit 1;\n",
-        "     where place.tenant is null limit 1;\n",
-        "tests/api/test_long_jobs.py",
-    ),
-    Mutant(
-        "a cancel is carried out some time after it was looked for",
-        "src/duly/moves/cancel.py",
-        "    return len(await runs.carry_out(database))\n",
-        "    stale = await database.fetch('select run_id from duly.signals')\n"
-        "    await runs.cancel(database, [row[0] for row in stale], 'cancelled')\n"
-        "    return len(await runs.carry_out(database))\n",
-        "tests/interleavings/test_pairs.py",
-    ),
-    Mutant(
-        "a cancel is carried out on what stands still alone",
-        sql("cancel"),
-        "        exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
-        "        exit when true or not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)\n",
-        "tests/interleavings/test_pairs.py",
-    ),
-    Mutant(
-        "a cancel follows a run into its next life",
-        sql("replay"),
-        "delete from duly.signals using risen where signals.run_id = risen.run_id),",
-        "delete from duly.signals using risen where signals.run_id = risen.run_id and false),",
-        "tests/interleavings/test_pairs.py",
-    ),
-    Mutant(
-        "a gate lets everyone in",
-        sql("release"),
-        "order by due_at, run_id limit asked.free for update skip locked",
-        "order by due_at, run_id limit 1000 for update skip locked",
-    ),
-    Mutant(
-        "what an outcome made ready waits for the poll",
-        "src/duly/worker/engine.py",
-        "        if any(_leads_on(item) for item in settled):\n            self._claiming.wake()\n",
-        "",
-        FOUND,
-    ),
-    Mutant(
-        "whoever leaves a gate keeps the place",
-        sql("release"),
-        "row.active - u.left_gate as active, line.stands",
-        "row.active as active, line.stands",
-    ),
-    Mutant(
-        "whoever comes to a full gate passes",
-        sql("release"),
-        "where number between 1 and room)",
-        "where number >= 1)",
-        "tests/moves/test_gates.py",
-    ),
-    Mutant(
-        "a line does not look for who is still on the way",
-        sql("release"),
-        "where (select true from duly.timers",
-        "where true or (select true from duly.timers",
-        LINES,
-    ),
-    Mutant(
-        "a line goes by moments alone",
-        sql("release"),
-        "order by due_at, duly.line_of(options), run_id limit 1) as first",
-        "order by due_at, run_id limit 1) as first",
-        LINES,
-    ),
-    Mutant(
-        "a run of a line gives its place away while it waits for its receiver",
-        sql("release"),
-        "case when options ? 'fifo' and not options ? 'overlap' then options || '{\"overlap\": [\"fifo\"]}' else options end",
-        "options",
-        LINES,
-    ),
-    Mutant(
-        "what has waited for its place or its receiver is late",
-        sql("options"),
-        "select p_options || '{\"waited\": true}'",
-        "select p_options",
-        "tests/store/test_figures.py",
-    ),
-    Mutant(
-        "who is cancelled in a line is not looked behind",
-        sql("cancel"),
-        "when options ? 'fifo' then options || '{\"outside\": true}' else options - 'gate' end",
-        "else options - 'gate' end",
-        LINES,
-        function="cancel_v1",
-    ),
-    Mutant(
-        "what is handed back keeps its turn",
-        sql("reclaim"),
-        "from back where not cancelled and not coalesce(options ? 'rate', false)",
-        "from back where not cancelled",
-        RATES,
-    ),
-    Mutant(
-        "a rate forgets what it has given",
-        sql("rates"),
-        "v_owed := least(v_owed + v_given / v_pace.per_second, c_owed);",
-        "v_owed := v_owed;",
-        RATES,
-    ),
-    Mutant(
-        "a burst comes again and again",
-        sql("rates"),
-        "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
-        "greatest(v_owed + taken.number / v_pace.per_second - v_burst - 0.2, 0)",
-        RATES,
-    ),
-    Mutant(
-        "turns that nobody takes are given all the same",
-        sql("rates"),
-        "and ready.due_at < p_now - interval '1 second')",
-        "and ready.due_at < p_now - interval '1 day')",
-        RATES,
-    ),
-    Mutant(
-        "a rate stands still until the moment comes again from which the clock was set back",
-        sql("rates"),
-        "v_pace.next_at := p_now + (v_pace.next_at - v_pace.reckoned_at);",
-        "null;",
-        RATES,
-    ),
-    Mutant(
-        "turns stay where the clock was set back from",
-        sql("rates"),
-        "if duly.untake_turns_v1(p_tenant, p_key, c_turns, p_now) >= c_turns then",
-        "if false then",
-        RATES,
-    ),
-    Mutant(
-        "a step back that is waited for gives turns again",
-        sql("rates"),
-        "select interval '3 seconds'",
-        "select interval '0.1 seconds'",
-        RATES,
-    ),
-    Mutant(
-        "a worker waits for a turn that the clock was set back from",
-        "src/duly/worker/engine.py",
-        "TURN_AHEAD_SECONDS_MAX = 2.0",
-        "TURN_AHEAD_SECONDS_MAX = 2e9",
-        "tests/worker/test_turns.py",
-    ),
-    Mutant(
-        "a deadlock is the caller's to deal with",
-        "src/duly/store/database.py",
-        "AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
-        "AGAIN = (asyncpg.SerializationError,)",
-        "tests/store/test_database.py",
-    ),
-    Mutant(
-        "the next of a line enters beside the former",
-        sql("release"),
-        "where asked.free > 0 and asked.stands)",
-        "where asked.stands)",
-    ),
-    Mutant(
-        "a limit that was set for a key counts one too many",
-        sql("release"),
-        "coalesce((select limits.places from duly.gate_limits",
-        "coalesce((select limits.places + 1 from duly.gate_limits",
-    ),
-    Mutant(
-        "two turns are one",
-        sql("rates"),
-        "greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0)",
-        "greatest(v_owed + greatest(taken.number - 1, 0) / v_pace.per_second - v_burst, 0)",
-    ),
-    Mutant(
-        "what follows several is let go by the first",
-        sql("follow"),
-        "where child = any (p_children) and waits = 0 and unmet is null);",
-        "where child = any (p_children) and unmet is null);",
-    ),
-    # Workflows.
-    Mutant(
-        "a replay of a node forgets those behind it",
-        "src/duly/moves/workflows.py",
-        "covered = sorted(covered_by(graph.edges, node))",
-        "covered = [node]",
-    ),
-    # Destinations.
-    Mutant(
-        "a report of a destination that comes late counts",
-        sql("destination_shares"),
-        "do update set number = excluded.number where destination_reports.number < excluded.number;",
-        "do update set number = excluded.number;",
-        "tests/moves/test_destinations.py::TestShares",
-    ),
-    Mutant(
-        "a report of a destination that comes late counts where nothing is held",
-        sql("destination_shares"),
-        "where destination_reports.number < excluded.number;",
-        "where destination_reports.number < excluded.number"
-        " or not exists (select from duly.destination_shares as held where held.worker_id = p_worker_id);",
-        "tests/moves/test_destinations.py::TestShares",
-    ),
-    Mutant(
-        "the wait for a slot is a part of a webhook's timeout",
-        "src/duly/worker/targets/webhook.py",
-        "        call = msgspec.structs.replace(call, began=self._clock.monotonic())\n",
-        "",
-        "tests/worker/targets/test_webhook.py",
-    ),
-    Mutant(
-        "a destination is sent one request too many",
-        "src/duly/worker/targets/share.py",
-        "not is_barred and self.in_flight < self.places",
-        "not is_barred and self.in_flight <= self.places",
-    ),
-    Mutant(
-        "retries are sent whether or not they are paid for",
-        "src/duly/worker/targets/share.py",
-        "if self._retry_credit < 1 - _ROUNDING:",
-        "if self._retry_credit < -1_000:",
-    ),
-    Mutant(
-        "a receiver's time is up before its deadline",
-        sql("await"),
-        "where awaited.deadline_at <= v_now order by",
-        "where awaited.deadline_at <= v_now + interval '2 seconds' order by",
-        function="overdue_v1",
-    ),
-    # Schedules declared in code.
-    Mutant(
-        "declared: an older version puts its schedule back",
-        DECLARATION,
-        "    if mine in standing.definitions:\n",
-        "    if False:\n",
-        DECLARED,
-    ),
-    Mutant(
-        "declared: a removal cut short is nobody's",
-        DECLARATION,
-        "if standing.removed_at or standing.is_held else",
-        "if standing.removed_at else",
-        DECLARED,
-    ),
-    Mutant(
-        "declared: a change does not ask for the version it saw",
-        "src/duly/moves/edit.py",
-        "if seen.generation != version:",
-        "if False:",
-        DECLARED,
-    ),
-    Mutant(
-        "declared: the return of the code resumes what a person has paused",
-        "src/duly/moves/declare.py",
-        "if standing.is_held:",
-        'if standing.state == "paused":',
-        DECLARED,
-    ),
-    Mutant(
-        "declared: a worker that died goes on declaring",
-        "src/duly/store/sql/declared.sql",
-        "where workers.until > duly.clock_now()",
-        "",
-        DECLARED,
-    ),
-    # Time zone data.
-    Mutant(
-        "zones: whoever is there has a share, whatever its version",
-        sql("shards"),
-        "v_tzdb is null or tzdb = v_tzdb",
-        "true",
-        ZONED,
-    ),
-    Mutant(
-        "zones: the newer comes into force while the older lives",
-        sql("zones"),
-        "if exists (select from duly.schedulers where until > v_now and tzdb is distinct from p_version) then",
-        "if false then",
-        ZONED,
-    ),
-    Mutant(
-        "zones: what is yet to be timed anew is staged",
-        "src/duly/moves/stage.py",
-        "if schedule is None or self._waits(fire.cohort, schedule):",
-        "if schedule is None:",
-        ZONED,
-    ),
-    Mutant(
-        "zones: what is of the new version already is timed anew once more",
-        "src/duly/moves/zones.py",
-        "if one.tzdb is None and one.cohort == cohort:",
-        "if False:",
-        ZONED,
-    ),
-    Mutant(
-        "zones: a local time that has fired fires again",
-        ZONE_CHANGE,
-        "return max(last.scheduled_at, moment_of(new.trigger.zone.first_instant(local)))",
-        "return last.scheduled_at",
-        ZONED,
-    ),
-    Mutant("zones: there is one pass", sql("zones"), "elsif v_data.is_last_pass then", "elsif true then", ZONED),
-    Mutant(
-        "zones: what another version has timed is not marked",
-        sql("zones"),
-        "zone_data.version <> p_tzdb",
-        "false",
-        ZONED,
-    ),
-    Mutant(
-        "overlap: one that was just asked to stop loses its place",
-        sql("reclaim"),
-        "signals.sent_at <= v_now - p_stop",
-        "true",
-        OVERLAP,
-    ),
-    Mutant(
-        "overlap: one that nobody replaces loses its place",
-        sql("reclaim"),
-        "exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)",
-        "true",
-        OVERLAP,
-    ),
-    Mutant(
-        "a claim over HTTP takes what is not due yet",
-        sql("remote_workers"),
-        "v_worker.handlers, false, not v_crowd,",
-        "v_worker.handlers, true, not v_crowd,",
-        f"{OVER_HTTP}::TestClaim::test_a_later_run_of_a_high_priority_does_not_hide_what_is_due",
-    ),
-    Mutant(
-        "a worker over HTTP is anybody's",
-        sql("remote_workers"),
-        "workers.tenant is not null and duly.is_ours(workers.tenant) for no key update",
-        "workers.tenant is not null for no key update",
-        f"{OVER_HTTP_APART}::TestAtTheDoor::test_another_tenants_worker_is_as_unknown_as_one_that_never_was",
-    ),
-    Mutant(
-        "a worker over HTTP is given every tenant's runs",
-        sql("remote_workers"),
-        "duly.lines_v1(v_open, v_worker.tenant,",
-        "duly.lines_v1(v_open, null,",
-        f"{OVER_HTTP_APART}::TestAtTheDoor::test_a_worker_is_given_the_runs_of_its_tenant_alone",
-    ),
-    Mutant(
-        "a worker over HTTP holds more than it has slots",
-        sql("remote_workers"),
-        "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
-        "v_worker.slots",
-        f"{OVER_HTTP}::TestClaim::test_no_more_than_the_limit_and_never_more_than_it_has_slots",
-    ),
-    Mutant(
-        "suspects come together over HTTP",
-        sql("remote_workers"),
-        "where not found.suspect or found.number = 1",
-        "where true",
-        f"{OVER_HTTP}::TestDeath::test_its_runs_are_tried_again_as_suspects_one_at_a_time",
-    ),
-    Mutant(
-        "a secret goes wherever the job leads now",
-        "src/duly/domain/sealed_options.py",
-        "return _about_new(carrier, tenant) == _about(before, tenant) and beside == beside_before",
-        "return beside == beside_before",
-        "tests/api/test_targets.py::TestChanges::test_a_secret_does_not_follow_to_another_origin",
-    ),
-    Mutant(
-        "the API takes any program",
-        "src/duly/api/definitions.py",
-        "    allowed.check(target_of(job.options))\n",
-        "",
-        "tests/api/test_targets.py::test_what_cannot_be_or_is_not_allowed_is_refused_by_each_way_in",
-    ),
-    Mutant(
-        "a plan shows a secret that is to be another",
-        "src/duly/domain/manifest_diff.py",
-        "Difference(field, *shown_parts(field, before.get(field), after.get(field)))",
-        "Difference(field, before.get(field), after.get(field))",
-        "tests/api/test_targets.py::TestFiles::test_a_plan_says_that_a_secret_is_another_and_not_which",
-    ),
-    Mutant(
-        "a suspect over HTTP is not named",
-        sql("remote_workers"),
-        "named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)",
-        "named = workers.named",
-        f"{OVER_HTTP}::TestDeath::test_a_run_that_kills_its_workers_is_buried",
-    ),
-    Mutant(
-        "a renewal takes back a claim whose answer is on its way",
-        sql("remote_workers"),
-        "when p_answered >= workers.claim_number then",
-        "when p_answered >= workers.claim_number - 1 then",
-        f"{OVER_HTTP}::TestRenew::test_a_claim_whose_answer_is_on_its_way_stays",
-    ),
-    Mutant(
-        "an outcome over HTTP that is asked again is refused",
-        "src/duly/moves/take_back.py",
-        "before = await leased.already_settled(database, worker_id, missing) if missing else set()",
-        "before: set[Handle] = set()",
-        f"{OVER_HTTP}::TestSettle::test_asked_again_after_a_lost_answer_it_answers_the_same",
-    ),
-    Mutant(
-        "an IPv4 address inside an IPv6 one is not judged",
-        ADDRESSES,
-        "if inner is not None and not is_public(inner):",
-        "if False:",
-        "tests/security/test_addresses.py::test_what_is_not_everybodys_is_not_public",
-    ),
-    Mutant(
-        "the library alone says what is public",
-        ADDRESSES,
-        "return address.is_global and not _is_in(address, _IPV4_RESERVED)",
-        "return address.is_global",
-        "tests/security/test_addresses.py::test_what_is_not_everybodys_is_not_public",
-    ),
-    Mutant(
-        "one public address of a name is enough",
-        "src/duly/outbound/guard.py",
-        "for address in addresses:",
-        "for address in addresses[:1]:",
-        f"{GUARDED}::test_a_public_address_beside_a_hostile_one_does_not_help",
-    ),
-    Mutant(
-        "the allow-list opens every port",
-        "src/duly/outbound/egress.py",
-        "and self.port in (None, port)",
-        "",
-        f"{GUARDED}::test_private_networks_open_exactly_as_far_as_the_operator_says",
-    ),
-    Mutant(
-        "nobody looks whom a connection has reached",
-        TRANSPORT,
-        "if peer is None or (peer != str(address) and read_address(peer) != address):",
-        "if peer is None:",
-        f"{TRANSPORTED}::test_a_connection_that_leads_elsewhere_is_not_spoken_to",
-    ),
-    Mutant(
-        "what an answer is coded with is not looked at",
-        CONNECTION,
-        'if version not in _VERSIONS or coding.lower() != "chunked":',
-        "if version not in _VERSIONS:",
-        f"{CONNECTED}::test_an_answer_that_can_be_read_in_two_ways_is_none",
-    ),
-    Mutant(
-        "what follows an answer is left for the next",
-        CONNECTION,
-        """        if self._asked is None:
-            self.hang_up()
-
-    def on_header""",
-        """        if self._asked is None:
-            return
-
-    def on_header""",
-        f"{CONNECTED}::test_what_follows_an_answer_ends_the_connection",
-    ),
-    Mutant(
-        "a connection is kept although its request was not read",
-        CONNECTION,
-        "self._is_lasting = is_sent and self._has_body",
-        "self._is_lasting = self._has_body",
-        f"{CONNECTED}::test_an_answer_before_the_whole_request_was_read_counts_and_ends_the_connection",
-    ),
-    Mutant(
-        "trailers and the ends of chunks count for nothing",
-        CONNECTION,
-        "if self._received > (_RECEIVED_BYTES_MAX if self._has_head else HEADERS_BYTES_MAX):",
-        "if False:",
-        f"{CONNECTED}::test_endless_trailers_and_chunk_extensions_are_no_answer",
-    ),
-    Mutant(
-        "the timestamp is not signed",
-        SIGNING,
-        'return b"%s.%s.%s" % (message_id.encode(), timestamp.encode(), body)',
-        'return b"%s.%s" % (message_id.encode(), body)',
-        f"{SIGNED}::test_a_fresh_timestamp_on_an_old_signature_is_refused",
-    ),
-    Mutant(
-        "a webhook from the future is taken",
-        "src/duly/webhooks.py",
-        "if abs(now - at) > tolerance:",
-        "if now - at > tolerance:",
-        f"{SIGNED}::test_what_is_old_or_ahead_is_refused_at_five_minutes",
-    ),
-    Mutant(
-        "a webhook that was refused for good is tried again",
-        "src/duly/domain/webhook_answer.py",
-        "return status in RETRIED or status >= 500",
-        "return status >= 300",
-        "tests/worker/targets/test_webhook.py::test_everything_else_is_final",
-    ),
-    # What nobody knows.
-    Mutant(
-        "what is known is set aside as well",
-        sql("aside"),
-        "front.handler not in (select unnest(known.handlers) from known)",
-        "true",
-        SET_ASIDE,
-    ),
-    Mutant(
-        "a dead worker still knows its handlers",
-        sql("aside"),
-        "select workers.handlers from duly.workers where workers.until > v_now and",
-        "select workers.handlers from duly.workers where",
-        SET_ASIDE,
-    ),
-    Mutant(
-        "lines are looked into of queues that nobody serves",
-        sql("aside"),
-        "if exists (select from duly.workers where workers.until > v_now and v_head.queue = any (workers.queues)",
-        "if exists (select from duly.workers where workers.until > v_now",
-        SET_ASIDE,
-    ),
-    Mutant("a few are a crowd", sql("aside"), "then p_more else p_crowd end", "then p_more else p_more end", SET_ASIDE),
-    Mutant(
-        "a crowd of another tenant makes a few enough",
-        sql("aside"),
-        "                                       and ready.tenant = v_head.tenant) then p_more",
-        "                                       ) then p_more",
-        SET_ASIDE,
-    ),
-    Mutant(
-        "a claim leaves aside what its worker knows",
-        sql("claim"),
-        "if v_aside and v_open is not null then",
-        "if false then",
-    ),
-    Mutant(
-        "a claim over HTTP brings back every tenant's runs",
-        sql("remote_workers"),
-        "v_worker.handlers, v_worker.tenant, greatest(100",
-        "v_worker.handlers, null, greatest(100",
-        SET_ASIDE,
-    ),
-    Mutant(
-        "a worker over HTTP does not see what stands aside",
-        sql("remote_workers"),
-        "return 0;                                      -- The claim puts it in line.",
-        "return null;",
-        SET_ASIDE,
-    ),
-    Mutant(
-        "the newest is brought back first",
-        sql("aside"),
-        "order by ready.due_at limit greatest(1,",
-        "order by ready.due_at desc limit greatest(1,",
-        SET_ASIDE,
-    ),
-    Mutant(
-        "maintenance brings back what only the dead knew",
-        sql("aside"),
-        "where workers.until > duly.clock_now() and (v_kinds = c_kinds",
-        "where (v_kinds = c_kinds",
-        SET_ASIDE,
-    ),
-    Mutant(
-        "a claim walks over what stands aside",
-        sql("claim"),
-        "where not ready.is_aside and ready.queue = (v_lines[1]).queue",
-        "where ready.queue = (v_lines[1]).queue",
-        ASIDE_PLANS,
-    ),
-    Mutant(
-        "lines are found among what stands aside",
-        sql("lines"),
-        "where not ready.is_aside and ready.queue = wanted.queue",
-        "where ready.queue = wanted.queue",
-        ASIDE_PLANS,
-    ),
-    Mutant(
-        "what stands aside is young for ever",
-        sql("overload"),
-        "(select * from asides limit p_lines) as head",
-        "(select * from asides limit 0) as head",
-        "tests/store/test_overloads.py",
-    ),
-    Mutant(
-        "each look for a crowd begins with the first line",
-        "src/duly/maintenance/service.py",
-        "moved, self._next_line = await set_aside(",
-        "moved, _ = await set_aside(",
-        "tests/maintenance/test_service.py::TestAside",
-    ),
-    Mutant(
-        "what is refused is staged again at once",
-        AROUND,
-        "        return self.left_out.ids(self.database.clock.monotonic())",
-        "        return []",
-        REFUSED,
-    ),
-    Mutant(
-        "what cannot be staged is searched for in one half alone",
-        AROUND,
-        "    if refused:\n        return count, True",
-        "    return count, refused",
-        REFUSED,
-    ),
-    Mutant(
-        "what cannot be staged is searched for among the oldest alone",
-        AROUND,
-        "    while not refused and (due",
-        "    if (due",
-        REFUSED,
-    ),
-    Mutant(
-        "whoever searches for what cannot be staged tries what stands beside it too",
-        sql("stage"),
-        "                   and (p_only is null or coalesce(timers.run_id, timers.job_id) = any (p_only))\n",
-        "",
-        REFUSED,
-    ),
-    Mutant(
-        "what was refused is tried again as often as ever",
-        AROUND,
-        "pause = min(AGAIN_SECONDS_MAX, 2 * self._pauses.get(id_, AGAIN_SECONDS / 2))",
-        "pause = AGAIN_SECONDS",
-        REFUSED,
-    ),
-    Mutant(
-        "a rate may be as slow as one likes",
-        sql("rates"),
-        "greatest(coalesce(v_limit.per_second, v_pace.asked_per_second), duly.rate_min())",
-        "coalesce(v_limit.per_second, v_pace.asked_per_second)",
-        REFUSED,
-    ),
-    Mutant(
-        "a name may be as long as one likes",
-        sql("options"),
-        "select octet_length(p_value) between 1 and 1000",
-        "select octet_length(p_value) >= 1",
-        "tests/moves/test_submit.py",
-    ),
-    Mutant(
-        "a name in a batch may be as long as one likes",
-        sql("submit"),
-        "where duly.is_name(u.handler) is not true or duly.is_name(u.queue) is not true or u.at",
-        "where u.at",
-        "tests/moves/test_submit.py",
-    ),
-    Mutant(
-        "plain SQL may nest as deep as it likes",
-        sql("options"),
-        "'strict $.**{64} ?",
-        "'strict $.**{65} ?",
-        "tests/moves/test_submit.py::TestPlainSql",
-    ),
-    Mutant(
-        "a result may be as deep as it likes",
-        "src/duly/domain/payload.py",
-        "is_deeper(text, DEPTH_MAX)",
-        "is_deeper(text, DEPTH_MAX + 1)",
-        "tests/worker/test_attempt.py",
-    ),
-    Mutant(
-        "what stands aside is not asked for by its handler",
-        sql("aside"),
-        "and ready.handler = known.handler",
-        "and ready.handler || '' = known.handler",
-        ASIDE_PLANS,
-        function="stands_aside",
-    ),
-    Mutant(
-        "a backlog is cancelled in one go",
-        "src/duly/moves/cancel.py",
-        "jobs.waiting_outside(database, job_id, _BATCH)",
-        "jobs.waiting_outside(database, job_id, 10**6)",
-        "tests/moves/test_cancel.py",
-    ),
-    Mutant(
-        "of a backlog some leave their gate before the others are taken",
-        "src/duly/moves/cancel.py",
-        "jobs.waiting_outside(database, job_id, _BATCH)",
-        "jobs.waiting_runs(database, job_id, _BATCH)",
-        "tests/moves/test_cancel.py",
-    ),
-    Mutant(
-        "whoever changes a table waits for it as long as it takes",
-        "src/duly/store/migrate.py",
-        "lock_timeout = '200ms'",
-        "lock_timeout = 0",
-        "tests/store/test_migrations.py::test_a_table_that_somebody_holds_is_let_go_and_asked_for_again",
-    ),
-    # What keeps a run from being started, and what keeps a worker from ending.
-    Mutant(
-        "an expiry is read as it stands",
-        "src/duly/domain/expiry.py",
-        "min(max(seconds, 0.0), _SECONDS_MAX)",
-        "seconds",
-        "tests/domain/test_expiry.py",
-    ),
-    Mutant(
-        "an error before the handler is called ends a task in silence",
-        "src/duly/worker/executor.py",
-        "            ended = self._unprepared(kind, run, error, context)\n        self._end(ended)",
-        "            return\n        self._end(ended)",
-        "tests/worker/test_executor.py::test_a_run_that_cannot_even_be_prepared_has_failed_with_that_error",
-    ),
-    Mutant(
-        "an error before the handler is called ends a thread in silence",
-        "src/duly/worker/executor.py",
-        "            ended = self._unprepared(kind, run, error, context)\n        self._contexts",
-        "            return\n        self._contexts",
-        "tests/worker/test_executor.py::test_a_run_that_cannot_even_be_prepared_has_failed_with_that_error",
-    ),
-    Mutant(
-        "what was handed back for want of a thread is run by the next",
-        "src/duly/worker/executor.py",
-        "        if self._in_line.pop((run.run_id, run.fence), None) is None:\n",
-        "        if False:\n",
-        "tests/worker/test_executor.py::test_what_was_handed_back_for_want_of_a_thread_is_not_run_by_the_next_one",
-    ),
-    Mutant(
-        "what a thread has taken is handed back as well",
-        "src/duly/worker/executor.py",
-        "            if self._in_line.pop(name, None) is not None:\n",
-        "            if True:\n",
-        "tests/worker/test_executor.py::test_what_another_thread_has_taken_already_is_not_handed_back",
-    ),
-    Mutant(
-        "what has no thread is kept",
-        "src/duly/worker/engine.py",
-        "            self._put_off([Ended(kind, run, None) for kind, run in without_thread])\n",
-        "            pass\n",
-        "tests/worker/test_executor.py::test_a_worker_short_of_threads_hands_its_runs_back_unused_and_runs_them_when_it_can",
-    ),
-    Mutant(
-        "what could not be started is claimed again at once",
-        "src/duly/worker/engine.py",
-        "        await self._until(self._gone.is_set, seconds)\n",
-        "        await asyncio.sleep(0)\n",
-        "tests/worker/test_apart.py::test_runs_for_which_no_child_can_be_started_are_handed_back_unused",
-    ),
-    Mutant(
-        "the slot of what could not be started is never free again",
-        "src/duly/worker/engine.py",
-        "        for kind in kinds:\n            self._slots.release(kind)\n",
-        "",
-        "tests/worker/test_apart.py::test_runs_for_which_no_child_can_be_started_are_handed_back_unused",
-    ),
-    Mutant(
-        "what waited for a child is started without a lease",
-        "src/duly/worker/apart.py",
-        "is_free = self._lifeline.is_safe and not self._executor.holds.cover(run)",
-        "is_free = not self._executor.holds.cover(run)",
-        "tests/worker/test_apart.py::test_what_waited_for_a_child_past_its_lease_is_not_started",
-    ),
-    Mutant(
-        "suspects that could not be announced are kept",
-        "src/duly/worker/apart.py",
-        "            self._on_unable(unstarted)\n            return\n        if is_announced",
-        "            return\n        if is_announced",
-        "tests/worker/test_apart.py::test_suspects_whose_announcement_fails_are_not_kept",
-    ),
-    Mutant(
-        "a child that cannot be started is an attempt",
-        "src/duly/worker/crew.py",
-        '            raise NoChild(f"none could be started: {error!r}") from error\n',
-        "            raise\n",
-        "tests/worker/test_apart.py::test_runs_for_which_no_child_can_be_started_are_handed_back_unused",
-    ),
-    Mutant(
-        "an app that no child can load is no attempt",
-        "src/duly/worker/crew.py",
-        "        except Unloadable:\n            raise\n",
-        "",
-        "tests/worker/test_apart.py::test_a_run_whose_app_no_child_can_load_uses_up_its_attempts_and_is_dead",
-    ),
-    Mutant(
-        "a hand-back that is not answered holds up the wheel",
-        "src/duly/worker/engine.py",
-        "                self._give_up_what_is_stuck()\n",
-        "                self._give_up_what_is_stuck()\n                await (self._giving_up or asyncio.sleep(0))\n",
-        "tests/worker/test_service.py::test_a_hand_back_that_is_not_answered_delays_no_fire",
-    ),
-    Mutant(
-        "each run that is stuck asks for a connection of its own",
-        "src/duly/worker/engine.py",
-        "        if self._giving_up is not None and not self._giving_up.done():\n",
-        "        if False:\n",
-        "tests/worker/test_service.py::test_while_a_hand_back_is_not_answered_others_that_are_stuck_stay_in_line",
-    ),
-    Mutant(
-        "a hand-back that failed is not looked for",
-        "src/duly/worker/engine.py",
-        "error=repr(error))\n                self._claiming.doubt()\n",
-        "error=repr(error))\n",
-        "tests/worker/test_service.py::test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for",
-    ),
-    Mutant(
-        "a worker that stops hears no cancel",
-        "src/duly/worker/engine.py",
-        'also while what runs may end."""\n        while True:\n',
-        'also while what runs may end."""\n        while not self._gone.is_set():\n',
-        "tests/worker/test_cancel.py::test_a_cancel_reaches_what_runs_while_its_worker_stops",
-    ),
-    Mutant(
-        "a worker that stops writes no logs",
-        "src/duly/worker/engine.py",
-        "        shown_at = self._clock.monotonic()\n        while True:\n",
-        "        shown_at = self._clock.monotonic()\n        while not self._gone.is_set():\n",
-        "tests/worker/test_service.py::test_what_a_handler_says_while_its_worker_stops_is_written_at_once",
-    ),
-    Mutant(
-        "a worker that stopped waits for its threads",
-        "src/duly/worker/service.py",
-        "                self._leave_what_runs()  # While",
-        "                # While",
-        "tests/worker/test_service.py::test_who_can_end_the_process_is_told_of_a_handler_that_nobody_can_stop",
-    ),
-    Mutant(
-        "every worker that stops is cut off",
-        "src/duly/worker/service.py",
-        "any(executor.is_busy for executor in self._executors)",
-        "self._executors",
-        "tests/worker/test_service.py::test_who_can_end_the_process_is_not_told_when_all_have_ended",
-    ),
-    Mutant(
-        "a new life waits for a loop that a handler blocks",
-        "src/duly/worker/targets/permits.py",
-        "            self._handlers_loop.call_soon_threadsafe(self._start_over)\n",
-        "            await self._on_handlers_loop(self._gather)\n",
-        "tests/worker/targets/test_permits.py::test_a_new_life_does_not_wait_for_handlers_that_block_their_loop",
-    ),
-    Mutant(
-        "a stopped worker outlives its handlers",
-        "src/duly/cli/worker.py",
-        "        on_left_running=end_now,\n",
-        "",
-        "tests/cli/test_worker.py::test_a_worker_that_is_stopped_ends_though_its_handler_does_not",
-    ),
-    Mutant(
-        "a stopped worker waits for threads of others",
-        "src/duly/cli/worker.py",
-        "    end_within(_TIDY_SECONDS)\n",
-        "",
-        "tests/cli/test_worker.py::test_a_worker_that_is_stopped_ends_though_its_handler_does_not",
-    ),
-    Mutant(
-        "a pulse that cannot be started is not tried again",
-        "src/duly/worker/lifeline.py",
-        "            except Exception as error:  # noqa: BLE001 - no process",
-        "            except LookupError as error:  # noqa: BLE001 - no process",
-        "tests/worker/test_pulse.py::test_a_pulse_for_which_there_is_no_process_is_tried_again",
-    ),
-    Mutant(
-        "a handler's own attempts do not hold after a loss",
-        "src/duly/worker/claiming.py",
-        "if run.attempt > 1 and run.options is None and",
-        "if False and",
-        "tests/worker/test_handler_options.py::TestLosses",
-    ),
-    Mutant(
-        "what was forgiven counts against what a handler allows",
-        "src/duly/domain/lifecycle.py",
-        "if _attempt_of_this_life(run, policy) <= policy.retry.max_attempts:",
-        "if run.attempt <= policy.retry.max_attempts:",
-        "tests/worker/test_handler_options.py::TestLosses",
-    ),
-    Mutant(
-        "what was skipped is buried as if it had made an attempt",
-        sql("settle"),
-        "case when held.outcome = 'skipped' then leased.attempt - 1 else leased.attempt end as attempt",
-        "leased.attempt",
-        "tests/worker/test_handler_options.py::TestLosses",
-    ),
-    Mutant(
-        "a connection to a standby is kept",
-        "src/duly/store/pool.py",
-        "if isinstance(error, asyncpg.ReadOnlySQLTransactionError):",
-        "if False:",
+        Python(
+            "a deadlock reaches the caller",
+            "AGAIN",
+            "(asyncpg.SerializationError, asyncpg.DeadlockDetectedError)",
+            "(asyncpg.SerializationError,)",
+        ),
+    ),
+    *killed_by(
         "tests/store/test_pool.py",
+        Python(
+            "a connection to a standby is kept",
+            "pool._is_sound",
+            "isinstance(error, asyncpg.ReadOnlySQLTransactionError)",
+            "False",
+        ),
     ),
-    Mutant(
-        "a server that takes no writes is an error of ours",
-        "src/duly/store/database.py",
-        "if isinstance(error, asyncpg.ReadOnlySQLTransactionError):",
-        "if False:",
-        "tests/store/test_database.py::TestAnswers",
+    # Idempotency and cancel.
+    Sql("an idempotency key protects nothing", "submit_one_v2", "keys.expires_at <= v_now", "true"),
+    Sql("a schedule's idempotency key protects nothing", "submit_schedule", "keys.expires_at <= v_now", "true"),
+    Sql("a used key takes another body", "submit_one_v2", "v_key.body_hash <> v_hash", "false"),
+    *killed_by(
+        "tests/api/test_keys.py",
+        Python("a used key over HTTP takes another body", "replayed", "kept.body_hash != digest", "False"),
     ),
-    Mutant(
-        "the API keeps its connections to a standby",
-        "src/duly/store/session.py",
-        "if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(begin(_READ_ONLY)):",
-        "if False:",
-        "tests/store/test_session.py",
+    *killed_by(
+        "tests/worker/test_cancel.py",
+        Python("a claimed run ignores an earlier cancel", "Engine._heed_late", "run.fence", "0"),
+        Python("a stopping worker hears no cancel", "Engine._look", "True", "not self._gone.is_set()"),
     ),
-    Mutant(
-        "a write where one only looks costs the connection",
-        "src/duly/store/session.py",
-        "if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(begin(_READ_ONLY)):",
-        "if isinstance(_failure(error), ReadOnly):",
-        "tests/store/test_session.py",
+    *killed_by(
+        "tests/interleavings/test_pairs.py",
+        Sql("a worker retires beside its own claim", "retire", "for update", ""),
+        Sql(
+            "a cancel misses a run on the move",
+            "carry_out",
+            "not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)",
+            "true",
+        ),
+        Sql("a cancel follows a run into its replay", "replay", "signals.run_id = risen.run_id", "false"),
     ),
-    Mutant(
-        "a bad row undoes all of the transaction in which it is settled",
-        "src/duly/moves/settle.py",
-        "        async with database.transaction():  # A bad row undoes its own batch, and nothing else of it.",
-        "        if batch:",
-        "tests/moves/test_workflow_runs.py",
+    # Order, fairness, limits, pauses.
+    *killed_by(
+        "tests/moves/test_order.py",
+        Sql(
+            "a tenant's share grows with its backlog",
+            "plan_claim",
+            "min(tenant_weight) / sum(min(tenant_weight))",
+            "count(*) / sum(count(*))",
+        ),
+        Sql(
+            "low priorities starve",
+            "plan_claim",
+            "0.1::double precision * parts.part / parts.lines as share",
+            "0.0::double precision as share",
+        ),
+        Sql("runs ahead of their moment delay due ones", "choose", "line where line.due_at <= p_now)", "line)"),
+        Sql(
+            "every claim starts with the first tenant",
+            "lines",
+            "p_tenant is null and exists (select from duly.turns)",
+            "false",
+        ),
     ),
-    Mutant(
-        "one run that cannot go back unused keeps all others of its worker",
-        "src/duly/moves/settle.py",
-        "    return await _halved(runs, lambda batch: leased.hand_back(database, worker_id, batch), alone)",
-        "    return await leased.hand_back(database, worker_id, runs), {}",
-        "tests/maintenance/test_reaper.py::TestWhatIsRefused",
+    *killed_by(
+        "tests/moves/test_limit.py",
+        Sql("concurrent claims exceed a limit", "lock_limits", "for update", ""),
     ),
-    Mutant(
-        "a run that cannot be reclaimed is asked for at every step",
-        "src/duly/maintenance/reaper.py",
-        "seconds = min(_PUT_OFF_SECONDS * 2**tries, _PUT_OFF_SECONDS_MAX)",
-        "seconds = 0.0",
-        "tests/maintenance/test_reaper.py::TestWhatIsRefused",
+    *killed_by(
+        "tests/worker/test_slots.py",
+        Python(
+            "an old backlog passes newer runs",
+            "Slots.queue",
+            "now + min(_RANK_SECONDS, max(-_RANK_SECONDS, (rank - now) / _RANK_SCALE))",
+            "rank",
+        ),
     ),
-    Mutant(
-        "what one worker has left holds up the others",
-        "src/duly/maintenance/reaper.py",
-        "            self._try_later(gone, error)\n        else:",
-        "            raise\n        else:",
-        "tests/maintenance/test_reaper.py::TestWhatIsRefused",
+    *killed_by(
+        "tests/api/test_shedding.py",
+        Sql("an overload delays every tenant", "is_postponed", "p_overloaded ? (p_tenant || '/' || p_queue)", "true"),
     ),
-    Mutant(
-        "outcomes wait for a connection behind everything else",
-        "src/duly/worker/service.py",
-        "settling = database.beside(SETTLING_CONNECTIONS_MAX)",
-        "settling = database",
-        "tests/worker/test_service.py::test_an_outcome_is_settled_while_every_other_connection_of_the_worker_is_taken",
+    *killed_by(
+        "tests/moves/test_hold.py",
+        Sql("a claim takes from a paused queue", "claim", "holds.tenant is null", "false"),
+        Sql("a claim takes from a paused tenant", "lines", "holds.tenant = seen.tenant", "false"),
     ),
-    Mutant(
-        "an outcome that comes when its life is over is put where nobody looks",
-        "src/duly/worker/engine.py",
-        "        if self.outbox.is_done:\n",
-        "        if False:\n",
-        "tests/worker/test_leases.py::test_an_outcome_that_waits_for_its_progress_outlives_its_life",
+    *killed_by(
+        "tests/worker/test_holds.py",
+        Python("a worker starts paused runs", "Engine._look_once", "self._executor.holds = self._watch.holds", ""),
     ),
-    Mutant(
-        "what was being written when a flush was given up is forgotten",
-        "src/duly/worker/outbox.py",
-        "            self._waiting.extendleft(reversed(self._flushing))\n",
-        "",
-        "tests/worker/test_outbox.py::test_what_was_being_written_when_a_flush_was_given_up_is_written_by_the_next",
+    # Concurrency keys, rate limits.
+    Sql("a concurrency key admits every run", "release", "limit asked.free", "limit 1000"),
+    Sql("a run keeps its slot after its end", "release", "row.active - u.left_gate as active", "row.active as active"),
+    Sql(
+        "the next of a FIFO key starts beside the former", "release", "asked.free > 0 and asked.stands", "asked.stands"
     ),
-    Mutant(
-        "an outcome that is refused is offered as often as can be",
-        "src/duly/worker/outbox.py",
-        "delays.append(min(REFUSED_SECONDS * 2**refusals, REFUSED_SECONDS_MAX))",
-        "delays.append(0.05)",
-        "tests/worker/test_outbox.py",
+    Sql(
+        "two starts use one reservation",
+        "pace_one",
+        "v_owed + taken.number / v_pace.per_second",
+        "v_owed + greatest(taken.number - 1, 0) / v_pace.per_second",
     ),
-    Mutant(
-        "the belt sees only the first of what hangs on us",
-        "src/duly/worker/claiming.py",
-        "while len(page) == BELT_BATCH:",
-        "while False:",
-        "tests/worker/test_leases.py::test_what_hangs_on_us_is_found_behind_all_that_we_hold",
+    *killed_by(
+        "tests/moves/test_gates.py",
+        Sql("a run passes a full concurrency key", "release", "number between 1 and room", "number >= 1"),
     ),
-    Mutant(
-        "one line that is refused takes a thousand along",
-        "src/duly/worker/desk.py",
-        "        await _by_halves(rows[:middle], write, write_bad)\n",
-        "",
-        "tests/worker/test_desk.py::test_one_line_that_is_refused_costs_no_other",
+    *killed_by(
+        "tests/moves/test_lines.py",
+        Sql(
+            "a FIFO key ignores runs that are still timers",
+            "release",
+            "where (select true from duly.timers",
+            "where true or (select true from duly.timers",
+        ),
     ),
-    Mutant(
-        "progress that is refused takes that of all others along",
-        "src/duly/worker/desk.py",
-        "await _by_halves(told, self._show, self._leave_out)",
-        "await self._show(told)",
-        "tests/worker/test_desk.py::test_progress_that_is_refused_costs_no_other",
+    *killed_by(
+        "tests/moves/test_rates.py",
+        Sql(
+            "a rate limit forgets its starts",
+            "pace_one",
+            "least(v_owed + v_given / v_pace.per_second, c_owed)",
+            "v_owed",
+        ),
     ),
-    Mutant(
-        "all workers come back from an outage at once",
-        "src/duly/worker/pacing.py",
-        "return seconds_max * rng.uniform()",
-        "return seconds_max / 2",
-        "tests/worker/test_pacing.py",
+    # Dependencies, workflows, callbacks.
+    Sql(
+        "a dependency is met by the first of several",
+        "open_followers",
+        "and waits = 0 and unmet is null",
+        "and unmet is null",
     ),
-    Mutant(
-        "a worker asks again at a fixed pace",
-        "src/duly/worker/engine.py",
-        "await self._clock.sleep(again(self._rng))",
-        "await self._clock.sleep(0.3)",
-        "tests/worker/test_leases.py::test_a_worker_asks_a_database_that_is_away_again_at_no_fixed_pace",
+    Python(
+        "a replay of a node forgets the nodes behind it",
+        "workflows._replay",
+        "sorted(covered_by(graph.edges, node))",
+        "[node]",
     ),
-    Mutant(
-        "a pulse asks again at a fixed pace",
-        "src/duly/worker/pulse.py",
-        "await asyncio.sleep(again(rng))",
-        "await asyncio.sleep(0.3)",
-        "tests/worker/test_pulse.py::test_it_asks_a_database_that_is_away_again_at_no_fixed_pace",
+    Sql(
+        "a callback's time is up before its deadline",
+        "overdue",
+        "awaited.deadline_at <= v_now",
+        "awaited.deadline_at <= v_now + interval '2 seconds'",
     ),
-    Mutant(
-        "a snooze of no time is called as fast as can be",
-        "src/duly/domain/lifecycle.py",
-        "WaitFor(max(outcome.delay, SNOOZE_LEAST), carried=_forgiven(policy))",
-        "WaitFor(outcome.delay, carried=_forgiven(policy))",
-        "tests/domain/test_lifecycle.py",
+    *killed_by(
+        "tests/interleavings/test_inside.py",
+        Sql(
+            "two ends open one dependency without a lock",
+            "follow_on",
+            "order by child for no key update",
+            "order by child",
+        ),
     ),
-    Mutant(
-        "a rule that snoozes for no time hammers",
-        "src/duly/domain/lifecycle.py",
-        "WaitFor(max(rule.delay, SNOOZE_LEAST), carried=carried)",
-        "WaitFor(rule.delay, carried=carried)",
-        "tests/domain/test_lifecycle.py",
+    *killed_by(
+        "tests/moves/test_workflows.py",
+        Sql("a node starts before all its parents ended", "advance", "greatest(child.waits - parents.ended, 0)", "0"),
+        Sql("a node runs though its parent failed", "advance", "not duly.holds_for(edge.on_end, ended.state)", "false"),
     ),
-    Mutant(
-        "a line's fields are passed on however large",
-        "src/duly/worker/context.py",
-        "if len(written) <= room else",
-        "if True else",
-        "tests/worker/test_crew.py::test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_nor_the_child",
+    *killed_by(
+        "tests/api/test_long_jobs.py",
+        Sql(
+            "a run of another tenant gets subtasks",
+            "note_subtasks",
+            "place.tenant is distinct from p_tenant",
+            "place.tenant is null",
+        ),
     ),
-    Mutant(
-        "of a child's log only the messages count",
-        "src/duly/worker/child.py",
-        "self._bytes += len(text) + (len(msgspec.json.encode(more)) if more else 0)",
-        "self._bytes += len(text)",
-        "tests/worker/test_crew.py::test_a_line_too_large_to_be_said_is_cut_and_fails_neither_the_handler_nor_the_child",
+    # Rows that the database refuses, runs that no worker can take.
+    *killed_by(
+        "tests/moves/test_stage.py",
+        Python(
+            "a refused timer blocks its half",
+            "_moved_until_refused",
+            "if refused:\n    return count, True",
+            "return count, refused",
+        ),
     ),
-    Mutant(
-        "who follows two that end at once is opened without its lock",
-        sql("follow"),
-        "perform from duly.followings where child = any (v_children) order by child for no key update;",
-        "perform from duly.followings where child = any (v_children) order by child;",
-        killed_by="tests/interleavings/test_inside.py",
-        function="follow_on_v1",
+    *killed_by(
+        "tests/moves/test_aside.py",
+        Sql(
+            "routable runs are set aside",
+            "set_aside",
+            "front.handler not in (select unnest(known.handlers) from known)",
+            "true",
+        ),
     ),
-    Mutant(
-        "a settle that misses some says that all were there",
-        "src/duly/store/sql/leased.sql",
-        "select count(*) = cardinality($2::tid[]) as is_all from there",
-        "select count(*) >= 0 as is_all from there",
-        "tests/moves/test_settle.py::TestSuccess",
+    Sql("a claim leaves routable runs aside", "claim", "v_aside and v_open is not null", "false"),
+    *killed_by(
+        "tests/worker/test_executor.py",
+        Python(
+            "a run without a thread starts after its hand-back",
+            "Executor._in_thread",
+            "self._in_line.pop((run.run_id, run.fence), None) is None",
+            "False",
+        ),
     ),
-    Mutant(
-        "behind a full batch what shares its last moment is passed over",
-        sql("stage"),
-        "timers.due_at >= coalesce(p_reached",
-        "timers.due_at > coalesce(p_reached",
-        "tests/moves/test_stage.py::test_behind_a_full_batch_it_says_what_comes_next",
+    *killed_by(
+        "tests/store/test_tail.py",
+        Sql("a late commit is missing from the event stream", "ended_since", "attempts.xid = any (p_open)", "false"),
     ),
-    Mutant(
-        "a box is shortened while runs pass through",
-        "src/duly/store/sql/ready.sql",
-        " and pg_stat_get_dead_tuples('duly.ready'::regclass) < 1000",
-        "",
-        "tests/maintenance/test_service.py::TestSweep",
+    # Tenants, and workers over HTTP.
+    *killed_by(
+        "tests/security/test_tenants_in_sql.py",
+        Sql("every tenant's rows are ours", "is_ours", "coalesce(p_tenant = duly.current_tenant(), false)", "true"),
+        Sql("another tenant's runs are ours", "our_runs", "and duly.is_ours(leased.tenant)", ""),
     ),
-    Mutant(
-        "an end whose transaction commits late is never read",
-        sql("tail"),
-        "attempts.xid = any (p_open) and",
-        "false and",
-        "tests/store/test_tail.py::TestOnce",
+    *killed_by(
+        "tests/security/test_row_security.py",
+        Sql("a table has no row security", "audit", "using (tenant = duly.current_tenant())", "using (true)"),
     ),
-    Mutant(
-        "counters lack the ends of transactions that were open",
-        "src/duly/store/tail.py",
-        "tuple(number for number in self.open if number < end)",
-        "()",
-        "tests/store/test_tail.py::TestUnderLoad",
+    *killed_by(
+        "tests/security/test_tenants_of_workers.py",
+        Sql("any tenant may use a worker over HTTP", "api_claim", "and duly.is_ours(workers.tenant)", ""),
+        Sql(
+            "a worker over HTTP claims every tenant's runs",
+            "api_claim",
+            "duly.lines_v1(v_open, v_worker.tenant,",
+            "duly.lines_v1(v_open, null,",
+        ),
     ),
-    Mutant(
-        "ends restored from another cluster are read as new",
-        sql("tail"),
-        "& 4294967295 >= 2147483648",
-        "& 4294967295 >= 0",
-        "tests/store/test_tail.py::TestOnce",
+    *killed_by(
+        "tests/api/test_worker.py",
+        Sql(
+            "a worker over HTTP holds more runs than slots",
+            "api_claim",
+            "v_worker.slots - (select count(*) from duly.leased where leased.worker_id = p_worker_id)",
+            "v_worker.slots",
+        ),
+        Sql(
+            "a renewal hands back an unanswered claim",
+            "api_renew",
+            "p_answered >= workers.claim_number",
+            "p_answered >= workers.claim_number - 1",
+        ),
+        Python(
+            "a repeated outcome over HTTP is refused",
+            "take_back",
+            "await leased.already_settled(database, worker_id, missing) if missing else set()",
+            "set()",
+        ),
     ),
-    Mutant(
-        "a change of a schedule passes over what a worker holds ahead",
-        sql("next_fire"),
-        "leased.run_id = any (v_others) and leased.attempt = 1",
-        "leased.run_id = any (v_others) and false",
-        "tests/interleavings/test_schedules.py",
+    # Secrets, targets, calls that leave.
+    *killed_by(
+        "tests/api/test_targets.py",
+        Python(
+            "a secret follows its job to another origin",
+            "_goes_where",
+            "_about_new(carrier, tenant) == _about(before, tenant)",
+            "True",
+        ),
+        Python("the API takes any command", "admitted", "allowed.check(target_of(job.options))", ""),
+        Python(
+            "a plan shows a secret",
+            "manifest_diff._compared",
+            "shown_parts(field, before.get(field), after.get(field))",
+            "(before.get(field), after.get(field))",
+        ),
     ),
-    Mutant(
-        "a recalled run is ready for the next claim",
-        sql("reclaim"),
-        "payload, options, '&recalled', v_now",
-        "payload, options, '&after', v_now",
-        "tests/schedules/test_coming.py",
+    *killed_by(
+        "tests/security/test_addresses.py",
+        Python(
+            "an IPv4 address inside an IPv6 one is public",
+            "is_public",
+            "inner is not None and not is_public(inner)",
+            "False",
+        ),
+        Python("a reserved address is public", "is_public", "not _is_in(address, _IPV4_RESERVED)", "True"),
     ),
-    Mutant(
-        "a worker starts what was recalled",
-        "src/duly/worker/engine.py",
-        "        return bool(self._recalled) and (run.run_id, run.fence) in self._recalled\n",
-        "        return False\n",
-        "tests/worker/test_recall.py",
+    *killed_by(
+        "tests/security/test_hostile_urls.py",
+        Python(
+            "one public address of a name is enough",
+            "Guard._check",
+            "self._egress.allows(address, port)",
+            "address != addresses[0] or self._egress.allows(address, port)",
+        ),
+        Python("an allowed network is open on every port", "Allowance.covers", "self.port in (None, port)", "True"),
     ),
-    Mutant(
-        "a schedule is completed when its last run is staged",
-        sql("stage"),
-        "from fires where not is_last or (runs and due_at > v_now)),",
-        "from fires where not is_last),",
-        "tests/schedules/test_coming.py",
+    *killed_by(
+        "tests/security/test_slow_servers.py",
+        Python(
+            "a connection may reach another peer",
+            "_check_peer",
+            "peer != str(address) and read_address(peer) != address",
+            "False",
+        ),
     ),
-    Mutant(
-        "a spent schedule is completed while its last run is coming",
-        sql("recall"),
-        "and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))",
-        "",
-        "tests/interleavings/test_schedules.py",
+    *killed_by(
+        "tests/security/test_response_bytes.py",
+        Python("an ambiguous response is read", "Connection._refusal", "coding.lower() != 'chunked'", "False"),
+        Python("bytes behind a response belong to the next", "Connection.on_message_begin", "self.hang_up()", "None"),
     ),
-    Mutant(
-        "a due run that its worker has not started reads running",
-        sql("recall"),
-        "and p_run_id = any (workers.unstarted))",
-        "and false)",
-        "tests/moves/test_stall.py",
+    *killed_by(
+        "tests/security/test_signatures.py",
+        Python(
+            "the timestamp is not signed",
+            "signing._signed",
+            "b'%s.%s.%s' % (message_id.encode(), timestamp.encode(), body)",
+            "b'%s.%s' % (message_id.encode(), body)",
+        ),
+        Python("a webhook from the future is taken", "_check_age", "abs(now - at)", "now - at"),
     ),
-    Mutant(
-        "the run of a caller that is gone stays recalled",
-        sql("recall"),
-        "blocked.blocked_at < v_now - p_age else",
-        "false else",
-        "tests/schedules/test_coming.py",
+    *killed_by(
+        "tests/worker/targets/test_webhook.py",
+        Python("a refused webhook is retried", "is_ailing", "status in RETRIED or status >= 500", "status >= 300"),
+    ),
+    Python(
+        "a destination gets one request too many",
+        "Share._has_place",
+        "self.in_flight < self.places",
+        "self.in_flight <= self.places",
+    ),
+    Python(
+        "retries exceed the budget of a destination",
+        "Share.spend_retry",
+        "self._retry_credit < 1 - _ROUNDING",
+        "self._retry_credit < -1_000",
     ),
 ]

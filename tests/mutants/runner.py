@@ -1,8 +1,7 @@
 """Apply one mutant to a copy of the tree and see whether its test notices.
 
-A test notices when it fails: not when it cannot even begin, nor when what it met was SQL that no server understands, nor when it
-is red without any mutant. A verdict holds until a line of the engine or of its tests changes, so a programme that was cut short
-goes on where it was.
+A test notices when it fails: not when it cannot begin, nor when the server does not understand the SQL, nor when it fails
+without the mutant too. A verdict holds until the source or a test changes, so an interrupted programme continues.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -30,34 +28,20 @@ ROOT = Path(__file__).parents[2]
 SEEDS_MAX = 300
 MEMORY = ROOT / ".venv" / "mutants"
 SECONDS_MAX = 1800.0
-BASELINE = "baseline"
-_RULES = b"2"  # Raised when a verdict comes to mean something else: those of before are forgotten.
+_RULES = b"3"  # Raised when a verdict comes to mean something else: earlier ones are forgotten.
 _COPIED = ("src", "tests", "pyproject.toml")
 _TESTS_FAILED = 1
 _TIMED_OUT = -1
 _REPORT = "report.xml"
-# What PostgreSQL says of text that it does not understand: a mutant is a wrong thought, not a slip of the pen.
+# The server's words for text that it does not understand: a mutant is a wrong thought, not a slip of the pen.
 _BROKEN_SQL = re.compile(
     r"\b(?:PostgresSyntaxError|Undefined(?:Column|Function|Table|Object|Parameter)Error|AmbiguousColumnError|DatatypeMismatchError)\b"
 )
-_MIGRATE = """
-import asyncio, sys, tempfile
-from pathlib import Path
-from duly.store import embedded
-from duly.store.database import Database
-from duly.store.migrate import migrate
-
-async def main(url):
-    async with Database(url) as database:
-        await migrate(database)
-
-with tempfile.TemporaryDirectory() as folder, embedded.start(Path(folder) / "data", durable=False) as cluster:
-    asyncio.run(main(cluster.url))
-"""
+_NOTICED = re.compile(r"^(?:seed \d+: broken: .*|FAILED .*|ERROR .*)$", re.MULTILINE)
 
 
 class Fate(StrEnum):
-    """What became of a mutant."""
+    """The end of a mutant."""
 
     KILLED = "killed"
     SURVIVED = "SURVIVED"
@@ -66,7 +50,7 @@ class Fate(StrEnum):
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A mutant, its fate, how long it lived and the last words of its test."""
+    """A mutant, its fate, the time it took and the last words of its test."""
 
     mutant: Mutant
     fate: Fate
@@ -74,135 +58,74 @@ class Trial(msgspec.Struct, frozen=True):
     words: str
 
 
-def try_mutant(mutant: Mutant, seeds: int = SEEDS_MAX, baseline: Baseline | None = None, processes: int = 2) -> Trial:
-    """Break a copy of the engine and run what must notice."""
+def try_mutant(mutant: Mutant, seeds: int = SEEDS_MAX, processes: int = 2) -> Trial:
+    """Break a copy of the source and run what must notice."""
     begun = time.monotonic()
+    edit = mutant.find()
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder)
-        copy_tree(root)
-        mutant.apply(root)
-        fate, out = judge(mutant, root, seeds, processes)
-    words = _words(fate, out)
-    if fate is Fate.KILLED and baseline is not None and (red := baseline.red(mutant, out)):
-        fate, words = Fate.RED_ANYWAY, red
+        root = _copy(Path(folder))
+        (root / "src" / "duly" / edit.path).write_text(edit.apply(root / "src" / "duly"))
+        fate, out = judge(mutant.killed_by, root, seeds, processes)
+    noticed = _NOTICED.search(out)
+    is_plain = fate is Fate.KILLED and noticed is not None
+    words = noticed[0].split(" (")[0][:160] if is_plain and noticed else "\n".join(out.splitlines()[-10:])
     return Trial(mutant, fate, time.monotonic() - begun, words)
 
 
-def judge(mutant: Mutant, root: Path, seeds: int = SEEDS_MAX, processes: int = 1) -> tuple[Fate, str]:
-    """Run what must notice on a tree that is broken. Gives what came of it, and all that was said."""
-    if mutant.file.endswith(".sql"):
-        status, out = _run([sys.executable, "-c", _MIGRATE], root)
-        if status != 0:
-            return Fate.CRASHED, f"{out}\nit does not even migrate"
-    if mutant.killed_by == SIMULATION:
-        status, out = _run(_simulation(seeds, processes), root)
+def judge(test: str, root: Path, seeds: int = SEEDS_MAX, processes: int = 2) -> tuple[Fate, str]:
+    """Run what must notice on a tree that is broken. Returns the fate, and all that was printed."""
+    if test == SIMULATION:
+        asked = ["--seeds", str(seeds), "--processes", str(processes), "--stop"]
+        status, out = _run([sys.executable, "-m", "tests.simulation", *asked], root)
         fate = {0: Fate.SURVIVED, BROKEN: Fate.KILLED}.get(status, Fate.CRASHED)
     else:
-        status, out = _run(_test(mutant.killed_by, "-x"), root)
-        if status == _TESTS_FAILED and not _failures(root) and not mutant.in_setup:
-            status, out = _run(_test(mutant.killed_by), root)  # Those behind the first may yet begin.
+        status, out = _run(_pytest(test, "-x"), root)
+        if status == _TESTS_FAILED and not _failures(root):
+            status, out = _run(_pytest(test), root)  # Tests behind the first error may yet begin.
         fate = {0: Fate.SURVIVED, _TESTS_FAILED: Fate.KILLED}.get(status, Fate.CRASHED)
-        if fate is Fate.KILLED and not _failures(root) and not mutant.in_setup:
+        if fate is Fate.KILLED and not _failures(root):
             return Fate.CRASHED, f"{out}\nno test came so far as to fail"
-    if fate is Fate.KILLED and (broken := _BROKEN_SQL.search(f"{_what_was_noticed(out)} {_failures(root)}")):
-        return Fate.CRASHED, f"{out}\nit is no SQL: {broken[0]}"
+    noticed = _NOTICED.search(out)
+    if fate is Fate.KILLED and (broken := _BROKEN_SQL.search(f"{noticed and noticed[0]} {_failures(root)}")):
+        return Fate.CRASHED, f"{out}\nthe SQL is broken: {broken[0]}"
     return fate, out
 
 
-def _failures(root: Path) -> str:
-    """Tell what tests have failed of, by pytest's own report, which keeps that apart from errors on the way to them."""
-    report = root / _REPORT
-    found = ET.parse(report).iterfind(".//failure") if report.exists() else ()
-    return "\n".join(failure.get("message", "failed") for failure in found)
-
-
-class Baseline:
-    """What is red without any mutant: each test is asked once, and of the simulation each seed that has noticed something."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self._lock = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
-
-    def red(self, mutant: Mutant, out: str) -> str:
-        """Say what a test says of the tree as it stands, if it fails on it; nothing when it is green."""
-        seed = re.search(r"^seed (\d+): broken", out, re.MULTILINE)
-        asked = f"seed {seed[1]}" if seed and mutant.killed_by == SIMULATION else mutant.killed_by
-        with self._lock:
-            lock = self._locks.setdefault(asked, threading.Lock())
-        with lock:
-            known = self._memory.recall_baseline(asked)
-            if known is None:
-                known = self._ask(asked)
-                self._memory.keep_baseline(asked, known)
-        return known
-
-    def _ask(self, asked: str) -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            root = Path(folder)
-            copy_tree(root)
-            seed = asked.removeprefix("seed ")
-            command = [sys.executable, "-m", "tests.simulation", "--seed", seed] if seed != asked else _test(asked)
-            status, out = _run(command, root)
-        return "" if status == 0 else (_what_was_noticed(out) or f"exit status {status}").replace("\n", " ")
-
-
-def _run(command: list[str], root: Path) -> tuple[int, str]:
-    """Run a test to its end. One that has none is ended together with all it has started."""
-    process = subprocess.Popen(
-        command, cwd=root, env=_environment(root), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        out, _ = process.communicate(timeout=SECONDS_MAX)
-    except BaseException as error:
-        os.killpg(process.pid, signal.SIGTERM)
-        out, _ = process.communicate()
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
-        return _TIMED_OUT, f"{out}\nit had not ended after {SECONDS_MAX:.0f} s"
-    return process.returncode, out
+def ask_baseline(trial: Trial) -> str:
+    """Run what has noticed a mutant on the tree as it is. Returns what failed; nothing when it is green."""
+    seed = re.search(r"^seed (\d+): broken", trial.words)
+    with tempfile.TemporaryDirectory() as folder:
+        simulation = [sys.executable, "-m", "tests.simulation", "--seed", seed[1]] if seed else []
+        status, out = _run(simulation or _pytest(trial.mutant.killed_by), _copy(Path(folder)))
+    noticed = _NOTICED.search(out)
+    return "" if status == 0 else noticed[0] if noticed else f"exit status {status}"
 
 
 class Memory:
-    """Which mutants have been killed on the tree as it stands, and which tests are red on it without any."""
+    """Verdicts on the tree as it is: mutants that were killed, and tests that are green without any."""
 
     def __init__(self, file: Path = MEMORY) -> None:
         self._file = file
         self._tree = _digest_of_tree()
-        self._lock = threading.Lock()
         lines = file.read_text().splitlines() if file.exists() else []
         self._known = {key: words for key, _, words in (line.partition(" ") for line in lines)}
 
-    def recall(self, mutant: Mutant) -> str | None:
-        """Give the last words of the test that has noticed this mutant, if one has."""
-        return self._known.get(self._key(repr(mutant)))
+    def recall(self, about: object) -> str | None:
+        """Return the words that were kept about this, if any were."""
+        return self._known.get(self._key(about))
 
-    def keep(self, trial: Trial) -> None:
-        """Remember a mutant that was killed."""
-        if trial.fate is Fate.KILLED:
-            self._write(repr(trial.mutant), trial.words.splitlines()[-1])
+    def keep(self, about: object, words: str) -> None:
+        """Keep the last line of these words."""
+        self._known[self._key(about)] = last = words.rpartition("\n")[2]
+        with self._file.open("a") as file:
+            file.write(f"{self._key(about)} {last}\n")
 
-    def recall_baseline(self, asked: str) -> str | None:
-        """Give what a test says of the tree without any mutant, nothing being the good answer, if it was asked."""
-        return self._known.get(self._key(f"{BASELINE} {asked}"))
-
-    def keep_baseline(self, asked: str, said: str) -> None:
-        """Remember that. A red one is asked again by the next programme: it may have been chance."""
-        self._known[self._key(f"{BASELINE} {asked}")] = said
-        if not said:
-            self._write(f"{BASELINE} {asked}", said)
-
-    def _write(self, about: str, words: str) -> None:
-        with self._lock, self._file.open("a") as file:
-            file.write(f"{self._key(about)} {words}\n")
-
-    def _key(self, about: str) -> str:
-        return hashlib.sha256(_RULES + self._tree + about.encode()).hexdigest()
+    def _key(self, about: object) -> str:
+        return hashlib.sha256(_RULES + self._tree + repr(about).encode()).hexdigest()
 
 
 def _digest_of_tree() -> bytes:
-    """Sum up everything that a trial copies, but the bank itself: a mutant more changes nothing for the others."""
+    """Sum up everything that a trial copies, but the bank itself: another mutant changes nothing for the others."""
     digest = hashlib.sha256()
     for name in _COPIED:
         for path in sorted([ROOT / name, *(ROOT / name).rglob("*.*")]):
@@ -211,40 +134,40 @@ def _digest_of_tree() -> bytes:
     return digest.digest()
 
 
-def copy_tree(root: Path) -> None:
-    """Copy what the tests need."""
+def _copy(root: Path) -> Path:
     for name in _COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(source, root / name)
+            shutil.copy(ROOT / name, root / name)
+    return root
 
 
-def _simulation(seeds: int, processes: int) -> list[str]:
-    asked = ["--seeds", str(seeds), "--processes", str(processes), "--stop"]
-    return [sys.executable, "-m", "tests.simulation", *asked]
+def _run(command: list[str], root: Path) -> tuple[int, str]:
+    """Run a test to its end. After the time limit it is ended together with all it has started."""
+    kept = {name: value for name, value in os.environ.items() if name != "TEST_TIMES"}  # Those are the caller's.
+    paths = f"{root / 'src'}{os.pathsep}{root}"
+    environment = {**kept, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "CI": ""}
+    process = subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )  # fmt: skip
+    try:
+        out, _ = process.communicate(timeout=SECONDS_MAX)
+    except BaseException as error:
+        os.killpg(process.pid, signal.SIGTERM)
+        out, _ = process.communicate()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        return _TIMED_OUT, f"{out}\nnot ended after {SECONDS_MAX:.0f} s"
+    return process.returncode, out
 
 
-def _test(name: str, *more: str) -> list[str]:
+def _pytest(name: str, *more: str) -> list[str]:
     return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={_REPORT}", *more, name]
 
 
-def _environment(root: Path) -> dict[str, str]:
-    kept = {
-        name: value for name, value in os.environ.items() if name != "TEST_TIMES"
-    }  # Those are told by who calls us.
-    return {**kept, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}", "PYTHONDONTWRITEBYTECODE": "1", "CI": ""}
-
-
-def _words(fate: Fate, out: str) -> str:
-    """Give the line that says what was noticed, or, where nothing was, the end of what was said."""
-    noticed = _what_was_noticed(out)
-    if fate is Fate.KILLED and noticed:
-        return noticed.split(" (")[0][:160]
-    return "\n".join(out.splitlines()[-10:])
-
-
-def _what_was_noticed(out: str) -> str:
-    noticed = re.search(r"^(?:seed \d+: broken: .*|FAILED .*|ERROR .*)$", out, re.MULTILINE)
-    return noticed[0] if noticed else ""
+def _failures(root: Path) -> str:
+    """Return the messages of failed tests by pytest's own report, which keeps errors on the way to them apart."""
+    report = root / _REPORT
+    found = ET.parse(report).iterfind(".//failure") if report.exists() else ()
+    return "\n".join(failure.get("message", "failed") for failure in found)
