@@ -10,24 +10,26 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng
-from duly.domain import filter as filters
-from duly.domain.job import Recurring, Submission
-from duly.domain.outcome import Awaited, Failed, Outcome, Succeeded
-from duly.domain.retry import Retry
-from duly.domain.run import Options, Run, encode_options
-from duly.domain.then import Then
-from duly.domain.triggers.timing import every_shape
+from duly.domain.jobs import filter as filters
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.callbacks import Then
+from duly.domain.runs.outcome import Awaited, Failed, Outcome, Succeeded
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, Run, encode_options
+from duly.domain.triggers.schedule.timing import every_shape
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.moves.stage import stage
 from duly.moves.submit import submit, submit_recurring
 from duly.scheduler.service import LEASE as SHARD_LEASE
-from duly.store import lists, runs, shards, workers
-from duly.store.database import Database
-from duly.store.jobs import Submitted
-from duly.store.timers import Staged
-from duly.store.workers import Identity
+from duly.store.boxes import runs
+from duly.store.boxes.timers import Staged
+from duly.store.connection.database import Database
+from duly.store.reads import lists
+from duly.store.tables import shards, workers
+from duly.store.tables.jobs import Submitted
+from duly.store.tables.workers import Identity
 from tests.clock import START
 
 HANDLER = "greet"

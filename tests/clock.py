@@ -3,8 +3,8 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from duly.store import test_clock
-from duly.store.database import Database
+from duly.store.connection import test_clock
+from duly.store.connection.database import Database
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

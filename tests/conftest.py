@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from duly.store import test_clock
-from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.store.connection import test_clock
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 from tests.clock import START, ManualClock
 from tests.kept import KEPT, Kept, a_keyring
 

@@ -6,15 +6,15 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.outcome import Failed, Outcome, Succeeded
-from duly.domain.references import Reference
-from duly.domain.retry import Retry
-from duly.domain.run import Run
-from duly.domain.workflow import Edge, Node, On, Workflow
+from duly.domain.runs.outcome import Failed, Outcome, Succeeded
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Run
+from duly.domain.workflows.references import Reference
+from duly.domain.workflows.workflow import Edge, Node, On, Workflow
 from duly.moves.settle import settle
-from duly.moves.workflows import submit_workflow
-from duly.store import workflows
-from duly.store.database import Database
+from duly.moves.workflows.workflows import submit_workflow
+from duly.store.connection.database import Database
+from duly.store.tables import workflows
 from tests.builders import RNG, a_key, a_submission, claimed, ended
 
 ONCE = Retry(max_attempts=1)

@@ -15,10 +15,10 @@ from typing import Any
 import asyncpg
 
 from duly.clock import Clock, Rng
-from duly.domain.sealing import Keyring, new_key_line, read_keyring
-from duly.store.database import Database
-from duly.store.pool import Pool
-from duly.store.session import Sessions
+from duly.domain.tenancy.sealing import Keyring, new_key_line, read_keyring
+from duly.store.connection.database import Database
+from duly.store.connection.pool import Pool
+from duly.store.connection.session import Sessions
 
 KEPT = "kept by the tests"
 KEYRING = read_keyring(new_key_line(Rng().secret).reveal(), "test")

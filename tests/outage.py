@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from duly.store import embedded
-from duly.store.database import Database
-from duly.store.embedded import Embedded
-from duly.store.migrate import migrate
+from duly.postgres import embedded
+from duly.postgres.embedded import Embedded
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 
 
 @contextmanager

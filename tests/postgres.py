@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from duly.store import embedded
-from duly.store.embedded import Embedded
+from duly.postgres import embedded
+from duly.postgres.embedded import Embedded
 
 DEBIAN_BINARIES = Path("/usr/lib/postgresql/15/bin")
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         VersionChanged,
         WorkflowChanged,
     )
-    from duly.domain.gate import Rate
+    from duly.domain.limits.concurrency import Rate
     from duly.domain.triggers.errors import TriggerError
     from duly.sdk.app import App
     from duly.sdk.handle import Handle
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from duly.sdk.run_handle import Progress, ResultNotKept, RunFailed, RunHandle
     from duly.sdk.workflow import Workflow
     from duly.sdk.workflow_handle import WorkflowFailed, WorkflowHandle
-    from duly.store.database import Unavailable
+    from duly.store.connection.database import Unavailable
     from duly.worker.context import Cancelled, LeaseLost, NonRetryable, Snooze
     from duly.worker.context import RunContext as Run
-    from duly.worker.run_logging import RunLogHandler
+    from duly.worker.execute.run_logging import RunLogHandler
 
 __all__ = [
     "ApiError",
@@ -104,14 +104,14 @@ _HOMES = {
     "ResultNotKept": "sdk.run_handle",
     "RunFailed": "sdk.run_handle",
     "Progress": "sdk.run_handle",
-    "Rate": "domain.gate",
+    "Rate": "domain.limits.concurrency",
     "RunHandle": "sdk.run_handle",
-    "RunLogHandler": "worker.run_logging",
+    "RunLogHandler": "worker.execute.run_logging",
     "Handler": "sdk.handler",
     "Job": "sdk.job",
     "JobDetails": "sdk.job",
     "Retry": "sdk.retry",
-    "Unavailable": "store.database",
+    "Unavailable": "store.connection.database",
     "Cancelled": "worker.context",
     "LeaseLost": "worker.context",
     "NonRetryable": "worker.context",

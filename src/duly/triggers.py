@@ -15,10 +15,10 @@ from duly.domain.triggers.calendars import Calendar, read_calendar
 from duly.domain.triggers.compiled import Compiled, TriggerWarning
 from duly.domain.triggers.compiling import compile_trigger
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.preview import preview_schedule
-from duly.domain.triggers.schedule_reading import compile_schedule
-from duly.domain.triggers.schedules import Schedule
-from duly.domain.triggers.zones import database_version
+from duly.domain.triggers.schedule.preview import preview_schedule
+from duly.domain.triggers.schedule.reading import compile_schedule
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.zones.zones import database_version
 
 __all__ = [
     "Calendar",

@@ -18,7 +18,7 @@ import msgspec
 from duly.clock import host_now
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import DulyError, InvalidOption
-from duly.domain.webhook_secret import read_secret
+from duly.domain.targets.webhook_secret import read_secret
 from duly.outbound.signing import is_signed
 
 __all__ = ["TOLERANCE", "InvalidSignature", "Verified", "verify"]

@@ -9,10 +9,10 @@ from duly.api.door import Door
 from duly.api.health import Vitals
 from duly.api.identity import Keys
 from duly.api.metrics import Metrics
-from duly.domain.target import Allowed
+from duly.domain.targets.target import Allowed
 from duly.log import Log
-from duly.moves.admit import Admission
-from duly.store.database import Database
+from duly.moves.admin.admit import Admission
+from duly.store.connection.database import Database
 from tests.api.application import Application
 from tests.api.front import Front
 from tests.builders import a_scheduler, a_worker

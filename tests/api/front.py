@@ -7,11 +7,11 @@ import httpx
 
 from duly.api.door import Door
 from duly.clock import Rng
-from duly.domain.api_key import Scope, new_key, written
-from duly.domain.callback_token import CallbackTokens
-from duly.store import api_keys, tenants
-from duly.store.database import Database
-from duly.store.tenants import Limits
+from duly.domain.runs.callback_token import CallbackTokens
+from duly.domain.tenancy.api_key import Scope, new_key, written
+from duly.store.connection.database import Database
+from duly.store.tenancy import api_keys, tenants
+from duly.store.tenancy.tenants import Limits
 from tests.kept import KEYRING
 
 A_TARGET = {"type": "function", "handler": "app:mail"}

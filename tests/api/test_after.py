@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from duly.domain.outcome import Failed
+from duly.domain.runs.outcome import Failed
 from duly.moves.follow import check_followers
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_runs import a_run

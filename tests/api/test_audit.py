@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from duly.domain.audit import Action
-from duly.store import audit
+from duly.domain.tenancy.audit import Action
+from duly.store.tenancy import audit
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.builders import a_ready_run, a_worker
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.target import Allowed
-from duly.store import awaited
+from duly.domain.targets.target import Allowed
+from duly.store.boxes import awaited
 from tests.api.front import A_TARGET, CALLBACKS, EVERY_HOUR
 from tests.builders import a_leased_run, an_awaited_run, boxes_of, found_run, history_of
 

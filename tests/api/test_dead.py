@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from duly.domain.outcome import Failed
+from duly.domain.runs.outcome import Failed
 from tests.api.test_jobs import UNKNOWN
 from tests.api.test_runs import a_run, pages
 from tests.api.working import work

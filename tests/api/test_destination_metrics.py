@@ -1,10 +1,10 @@
 """How destinations are, in numbers that name none of them."""
 
 from duly.clock import Rng
-from duly.domain.outcome import Parked
+from duly.domain.runs.outcome import Parked
+from duly.moves.admin.destinations import report
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import report
-from duly.store.destinations import Told
+from duly.store.tables.destinations import Told
 from tests.builders import a_leased_run
 
 RNG = Rng(9)

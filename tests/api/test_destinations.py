@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from duly.clock import Rng
-from duly.domain.health import State
-from duly.domain.outcome import Failed, Parked
-from duly.domain.sealing import Keyring
+from duly.domain.runs.outcome import Failed, Parked
+from duly.domain.targets.circuit import State
+from duly.domain.tenancy.sealing import Keyring
+from duly.moves.admin.destinations import mind, report
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import mind, report
 from duly.moves.settle import Settled, settle
-from duly.store.destinations import Told
+from duly.store.tables.destinations import Told
 from tests.api.front import Caller
 from tests.api.test_runs import pages
 from tests.builders import a_leased_run, a_ready_run, a_worker

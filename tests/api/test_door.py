@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from duly.store import answers
+from duly.store.tenancy import answers
 from tests.api.front import A_TARGET, EVERY_HOUR
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -289,7 +289,7 @@ class TestAnswers:
         async def broken(*_):
             raise RuntimeError("the secret is swordfish")
 
-        monkeypatch.setattr("duly.store.schedules.calendars", broken)
+        monkeypatch.setattr("duly.store.tables.schedules.calendars", broken)
         answer = await api.get("/v1/calendars")
 
         assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from duly.log import Log
-from duly.moves import zones
-from duly.store import events
-from duly.store.history import verify
+from duly.moves.schedules import zones
+from duly.store.boxes.history import verify
+from duly.store.tables import events
 from tests.api.front import A_TARGET, EVERY_HOUR
 
 ORDERS = {"type": "shop.order.placed", "source": "https://shop.example"}

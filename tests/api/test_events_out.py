@@ -14,15 +14,15 @@ from duly.api.hub import Hub, Wanted
 from duly.api.listening import address_of, listen
 from duly.api.server import Server
 from duly.domain.errors import DatabaseUnusable
-from duly.domain.outcome import Cancelled, Failed
+from duly.domain.runs.outcome import Cancelled, Failed
 from duly.log import Log
 from duly.moves.cancel import cancel_job
-from duly.moves.edit import amend
-from duly.moves.pause import pause, resume
+from duly.moves.schedules.edit import amend
+from duly.moves.schedules.pause import pause, resume
 from duly.moves.submit import submit, submit_recurring
-from duly.moves.workflows import cancel_workflow, pause_workflow, replay_workflow, resume_workflow
-from duly.store import changes
-from duly.store.database import Database
+from duly.moves.workflows.workflows import cancel_workflow, pause_workflow, replay_workflow, resume_workflow
+from duly.store.connection.database import Database
+from duly.store.reads import changes
 from tests.builders import (
     a_key,
     a_leased_run,

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.outcome import Failed, Parked
+from duly.domain.runs.outcome import Failed, Parked
+from duly.moves.admin.destinations import report
+from duly.moves.admin.overload import note_overloads
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import report
-from duly.moves.overload import note_overloads
 from duly.moves.submit import submit
-from duly.store.destinations import Told
+from duly.store.tables.destinations import Told
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_runs import a_run
 from tests.builders import (

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.hold import EVERYTHING
-from duly.domain.outcome import Failed
-from duly.moves.hold import hold
-from duly.store import figures
+from duly.domain.limits.pause import EVERYTHING
+from duly.domain.runs.outcome import Failed
+from duly.moves.admin.pause import hold
+from duly.store.reads import figures
 from tests.api.front import EVERY_HOUR
 from tests.builders import HANDLER, QUEUE, a_dead_run, a_ready_run, a_worker, claimed, settled
 from tests.clock import START

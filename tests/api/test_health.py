@@ -6,15 +6,16 @@ import pytest
 
 from duly.api.health import readiness
 from duly.cli.api import vitals_of
-from duly.domain.hold import Scope
-from duly.domain.job import Recurring
-from duly.domain.rounds import NAMES
-from duly.moves.hold import hold
-from duly.moves.overload import note_overloads
+from duly.domain.diagnosis.loops import NAMES
+from duly.domain.jobs.job import Recurring
+from duly.domain.limits.pause import Scope
+from duly.moves.admin.overload import note_overloads
+from duly.moves.admin.pause import hold
 from duly.moves.submit import submit_recurring
-from duly.store import duties, shards
-from duly.store.database import Database
-from duly.store.overview import staging_lag_seconds
+from duly.store.connection.database import Database
+from duly.store.reads import maintenance_tasks
+from duly.store.reads.overview import staging_lag_seconds
+from duly.store.tables import shards
 from tests.api.conftest import Parts, parts_of
 from tests.builders import a_key, a_ready_run, a_waiting_run, a_worker
 from tests.schedules.stories import a_cron
@@ -139,7 +140,7 @@ class TestOfAProcessThatOnlyServes:
 
     @pytest.fixture
     async def alone(self, parts, database):
-        await duties.note(database, {"reap": 0})
+        await maintenance_tasks.note(database, {"reap": 0})
         return Parts(vitals_of(database), parts.pulse, parts.reaper)
 
     async def test_it_is_ready_while_the_others_do_their_duties(self, alone):
@@ -157,32 +158,32 @@ class TestOfAProcessThatOnlyServes:
         self, database, clock
     ):
         noted = "select done_at from duly.duties"
-        await duties.note(database, {"reap": 0})
+        await maintenance_tasks.note(database, {"reap": 0})
         first = await database.fetchval(noted)
         await clock.advance(0.5)
-        await duties.note(database, {"reap": 0})
+        await maintenance_tasks.note(database, {"reap": 0})
         assert await database.fetchval(noted) == first
 
         await clock.step(-60)
-        await duties.note(database, {"reap": 0})
+        await maintenance_tasks.note(database, {"reap": 0})
         assert await database.fetchval(noted) < first
 
     async def test_a_loop_that_ends_no_round_anywhere_is_named(self, alone, database, clock):
-        await duties.note(database, {"reap": 0, "carry_out": 59.5, "tell": 0})
+        await maintenance_tasks.note(database, {"reap": 0, "carry_out": 59.5, "tell": 0})
         assert await failing(alone) == []
         await clock.advance(1.5)
-        await duties.note(database, {"reap": 0, "carry_out": 61, "tell": 0})
+        await maintenance_tasks.note(database, {"reap": 0, "carry_out": 61, "tell": 0})
 
         assert await failing(alone) == ["round_age_seconds"]
         assert "carry_out for 61 s" in str((await readiness(alone.vitals)).checks)
 
-        await duties.note(database, {"carry_out": 2})  # of another process, which does it for all
-        await duties.note(database, {"carry_out": 61})
+        await maintenance_tasks.note(database, {"carry_out": 2})  # of another process, which does it for all
+        await maintenance_tasks.note(database, {"carry_out": 61})
         assert await failing(alone) == []
 
     async def test_what_nobody_has_told_of_is_not_missed(self, alone, database):
         """As while the schedulers are of the version before."""
-        assert await duties.ages(database, NAMES) == {}
+        assert await maintenance_tasks.ages(database, NAMES) == {}
         assert await failing(alone) == []
 
     async def test_a_timer_that_should_have_been_staged_is_a_lag(self, alone, database, clock):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from duly.domain.outcome import Failed
+from duly.domain.runs.outcome import Failed
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.working import stage, take, work
 from tests.builders import counts, settled

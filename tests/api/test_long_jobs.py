@@ -10,12 +10,12 @@ import pytest
 
 from duly.api import log_streams, places
 from duly.api.operations import ANYBODY
-from duly.domain.outcome import Cancelled, Failed, Succeeded
-from duly.domain.payload import CHECKPOINT_BYTES_MAX
-from duly.domain.progress import Progress
+from duly.domain.runs.outcome import Cancelled, Failed, Succeeded
+from duly.domain.runs.payload import CHECKPOINT_BYTES_MAX
+from duly.domain.runs.progress import Progress
 from duly.moves.claim import claim
-from duly.store import awaited
-from duly.store import runs as store
+from duly.store.boxes import awaited
+from duly.store.boxes import runs as store
 from tests.api.front import A_TARGET
 from tests.api.test_runs import a_run, pages
 from tests.api.working import stage, take, work

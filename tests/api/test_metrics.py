@@ -7,14 +7,16 @@ import pytest
 
 from duly.api.metrics import Histogram, Metrics
 from duly.clock import host_now
-from duly.domain.hold import EVERYTHING, Scope
-from duly.domain.outcome import Failed
+from duly.domain.limits.pause import EVERYTHING, Scope
+from duly.domain.runs.outcome import Failed
 from duly.log import Log
-from duly.moves.hold import hold, lift
-from duly.store import clocks, history, migrate
-from duly.store.database import Database
-from duly.store.local import this_host
-from duly.store.tail import Snapshot, Tail
+from duly.moves.admin.pause import hold, lift
+from duly.store.boxes import history
+from duly.store.connection.database import Database
+from duly.store.connection.local import this_host
+from duly.store.reads.tail import Snapshot, Tail
+from duly.store.schema import migrate
+from duly.store.tables import clocks
 from tests.api.conftest import parts_of
 from tests.builders import a_dead_run, a_leased_run, a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import START

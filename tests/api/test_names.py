@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from duly import App, InvalidOption
-from duly.domain.manifest import read_manifest
+from duly.domain.jobs.manifest import read_manifest
 from duly.domain.problems import InvalidManifest
-from duly.moves.calendars import put_calendar
-from duly.moves.tenants import create_tenant
-from duly.store.tenants import Limits
+from duly.moves.admin.tenants import create_tenant
+from duly.moves.schedules.calendars import put_calendar
+from duly.store.tenancy.tenants import Limits
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_as_code import apply
 

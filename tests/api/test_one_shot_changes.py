@@ -5,11 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.run import target_of
-from duly.domain.sealed_options import open_target
-from duly.domain.target import Webhook
-from duly.store import history
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.run import target_of
+from duly.domain.targets.target import Webhook
+from duly.domain.tenancy.sealed_options import open_target
+from duly.store.boxes import history
 from tests.api.front import A_TARGET
 from tests.api.working import stage, take, work
 from tests.builders import boxes_of, seconds

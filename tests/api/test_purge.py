@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.outcome import Failed
-from duly.moves import purge
-from duly.store import history, overview
+from duly.domain.runs.outcome import Failed
+from duly.moves.schedules import purge
+from duly.store.boxes import history
+from duly.store.reads import overview
 from tests.api.front import A_TARGET
 from tests.api.working import stage, take, work
 from tests.builders import settled

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from duly.store import runs
+from duly.store.boxes import runs
 from tests.api.front import A_TARGET
 from tests.api.remote import a_remote
 from tests.api.test_runs import a_run

@@ -2,11 +2,11 @@
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.run import target_of
-from duly.domain.sealed_options import open_target
-from duly.domain.target import Webhook
-from duly.store import history
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.run import target_of
+from duly.domain.targets.target import Webhook
+from duly.domain.tenancy.sealed_options import open_target
+from duly.store.boxes import history
 from tests.api.front import A_TARGET
 from tests.api.test_jobs import UNKNOWN
 from tests.api.test_runs import a_run, one_of_each

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from duly.domain.outcome import Succeeded
+from duly.domain.runs.outcome import Succeeded
 from tests.api.front import A_TARGET
 from tests.api.working import work
 

@@ -4,11 +4,11 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
+from duly.domain.runs.outcome import Failed, Succeeded
 from duly.moves.submit import submit
-from duly.store import history
-from duly.store import runs as store
-from duly.store.runs import LogLine
+from duly.store.boxes import history
+from duly.store.boxes import runs as store
+from duly.store.boxes.runs import LogLine
 from tests.api.front import A_TARGET
 from tests.api.test_jobs import UNKNOWN
 from tests.api.working import stage, take, work

@@ -2,7 +2,7 @@
 
 import json
 
-from duly.moves.overload import note_overloads
+from duly.moves.admin.overload import note_overloads
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_queues import queue
 from tests.builders import a_ready_run, staged

@@ -1,7 +1,7 @@
 """The installation over HTTP: for the operator alone, and without a write."""
 
-from duly.domain.doctor import SHARDS
-from duly.store import migrate
+from duly.domain.diagnosis.doctor import SHARDS
+from duly.store.schema import migrate
 
 
 async def test_it_shows_versions_schedulers_the_database_and_what_is_wrong(api):

@@ -7,9 +7,9 @@ import pytest
 
 from duly.cli.front_door import allowed_by
 from duly.domain.errors import Refused
-from duly.domain.run import target_of
-from duly.domain.sealed_options import open_target
-from duly.domain.target import Command, Container, Webhook
+from duly.domain.runs.run import target_of
+from duly.domain.targets.target import Command, Container, Webhook
+from duly.domain.tenancy.sealed_options import open_target
 from duly.settings import load
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_as_code import apply

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from duly.store import tenants as store
+from duly.store.tenancy import tenants as store
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_runs import pages
 

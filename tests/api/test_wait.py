@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from duly.api.waiting import seconds_asked
-from duly.domain.outcome import Failed, Succeeded
+from duly.domain.runs.outcome import Failed, Succeeded
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.working import work
 

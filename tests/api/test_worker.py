@@ -10,12 +10,13 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.errors import NotFound
-from duly.domain.hold import Scope
+from duly.domain.limits.pause import Scope
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
-from duly.moves.hold import hold, lift
+from duly.moves.admin.pause import hold, lift
 from duly.moves.reclaim import reclaim
-from duly.store import remote_workers, runs, workers
+from duly.store.boxes import runs
+from duly.store.tables import remote_workers, workers
 from tests.api.remote import LEASE_SECONDS, Remote, a_job_due_now, a_remote, lease_of
 from tests.builders import a_leased_run, counts
 
@@ -83,7 +84,7 @@ class TestRegister:
         assert (answer.status_code, answer.json()["code"]) == (422, code)
 
     async def test_a_tenant_has_only_so_many(self, api, front, database, monkeypatch):
-        monkeypatch.setattr("duly.store.remote_workers.WORKERS_MAX", 2)
+        monkeypatch.setattr("duly.store.tables.remote_workers.WORKERS_MAX", 2)
         await a_remote(api)
         await a_remote(api)
         told = {"name": "x", "queues": ["default"], "handlers": ["send"], "slots": 1}
@@ -730,7 +731,7 @@ class TestWhileItRuns:
         assert told == [0.25, 1, 0.25, "a quarter"]
 
     async def test_of_the_log_of_an_attempt_only_so_much_is_kept(self, api, remote, monkeypatch):
-        monkeypatch.setattr("duly.store.remote_workers.LINES_MAX", 3)
+        monkeypatch.setattr("duly.store.tables.remote_workers.LINES_MAX", 3)
         await a_job_due_now(api)
         [run] = await remote.claim()
 

@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.run import target_of
-from duly.domain.sealed_options import open_target
-from duly.domain.target import Webhook, WorkflowTarget, target_of_node
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.run import target_of
+from duly.domain.targets.target import Webhook, WorkflowTarget, target_of_node
+from duly.domain.tenancy.sealed_options import open_target
 from tests.api.front import A_TARGET
 from tests.api.remote import a_remote
 from tests.api.working import take, work
@@ -240,7 +240,7 @@ class TestList:
     async def test_a_page_that_looked_far_enough_goes_on_where_it_ended(self, api, clock, monkeypatch):
         for number in range(6):
             await started_later(api, clock, name="wanted" if number == 0 else "other")
-        monkeypatch.setattr("duly.store.lists.workflows.__defaults__", (None, 3))
+        monkeypatch.setattr("duly.store.reads.lists.workflows.__defaults__", (None, 3))
         first = (await api.get("/v1/workflows", params={"filter": "name:wanted", "page_size": 2})).json()
         query = {"filter": "name:wanted", "page_size": 2, "page_token": first["next_page_token"]}
         second = (await api.get("/v1/workflows", params=query)).json()

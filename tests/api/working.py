@@ -2,10 +2,10 @@
 
 from uuid import UUID
 
-from duly.domain.outcome import Outcome
-from duly.domain.run import Run
+from duly.domain.runs.outcome import Outcome
+from duly.domain.runs.run import Run
 from duly.moves.claim import claim
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.api.front import A_TARGET
 from tests.builders import a_worker, settled, staged
 

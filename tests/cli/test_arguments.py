@@ -8,9 +8,9 @@ from duly import App
 from duly.cli.arguments import read_moment, read_payload
 from duly.cli.submission import Typed, read
 from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused, UnknownQueue
-from duly.domain.job import Recurring, Submission
-from duly.domain.retry import Retry
-from duly.domain.run import Options
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options
 
 
 @pytest.mark.parametrize(

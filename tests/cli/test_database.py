@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from duly.cli.main import call
-from duly.store import database
+from duly.store.connection import database
 from tests.cli.processes import duly
 
 

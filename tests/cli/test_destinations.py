@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from duly.clock import Rng
-from duly.domain.sealing import new_key_line
+from duly.domain.tenancy.sealing import new_key_line
 from tests.cli.processes import inside
 
 ORIGIN = "https://hooks.example"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from duly.cli.programs import limits_in_words
-from duly.domain.doctor import Finding, is_well
+from duly.domain.diagnosis.doctor import Finding, is_well
 from duly.worker.targets import cgroup
 from tests.cli.processes import inside
 

@@ -6,9 +6,9 @@ import stat
 import pytest
 
 from duly.clock import Rng
-from duly.domain.sealing import new_key_line
+from duly.domain.tenancy.sealing import new_key_line
 from duly.settings import SettingsError, load
-from duly.store.keyring import FILE, first_keyring, keyring_of
+from duly.store.tenancy.keyring import FILE, first_keyring, keyring_of
 from tests.cli.processes import inside, running
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from duly.domain.webhook_secret import show_secret
+from duly.domain.targets.webhook_secret import show_secret
 from duly.outbound.signing import sign
 from tests.cli.processes import Process, duly, wait_for
 

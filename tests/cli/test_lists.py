@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.builders import a_dead_run, a_ready_run, a_waiting_run, a_worker
 from tests.cli.processes import inside
 from tests.clock import ManualClock

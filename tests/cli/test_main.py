@@ -12,7 +12,7 @@ from duly.cli import main
 from duly.cli.main import SECTIONS, call, cli
 from duly.domain.errors import DatabaseUnusable, NotFound, Refused, Unsettled
 from duly.settings import SettingsError
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
 from tests.cli.processes import duly, environment
 
 HEAVY = ("asyncio", "asyncpg", "litestar", "msgspec", "prometheus_client", "rich", "uvicorn", "uvloop")

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.builders import a_dead_run, a_waiting_run, a_worker
 from tests.cli.processes import DULY, environment, inside
 from tests.clock import ManualClock

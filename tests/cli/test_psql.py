@@ -5,8 +5,8 @@ import shlex
 import pytest
 
 from duly.cli import psql
-from duly.store.embedded_binaries import wheel_binaries
-from duly.store.embedded_errors import BinariesMissing
+from duly.postgres.binaries import wheel_binaries
+from duly.postgres.errors import BinariesMissing
 from tests.cli.processes import Up, duly, inside, running
 
 SECRET = "open sesame/7"

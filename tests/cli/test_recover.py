@@ -10,7 +10,7 @@ import pytest
 from duly.clock import Rng
 from duly.log import Log
 from duly.scheduler.service import Scheduler
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.builders import a_ready_run
 from tests.cli.processes import inside
 from tests.clock import ManualClock

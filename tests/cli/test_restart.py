@@ -10,7 +10,7 @@ import pytest
 from duly.cli import patience, workflows
 from duly.cli.failures import REFUSED
 from duly.moves.cancel import cancel_run
-from duly.store.database import Database, DiskFull, ReadOnly, Unavailable
+from duly.store.connection.database import Database, DiskFull, ReadOnly, Unavailable
 from tests.builders import a_ready_run
 from tests.cli.processes import running
 from tests.outage import a_server, away

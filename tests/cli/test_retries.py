@@ -10,10 +10,10 @@ import yaml
 
 from duly.cli.submission import Typed, read
 from duly.domain.errors import InvalidOption
-from duly.domain.outcome import Failed
-from duly.domain.retry_rules import Rule
-from duly.domain.run import read_options
-from duly.store.database import Database
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.retry_rules import Rule
+from duly.domain.runs.run import read_options
+from duly.store.connection.database import Database
 from tests.builders import HANDLER, a_leased_run, a_worker, settled
 from tests.cli.processes import inside
 from tests.clock import ManualClock

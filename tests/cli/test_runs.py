@@ -7,11 +7,11 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.progress import Progress
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.progress import Progress
 from duly.moves.submit import submit
-from duly.store import runs as store
-from duly.store.database import Database
+from duly.store.boxes import runs as store
+from duly.store.connection.database import Database
 from tests.builders import HANDLER, a_submission, a_worker, claimed, settled, staged
 from tests.cli.processes import inside
 from tests.clock import ManualClock

@@ -8,8 +8,8 @@ import pytest
 
 from duly.cli.submission import Typed, read
 from duly.domain.errors import InvalidOption
-from duly.domain.run import target_of
-from duly.domain.target import Command, Container, Webhook
+from duly.domain.runs.run import target_of
+from duly.domain.targets.target import Command, Container, Webhook
 from tests.cli.processes import inside
 from tests.cli.test_remote import a_name, remote
 

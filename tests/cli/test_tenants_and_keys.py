@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from duly.domain.api_key import parse
-from duly.store import api_keys
-from duly.store.database import Database
+from duly.domain.tenancy.api_key import parse
+from duly.store.connection.database import Database
+from duly.store.tenancy import api_keys
 from tests.cli.processes import inside
 
 

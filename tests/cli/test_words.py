@@ -8,8 +8,8 @@ import pytest
 
 from duly.cli import policies, queue_rows
 from duly.cli.queues import COLUMNS
-from duly.domain.triggers.asking import check
-from duly.store.workers import WorkerRow
+from duly.domain.triggers.schedule.options import check
+from duly.store.tables.workers import WorkerRow
 
 NOW, HOUR = datetime(2026, 11, 2, 9, tzinfo=UTC), timedelta(hours=1)
 

@@ -25,7 +25,7 @@ from duly.client.errors import (
 from duly.client.talking import Manners, Patience, Pause, Send, converse
 from duly.clock import Rng
 from duly.domain import errors
-from duly.wire.jobs import JobList, JobSummary
+from duly.wire.jobs.jobs import JobList, JobSummary
 from duly.wire.problems import problem
 from duly.wire.runs import TargetSummary
 

@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 from playwright.async_api import CDPSession, Page, Request
 
-from duly.store import embedded
+from duly.postgres import embedded
 from tests.dashboard.conftest import House, Visitor, a_browser, a_house, visiting
 
 LISTS = (

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from duly.domain.audit import Action
+from duly.domain.tenancy.audit import Action
 
 PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
 _ACTION = re.compile(r"`([a-z]+\.[a-z_]+)`")

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from duly.api.workflow_definitions import workflow
-from duly.domain.manifest import read_manifest, read_workflow
-from duly.domain.manifest_text import read_text
-from duly.domain.run import target_of
-from duly.domain.target import Allowed, WorkflowTarget
+from duly.domain.jobs.manifest import read_manifest, read_workflow
+from duly.domain.jobs.manifest_text import read_text
+from duly.domain.runs.run import target_of
+from duly.domain.targets.target import Allowed, WorkflowTarget
 from duly.testing import environment
 from duly.wire.workflows import NewWorkflow
 from tests.cli.processes import inside

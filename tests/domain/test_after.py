@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.after import AFTER_MAX, check_after, read_after
 from duly.domain.errors import InvalidOption
+from duly.domain.runs.dependencies import AFTER_MAX, check_after, read_after
 
 JOB = UUID(int=7)
 

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from duly.clock import Rng
-from duly.domain.api_key import ApiKey, Scope, Secret, implied_by, new_key, parse, read_scopes, written
 from duly.domain.errors import InvalidOption
+from duly.domain.tenancy.api_key import ApiKey, Scope, Secret, implied_by, new_key, parse, read_scopes, written
 from tests.clock import START
 
 SECRET = Secret("a" * 39)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.apps import Clash, Offer, check_app_name, clashes
+from duly.domain.diagnosis.apps import Clash, Offer, check_app_name, clashes
 from duly.domain.errors import InvalidOption
 
 

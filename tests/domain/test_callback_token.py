@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from duly.clock import Rng
-from duly.domain.callback_token import CallbackTokens
-from duly.domain.sealing import new_key_line, read_keyring
+from duly.domain.runs.callback_token import CallbackTokens
+from duly.domain.tenancy.sealing import new_key_line, read_keyring
 
 RUN = UUID("018f0000-0000-8000-8000-0000000000ab")
 LINES = [new_key_line(Rng(seed).secret).reveal() for seed in (1, 2)]

@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly.domain.declaration import (
+from duly.domain.jobs.declaration import (
     REMOVED,
     Change,
     Conflict,
@@ -21,7 +21,7 @@ from duly.domain.declaration import (
     digests_by_name,
     entry,
 )
-from duly.domain.job import Recurring
+from duly.domain.jobs.job import Recurring
 
 OLD, NEW, NEWEST = b"old", b"new", b"newest"
 AT = datetime(2026, 11, 2, 9, tzinfo=UTC)

@@ -13,7 +13,7 @@ TEXTS = {"read_text": 0, "write_text": 1}
 FILES = {"open", "fdopen"}
 
 # These read and write what is the kernel's, and nobody's text.
-KERNEL = {"worker/pulse.py", "worker/targets/cgroup.py", "worker/targets/orphans.py"}
+KERNEL = {"worker/heartbeat/process.py", "worker/targets/cgroup.py", "worker/targets/orphans.py"}
 
 
 def texts_without_encoding(tree: ast.AST) -> Iterator[int]:

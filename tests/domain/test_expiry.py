@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.domain.expiry import expiry_moment, expiry_of
-from duly.domain.run import Options
+from duly.domain.runs.expiry import expiry_moment, expiry_of
+from duly.domain.runs.run import Options
 from tests.clock import START
 
 

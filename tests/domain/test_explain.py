@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.explain.codes import CODES, HOLDING
-from duly.domain.explain.facts import (
+from duly.domain.diagnosis.explain.codes import CODES, HOLDING
+from duly.domain.diagnosis.explain.facts import (
     POSITION_MAX,
     Awaited,
     Excluded,
@@ -21,13 +21,13 @@ from duly.domain.explain.facts import (
     Turn,
     holding_of,
 )
-from duly.domain.explain.jobs import explain_job
-from duly.domain.explain.runs import explain_run
-from duly.domain.explain.words import rate_text, spoken
-from duly.domain.filter import RUN_STATES
-from duly.domain.hold import Hold, Scope
-from duly.domain.overload import Overload
-from duly.domain.scaling import FUNCTIONS, Pace
+from duly.domain.diagnosis.explain.jobs import explain_job
+from duly.domain.diagnosis.explain.runs import explain_run
+from duly.domain.diagnosis.explain.words import rate_text, spoken
+from duly.domain.jobs.filter import RUN_STATES
+from duly.domain.limits.overload import Overload
+from duly.domain.limits.pause import Hold, Scope
+from duly.domain.limits.scaling import FUNCTIONS, Pace
 from tests.clock import START
 
 ABLE = Serving("able", ["mail"], ["greet"], 10)

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.figures import BOUNDS, counted_per_minute, fires_per_minute, percentile
+from duly.domain.diagnosis.figures import BOUNDS, counted_per_minute, fires_per_minute, percentile
 from tests.clock import START
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.filter import (
+from duly.domain.jobs.filter import (
     DEAD,
     JOBS,
     LENGTH_MAX,

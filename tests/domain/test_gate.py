@@ -3,7 +3,7 @@
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.gate import (
+from duly.domain.limits.concurrency import (
     RATE_MIN,
     Rate,
     check_concurrency,
@@ -13,7 +13,7 @@ from duly.domain.gate import (
     told_concurrency,
     told_rate,
 )
-from duly.domain.run import Options
+from duly.domain.runs.run import Options
 
 
 @pytest.mark.parametrize(

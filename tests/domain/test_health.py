@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.health import (
+from duly.domain.targets.circuit import (
     ANSWERS_LEAST,
     CALM_SECONDS,
     COOL_SECONDS_MAX,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.hold import EVERYTHING, SCOPE_KINDS, Holds, Scope
+from duly.domain.limits.pause import EVERYTHING, SCOPE_KINDS, Holds, Scope
 from tests.worker.stories import a_run
 
 scopes = st.builds(

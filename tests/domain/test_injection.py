@@ -38,14 +38,14 @@ DOORS = ("clock.py", "settings.py", "bench/")
 # Each with its reason, and no more than it needs.
 ALLOWED = {
     # A process of its own beside the worker, to which no clock of ours can be handed.
-    "worker/pulse.py": {"asyncio.sleep", "time.monotonic"},
+    "worker/heartbeat/process.py": {"asyncio.sleep", "time.monotonic"},
     # As is this one, between the worker and each program it starts.
     "worker/targets/launch.py": {"time.monotonic", "time.sleep"},
     # Gives the loop a turn, and waits for no time.
     "outbound/transport.py": {"asyncio.sleep"},
     # Start the database, so they run before there is a clock; the server inherits our environment.
-    "store/embedded_processes.py": {"time.monotonic", "time.sleep"},
-    "store/embedded.py": {"asyncio.sleep", "time.monotonic", "time.sleep", "os.environ"},
+    "postgres/processes.py": {"time.monotonic", "time.sleep"},
+    "postgres/embedded.py": {"asyncio.sleep", "time.monotonic", "time.sleep", "os.environ"},
     # Becomes psql, which inherits our environment.
     "cli/psql.py": {"os.environ"},
 }

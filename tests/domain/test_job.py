@@ -5,8 +5,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from duly.domain.errors import InvalidOption, InvalidSchedule
-from duly.domain.expiry import check_expires_at
-from duly.domain.job import check_delay, check_moment, check_name, check_priority, check_timeout
+from duly.domain.jobs.job import check_delay, check_moment, check_name, check_priority, check_timeout
+from duly.domain.runs.expiry import check_expires_at
 
 
 @pytest.mark.parametrize("name", ["a", "nightly report", "ü", "x" * 200, "a/b:c"])

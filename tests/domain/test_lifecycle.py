@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.lifecycle import NAMED_LOSSES_MAX, PROBES_MAX, Bury, Finish, WaitFor, attempts_left, decide, spent
-from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
-from duly.domain.retry import Retry
-from duly.domain.retry_rules import SNOOZES_MAX, Rule, kinds_of
-from duly.domain.run import Options
+from duly.domain.runs.lifecycle import NAMED_LOSSES_MAX, PROBES_MAX, Bury, Finish, WaitFor, attempts_left, decide, spent
+from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.retry_rules import SNOOZES_MAX, Rule, kinds_of
+from duly.domain.runs.run import Options
 from tests.builders import a_run, seconds
 from tests.clock import START
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from duly.domain.hold import Scope
-from duly.domain.limit import StandingLimits
+from duly.domain.limits.limit import StandingLimits
+from duly.domain.limits.pause import Scope
 from tests.builders import a_run
 
 

@@ -7,16 +7,16 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly.domain.manifest import read_manifest
-from duly.domain.manifest_diff import Kept
-from duly.domain.manifest_export import export
-from duly.domain.manifest_schedule import KEYS
-from duly.domain.manifest_schema import json_schema
-from duly.domain.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ScheduleShape
-from duly.domain.manifest_text import read_text
+from duly.domain.jobs.manifest import read_manifest
+from duly.domain.jobs.manifest_diff import Kept
+from duly.domain.jobs.manifest_export import export
+from duly.domain.jobs.manifest_schedule import KEYS
+from duly.domain.jobs.manifest_schema import json_schema
+from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ScheduleShape
+from duly.domain.jobs.manifest_text import read_text
 from duly.domain.problems import InvalidManifest, Problem
-from duly.domain.retry import Retry
-from duly.domain.run import Options, read_options
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, read_options
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = DOCS / "duly.schema.json"

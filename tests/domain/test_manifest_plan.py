@@ -5,9 +5,9 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.manifest import read_manifest
-from duly.domain.manifest_diff import Kept, differences
-from duly.domain.manifest_plan import Pausing, StepKind, decide, make_plan
+from duly.domain.jobs.manifest import read_manifest
+from duly.domain.jobs.manifest_diff import Kept, differences
+from duly.domain.jobs.manifest_plan import Pausing, StepKind, decide, make_plan
 
 AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
 FILE = read_manifest({"source": "s", "jobs": {"j": {"target": "greet", "schedule": {"every": "PT5M"}}}})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.manifest_text import FILE_BYTES_MAX, VALUES_MAX, read_text, write_text
+from duly.domain.jobs.manifest_text import FILE_BYTES_MAX, VALUES_MAX, read_text, write_text
 from duly.domain.problems import InvalidManifest
 
 

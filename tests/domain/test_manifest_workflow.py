@@ -6,15 +6,15 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly.domain.manifest import read_manifest, read_workflow
-from duly.domain.manifest_diff import Kept, differences
-from duly.domain.manifest_export import export, workflow_spec
-from duly.domain.manifest_text import read_text
+from duly.domain.jobs.manifest import read_manifest, read_workflow
+from duly.domain.jobs.manifest_diff import Kept, differences
+from duly.domain.jobs.manifest_export import export, workflow_spec
+from duly.domain.jobs.manifest_text import read_text
 from duly.domain.problems import InvalidManifest
-from duly.domain.run import target_of
-from duly.domain.sealed_options import seal_options
-from duly.domain.sealing import Keyring
-from duly.domain.target import Allowed, WorkflowTarget
+from duly.domain.runs.run import target_of
+from duly.domain.targets.target import Allowed, WorkflowTarget
+from duly.domain.tenancy.sealed_options import seal_options
+from duly.domain.tenancy.sealing import Keyring
 
 FILE = """\
 source: shop

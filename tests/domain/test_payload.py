@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidPayload
-from duly.domain.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX, encode, read_anyhow, storable, storable_value
+from duly.domain.runs.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX, encode, read_anyhow, storable, storable_value
 
 
 def nested(depth: int) -> Any:

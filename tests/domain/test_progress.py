@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.progress import progress_text, shown
+from duly.domain.runs.progress import progress_text, shown
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.queue_weight import read_queue, read_queues
+from duly.domain.limits.queue_weight import read_queue, read_queues
 
 
 @pytest.mark.parametrize(

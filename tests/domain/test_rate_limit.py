@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.rate_limit import Purse, RateLimit
+from duly.domain.limits.rate_limit import Purse, RateLimit
 
 TEN = RateLimit("key:abc", 10.0)
 

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.recovery import RATE_MAX, Left, Rule, choice_for, decide, finish_at, proposed_rate
-from duly.domain.triggers.schedule_reading import compile_schedule
+from duly.domain.jobs.recovery import RATE_MAX, Left, Rule, choice_for, decide, finish_at, proposed_rate
+from duly.domain.triggers.schedule.reading import compile_schedule
 
 START = datetime(2026, 11, 2, 9, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

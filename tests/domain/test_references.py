@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from duly.domain.references import Unresolved, fault_of, has_references, resolved
+from duly.domain.workflows.references import Unresolved, fault_of, has_references, resolved
 
 RESULTS = {"extract": {"rows": [{"id": 7}, {"id": 8}], "none": None}, "list": [1, 2]}
 

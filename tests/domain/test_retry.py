@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidOption
-from duly.domain.retry import Retry, retry_policy, told_policy, told_shortly
-from duly.domain.run import read_options
+from duly.domain.runs.retry import Retry, retry_policy, told_policy, told_shortly
+from duly.domain.runs.run import read_options
 
 POLICY = Retry(max_attempts=10, base_seconds=2, cap_seconds=100)
 ALMOST_ONE = 1 - 2**-53

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.retry_rules import Rule, kinds_of, read_rules, rule_for, told_rule
+from duly.domain.runs.retry_rules import Rule, kinds_of, read_rules, rule_for, told_rule
 
 
 class GatewayTimeout(TimeoutError):

@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.run_id import occurrence_id, run_id, scheduled_at_of
+from duly.domain.runs.run_id import occurrence_id, run_id, scheduled_at_of
 
 JOB = UUID(int=7)
 AT = datetime(2026, 11, 2, 9, 0, 0, 123_456, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.scaling import MINUTES_AHEAD, Pace, QueueLoad, desired_workers, spread
+from duly.domain.limits.scaling import MINUTES_AHEAD, Pace, QueueLoad, desired_workers, spread
 
 
 def load(**known):

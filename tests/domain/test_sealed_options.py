@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.run import Options, encode_options, target_of, then_of
-from duly.domain.sealed_options import open_target, reseal_options, seal_options
-from duly.domain.sealing import CannotOpen, Keyring, is_sealed
-from duly.domain.target import Command, Container, Webhook
-from duly.domain.target_secrets import HIDDEN, masked, masked_url
-from duly.domain.then import Callback, Then
+from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.run import Options, encode_options, target_of, then_of
+from duly.domain.targets.masking import HIDDEN, masked, masked_url
+from duly.domain.targets.target import Command, Container, Webhook
+from duly.domain.tenancy.sealed_options import open_target, reseal_options, seal_options
+from duly.domain.tenancy.sealing import CannotOpen, Keyring, is_sealed
 
 OLD, NEW = bytes(32), bytes(range(32))
 RING = Keyring({"old": OLD})

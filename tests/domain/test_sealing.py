@@ -3,11 +3,11 @@
 import pytest
 
 from duly.clock import Rng
-from duly.domain.api_key import Secret
-from duly.domain.destination import about_secret, new_secret, signing_key
 from duly.domain.errors import InvalidOption
-from duly.domain.sealing import CannotOpen, Sealed, new_key_line, read_keyring
-from duly.domain.webhook_secret import BYTES_NEW
+from duly.domain.targets.destination import about_secret, new_secret, signing_key
+from duly.domain.targets.webhook_secret import BYTES_NEW
+from duly.domain.tenancy.api_key import Secret
+from duly.domain.tenancy.sealing import CannotOpen, Sealed, new_key_line, read_keyring
 
 DRAW = Rng(7).secret
 ONE, TWO = new_key_line(DRAW).reveal(), new_key_line(DRAW).reveal()

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.run import Options, amend_options, encode_options, read_options, target_of
-from duly.domain.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
-from duly.domain.target_checks import check_target
-from duly.domain.target_secrets import HIDDEN, is_secret, masked
-from duly.domain.target_shapes import Shape, asked_target, read_target, told_in_short, told_of, told_target
-from duly.domain.target_words import described, what_lets_it_run
-from duly.domain.then import Callback, Then
+from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.run import Options, amend_options, encode_options, read_options, target_of
+from duly.domain.targets.checks import check_target
+from duly.domain.targets.masking import HIDDEN, is_secret, masked
+from duly.domain.targets.shapes import Shape, asked_target, read_target, told_in_short, told_of, told_target
+from duly.domain.targets.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
+from duly.domain.targets.words import described, what_lets_it_run
 
 URL = "https://receiver.example/orders?token=1"
 RSYNC = ("/usr/bin/rsync", "-a", "from", "to")

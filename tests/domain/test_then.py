@@ -3,8 +3,8 @@
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.run import Options, encode_options, is_marks_only, read_options
-from duly.domain.then import Callback, Then, check_then, read_callback
+from duly.domain.runs.callbacks import Callback, Then, check_then, read_callback
+from duly.domain.runs.run import Options, encode_options, is_marks_only, read_options
 
 
 @pytest.mark.parametrize(

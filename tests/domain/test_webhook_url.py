@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.webhook_url import check_url, origin_of, read_url
+from duly.domain.targets.webhook_url import check_url, origin_of, read_url
 
 NORMAL = [
     ("https://example.com", "https://example.com/"),

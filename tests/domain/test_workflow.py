@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidOption, InvalidWorkflow
-from duly.domain.references import Reference
-from duly.domain.workflow import (
+from duly.domain.workflows.references import Reference
+from duly.domain.workflows.target import target_for, workflow_of
+from duly.domain.workflows.workflow import (
     NODE_ENDS,
     NODES_MAX,
     UNDONE,
@@ -29,7 +30,6 @@ from duly.domain.workflow import (
     read_map,
     sinks,
 )
-from duly.domain.workflow_target import target_for, workflow_of
 from tests.builders import a_submission
 from tests.graphs import a_graph, a_node
 

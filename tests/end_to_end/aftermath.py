@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from duly.moves.cancel import cancel_job
-from duly.store import history
-from duly.store.database import Database
+from duly.store.boxes import history
+from duly.store.connection.database import Database
 from tests.end_to_end.checker import Departure, Evidence, Record
 from tests.end_to_end.client import read_ledger
 from tests.end_to_end.house import LEASE_SECONDS, House, wait_until

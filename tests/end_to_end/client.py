@@ -13,13 +13,13 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.errors import KeyBusy
-from duly.domain.job import Recurring, Submission
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
-from duly.domain.triggers.timing import every_shape
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.triggers.schedule.timing import every_shape
 from duly.moves.submit import submit, submit_many, submit_recurring
-from duly.store.database import Database, Unavailable
-from duly.store.jobs import Submitted
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables.jobs import Submitted
 
 # Tried again at once, and often: what the storm does to a run is not the run's fault.
 RETRY = Retry(max_attempts=100, base_seconds=0.01, cap_seconds=0.05)

@@ -5,8 +5,8 @@ from itertools import count
 
 import pytest
 
-from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 
 _numbers = count(1)
 

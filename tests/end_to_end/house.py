@@ -15,9 +15,10 @@ from typing import Any
 import msgspec
 import psycopg
 
-from duly.store import embedded, history
-from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.postgres import embedded
+from duly.store.boxes import history
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 from tests.end_to_end.app import SINK
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli.front_door import opened_door
 from duly.log import Log
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.end_to_end.app import SINK
 from tests.end_to_end.sink import Arrival, Sink
 

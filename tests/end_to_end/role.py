@@ -15,7 +15,7 @@ from duly.domain.errors import DatabaseUnusable
 from duly.log import Log, set_up
 from duly.maintenance.service import Maintenance
 from duly.scheduler.service import Scheduler
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from duly.worker.service import Worker, WorkerOptions
 from tests.end_to_end import client
 from tests.end_to_end.app import PATH, app

@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly.store import embedded
-from duly.store.embedded_account import account_for
-from duly.store.embedded_binaries import Binaries, find_binaries, opened
+from duly.postgres import embedded
+from duly.postgres.account import account_for
+from duly.postgres.binaries import Binaries, find_binaries, opened
 from tests.end_to_end.house import wait_until
 
 # The processes are killed, and not the machine: what was handed to the kernel stays.

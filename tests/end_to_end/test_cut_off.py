@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.job import Submission
+from duly.domain.jobs.job import Submission
 from duly.moves.submit import submit_many
-from duly.store import hints
-from duly.store.database import Database
-from duly.store.jobs import Submitted
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.tables.jobs import Submitted
 from tests.end_to_end import checker, client
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.checker import Evidence

@@ -11,11 +11,12 @@ import msgspec
 import psycopg
 import pytest
 
-from duly.domain.job import Submission
+from duly.domain.jobs.job import Submission
 from duly.moves.submit import submit, submit_many
-from duly.store import callers, embedded
-from duly.store.database import Database, DiskFull, Unavailable
-from duly.store.jobs import Submitted
+from duly.postgres import embedded
+from duly.store.connection import callers
+from duly.store.connection.database import Database, DiskFull, Unavailable
+from duly.store.tables.jobs import Submitted
 from tests.cli.processes import duly
 from tests.end_to_end import checker, client
 from tests.end_to_end.aftermath import calm_down, gathered, verified

@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from duly.clock import Rng
-from duly.domain.api_key import Scope, new_key, written
-from duly.store import api_keys
-from duly.store.database import Database
+from duly.domain.tenancy.api_key import Scope, new_key, written
+from duly.store.connection.database import Database
+from duly.store.tenancy import api_keys
 from tests.end_to_end.aftermath import calm_down, verified
 from tests.end_to_end.house import House, a_house, a_house_on, wait_until
 from tests.end_to_end.listener import Listener

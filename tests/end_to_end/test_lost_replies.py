@@ -9,15 +9,15 @@ from datetime import timedelta
 import pytest
 
 from duly.clock import Rng
-from duly.domain.job import Recurring, Submission
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
-from duly.domain.triggers.timing import every_shape
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.triggers.schedule.timing import every_shape
 from duly.log import Log
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.scheduler.service import Scheduler
-from duly.store import history
-from duly.store.database import Database, Unavailable
+from duly.store.boxes import history
+from duly.store.connection.database import Database, Unavailable
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler, Registry
 from duly.worker.service import Worker, WorkerOptions

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from duly.domain.run import HORIZON
+from duly.domain.runs.run import HORIZON
 from tests.end_to_end import checker
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.app import LASTING_SECONDS, STEADY_SECONDS
@@ -133,7 +133,9 @@ def strike_all(house: House, chance: random.Random, *, stays_dead: bool) -> Blow
 def seconds_to_load() -> float:
     """Tell how long a child process of a worker takes to load, on this machine and at this moment."""
     began = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import duly.worker.child, tests.end_to_end.app"], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-c", "import duly.worker.execute.child, tests.end_to_end.app"], cwd=ROOT, check=True
+    )
     return time.monotonic() - began
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from contextlib import suppress
 
-from duly.store import hints
+from duly.store.connection import hints
 from tests.builders import many_ready_runs
 from tests.worker.stories import registry_of, until, working
 

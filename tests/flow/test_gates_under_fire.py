@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from duly.domain.gate import Rate, check_concurrency, check_line, check_rate
-from duly.domain.job import Submission
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
+from duly.domain.jobs.job import Submission
+from duly.domain.limits.concurrency import Rate, check_concurrency, check_line, check_rate
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
 from duly.moves.submit import submit_many
-from duly.store import history
-from duly.store.database import Database
+from duly.store.boxes import history
+from duly.store.connection.database import Database
 from tests.end_to_end.house import House, a_house, wait_until
 
 PLACES, KEYS, EACH = 2, 4, 12

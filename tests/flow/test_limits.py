@@ -9,9 +9,10 @@ import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from duly.domain.hold import Scope
-from duly.moves.limit import limit, unlimit
-from duly.store import hints, history
+from duly.domain.limits.pause import Scope
+from duly.moves.admin.limit import limit, unlimit
+from duly.store.boxes import history
+from duly.store.connection import hints
 from tests.builders import many_ready_runs
 from tests.worker.stories import reaping, registry_of, until, working
 

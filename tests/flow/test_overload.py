@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from duly.moves.overload import note_overloads
+from duly.moves.admin.overload import note_overloads
 from tests.builders import a_ready_run, staged
 from tests.clock import START
 from tests.schedules.stories import MINUTE, a_cron, is_sound, occurrences, pending

@@ -8,12 +8,12 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.errors import InvalidOption, Refused
-from duly.domain.recovery import Rule
+from duly.domain.jobs.recovery import Rule
 from duly.log import Log
-from duly.moves import recover
-from duly.moves.edit import amend
+from duly.moves.schedules import recover
+from duly.moves.schedules.edit import amend
 from duly.scheduler.service import Scheduler
-from duly.store import recovery
+from duly.store.tables import recovery
 from tests.builders import a_ready_run, a_waiting_run, a_worker, an_active_schedule, claimed, counts, seconds, settled
 from tests.clock import START
 from tests.schedules.stories import (
@@ -307,7 +307,7 @@ async def test_what_is_dismissed_is_left_out_with_a_record(place, database):
 
 @pytest.mark.parametrize("schedules", [2, 4])
 async def test_a_second_outage_right_after_a_dismissal_is_noticed(place, database, monkeypatch, schedules):
-    monkeypatch.setattr("duly.moves.recover.BATCH_MAX", 2)
+    monkeypatch.setattr("duly.moves.schedules.recover.BATCH_MAX", 2)
     for _ in range(schedules):
         await a_cron(database)
     await place.run(1)

@@ -3,10 +3,10 @@
 import asyncio
 import random
 
-from duly.domain.outcome import Failed, Succeeded
+from duly.domain.runs.outcome import Failed, Succeeded
 from duly.moves.settle import Settled, settle
-from duly.store import history
-from duly.store.database import Database
+from duly.store.boxes import history
+from duly.store.connection.database import Database
 from tests.builders import RNG, a_worker, claimed
 from tests.graphs import FAILS, a_workflow, state_of, states_of
 

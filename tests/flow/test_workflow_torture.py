@@ -10,13 +10,13 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly.domain.job import Submission
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
-from duly.domain.workflow import Edge, Node, NodeState, On, Workflow, check_workflow, end_of, is_released
-from duly.moves.workflows import cancel_workflow, submit_workflow
-from duly.store import workflows
-from duly.store.database import Database
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.workflows.workflow import Edge, Node, NodeState, On, Workflow, check_workflow, end_of, is_released
+from duly.moves.workflows.workflows import cancel_workflow, submit_workflow
+from duly.store.connection.database import Database
+from duly.store.tables import workflows
 from tests.end_to_end.aftermath import verified
 from tests.end_to_end.house import LEASE_SECONDS, House, a_house, wait_until
 

@@ -3,7 +3,7 @@
 import pytest
 
 from duly.moves import recall
-from duly.store import history
+from duly.store.boxes import history
 from tests.clock import START
 from tests.interleavings.stepper import Order, Side, run
 

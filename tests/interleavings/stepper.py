@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncpg
 
-from duly.store.database import Database, translated
+from duly.store.connection.database import Database, translated
 
 Move = Callable[[Database], Awaitable[Any]]
 # A statement takes less; and where a move waits for a lock, each step of the other costs one such look.

@@ -2,12 +2,13 @@
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded, TimedOut
-from duly.domain.then import Callback, Then
+from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.outcome import Failed, Succeeded, TimedOut
 from duly.moves.cancel import carry_out
 from duly.moves.settle import Settled, settle, settle_for
-from duly.store import awaited, runs, tellings
-from duly.store.awaited import RECEIVER, TakenOn
+from duly.store.boxes import awaited, runs
+from duly.store.boxes.awaited import RECEIVER, TakenOn
+from duly.store.tables import callbacks
 from tests.builders import (
     RNG,
     a_leased_run,
@@ -199,8 +200,8 @@ class TellAndTell:
         await an_active_schedule(database, name="follow-up")
         worker_id, run = await a_leased_run(database, then=Then(done=Callback(job="follow-up")))
         await settled(database, worker_id, run)
-        [telling] = await tellings.pending(database, tellings.FIRST, 10)
-        return (lambda side: tellings.deliver(side, telling.telling_id),) * 2
+        [telling] = await callbacks.pending(database, callbacks.FIRST, 10)
+        return (lambda side: callbacks.deliver(side, telling.telling_id),) * 2
 
     async def check(self, database, first, second):
         assert (first is None) != (second is None)

@@ -5,16 +5,16 @@ from datetime import timedelta
 import pytest
 from msgspec import UNSET
 
-from duly.domain.api_key import Secret
 from duly.domain.errors import WorkerExpired
-from duly.domain.health import State, Turn
-from duly.domain.outcome import Parked
-from duly.domain.sealing import new_key_line, read_keyring
+from duly.domain.runs.outcome import Parked
+from duly.domain.targets.circuit import State, Turn
+from duly.domain.tenancy.api_key import Secret
+from duly.domain.tenancy.sealing import new_key_line, read_keyring
+from duly.moves.admin.destinations import limit, report
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import limit, report
 from duly.moves.retire import retire
-from duly.store import destinations, workers
-from duly.store.destinations import Told
+from duly.store.tables import destinations, workers
+from duly.store.tables.destinations import Told
 from tests.builders import RNG, a_leased_run, a_worker, counts
 
 ORIGIN = "https://hooks.example"

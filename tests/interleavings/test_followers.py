@@ -4,12 +4,13 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
+from duly.domain.runs.outcome import Failed, Succeeded
 from duly.moves.claim import claim
 from duly.moves.follow import check_followers
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
-from duly.store import followers, history, runs
+from duly.store.boxes import history, runs
+from duly.store.tables import dependencies
 from tests.builders import HANDLER, QUEUE, RNG, a_key, a_ready_run, a_submission, a_worker, boxes_of, found_run
 
 STORIES: list[type] = []
@@ -50,7 +51,7 @@ class Story:
 
     def checking(self):
         """Give a look of maintenance as a move."""
-        return lambda side: followers.check(side, 100)
+        return lambda side: dependencies.check(side, 100)
 
     async def following(self, database, *parents, checked=True):
         child = await a_ready_run(database, after=parents)

@@ -2,13 +2,14 @@
 
 import pytest
 
-from duly.domain.outcome import Succeeded
-from duly.domain.run import HORIZON
+from duly.domain.runs.outcome import Succeeded
+from duly.domain.runs.run import HORIZON
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import BATCH_MAX
 from duly.moves.submit import submit_many
-from duly.store import gates, timers
+from duly.store.boxes import timers
+from duly.store.tables import concurrency_keys
 from tests.builders import (
     RNG,
     a_key,
@@ -133,7 +134,7 @@ class TwoGiveTurns:
         await at_a_rate(database, 6, per_second=1)
         await staged(database)
         await database.execute("update duly.paces set next_at = next_at - interval '3 seconds', look_at = '-infinity'")
-        return (lambda side: gates.pace(side, 10)), (lambda side: gates.pace(side, 10))
+        return (lambda side: concurrency_keys.pace(side, 10)), (lambda side: concurrency_keys.pace(side, 10))
 
     async def check(self, database, left, right):
         moments = [row[0] for row in await database.fetch("select due_at from duly.ready order by due_at")]
@@ -149,7 +150,7 @@ class OneIsHandedBackWhileTurnsAreGiven:
         worker_id = await a_worker(database)
         held = await claimed(database, worker_id)
         await database.execute("update duly.paces set look_at = '-infinity'")
-        return (lambda side: hand_back(side, worker_id, held)), (lambda side: gates.pace(side, 10))
+        return (lambda side: hand_back(side, worker_id, held)), (lambda side: concurrency_keys.pace(side, 10))
 
     async def check(self, database, back, paced):
         assert (len(back), paced.given) == (1, 0)
@@ -164,7 +165,7 @@ class ALimitIsRaisedWhileOneComes:
         await staged(database)
         await submit_many(database, [a_submission(gate=("customer-7", 1))], key=a_key())
         holder, epochs = await a_scheduler(database)
-        return (lambda side: gates.set_limits(side, 1, "customer-7", 2, None)), staging(holder, epochs)
+        return (lambda side: concurrency_keys.set_limits(side, 1, "customer-7", 2, None)), staging(holder, epochs)
 
     async def check(self, database, stood, brought):
         assert (stood, brought.count) == (True, 1)
@@ -179,7 +180,7 @@ class ALimitIsLoweredWhileOneLeaves:
         await staged(database)
         worker_id = await a_worker(database)
         inside, _ = await claimed(database, worker_id)
-        return (lambda side: gates.set_limits(side, 1, "customer-7", 1, None)), settling(worker_id, inside)
+        return (lambda side: concurrency_keys.set_limits(side, 1, "customer-7", 1, None)), settling(worker_id, inside)
 
     async def check(self, database, stood, refused):
         inside = (await counts(database)).get("ready", 0) + 1

@@ -9,11 +9,11 @@ import re
 import asyncpg
 import pytest
 
-from duly.domain.outcome import Succeeded
+from duly.domain.runs.outcome import Succeeded
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.settle import hand_back
-from duly.store import history
-from duly.store.database import Database
+from duly.store.boxes import history
+from duly.store.connection.database import Database
 from tests.builders import BOXES, LEASE, a_leased_run, boxes_of, history_of
 from tests.clock import START
 from tests.conftest import copy

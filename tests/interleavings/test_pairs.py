@@ -3,20 +3,22 @@
 import pytest
 
 from duly.domain.errors import KeyConflict, Refused, WorkerExpired
-from duly.domain.hold import EVERYTHING
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.retry import Retry
-from duly.domain.run import HORIZON
+from duly.domain.limits.pause import EVERYTHING
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import HORIZON
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
-from duly.moves.change_one_shot import change_one_shot
 from duly.moves.reclaim import reclaim
 from duly.moves.replay import discard, replay
 from duly.moves.retire import retire
+from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import BATCH_MAX
 from duly.moves.submit import submit
-from duly.store import holds, runs, shards, timers, workers
-from duly.store.database import Database
+from duly.store.boxes import runs, timers
+from duly.store.connection.database import Database
+from duly.store.tables import pauses as holds
+from duly.store.tables import shards, workers
 from tests.builders import (
     LEASE,
     RNG,

@@ -7,18 +7,19 @@ from uuid import UUID
 import pytest
 
 from duly.domain.errors import Unsettled
-from duly.domain.outcome import Succeeded
-from duly.domain.run import HORIZON, Run
-from duly.moves.backfill import backfill, go_on
+from duly.domain.runs.outcome import Succeeded
+from duly.domain.runs.run import HORIZON, Run
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.moves.edit import edit
-from duly.moves.pause import pause, resume
+from duly.moves.schedules.backfill import backfill, go_on
+from duly.moves.schedules.edit import edit
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.skip_next import skip_next
 from duly.moves.settle import Settled, hand_back, settle
-from duly.moves.skip_next import skip_next
 from duly.moves.stage import Cohorts, stage
 from duly.moves.trigger import TriggerState, trigger
-from duly.store import runs, shards, timers
-from duly.store.database import Database
+from duly.store.boxes import runs, timers
+from duly.store.connection.database import Database
+from duly.store.tables import shards
 from tests.builders import RNG, a_schedule, a_scheduler, a_worker, claimed, counts, seconds, settled, staged
 from tests.clock import START
 from tests.schedules.stories import (

@@ -5,19 +5,20 @@ from typing import Any, ClassVar
 
 import pytest
 
-from duly.domain.outcome import Awaited, Cancelled, Failed, Succeeded
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
-from duly.domain.target import WORKFLOW, WorkflowTarget, handler_of
-from duly.domain.workflow_target import target_for, workflow_of
+from duly.domain.runs.outcome import Awaited, Cancelled, Failed, Succeeded
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.targets.target import WORKFLOW, WorkflowTarget, handler_of
+from duly.domain.workflows.target import target_for, workflow_of
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
-from duly.moves.workflow_runs import settle_ended
-from duly.moves.workflows import run_errands
-from duly.store import runs, workflows
-from duly.store.workflows import Turned
+from duly.moves.workflows.runs import settle_ended
+from duly.moves.workflows.workflows import run_errands
+from duly.store.boxes import runs
+from duly.store.tables import workflows
+from duly.store.tables.workflows import Turned
 from duly.worker.targets.workflow import start
 from tests.builders import QUEUE, RNG, a_key, a_submission, a_worker, counts, ended, seconds, staged
 from tests.graphs import FAILS, a_graph, a_node, a_workflow, carried_through, end, state_of, states_of, taken

@@ -8,15 +8,16 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.errors import WorkerExpired
-from duly.domain.outcome import Failed
-from duly.domain.retry import Retry
-from duly.domain.run import Run
-from duly.domain.target import WEBHOOK
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Run
+from duly.domain.targets.target import WEBHOOK
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.retire import retire
-from duly.store import history, leased, workers
-from duly.store.database import Database, Unavailable
+from duly.store.boxes import history, leased
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import workers
 from tests.builders import (
     LEASE,
     a_leased_run,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from duly.clock import Rng, SystemClock
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.rounds import NAMES
+from duly.domain.diagnosis.loops import NAMES
+from duly.domain.runs.outcome import Failed, Succeeded
 from duly.log import Log
 from duly.maintenance import service
 from duly.maintenance.service import Maintenance, Retention
@@ -16,9 +16,10 @@ from duly.moves.aside import Crowd
 from duly.moves.cancel import cancel_run
 from duly.moves.settle import settle
 from duly.moves.submit import submit
-from duly.store import duties, history
-from duly.store.database import Database, Unavailable
-from duly.store.runs import LogLine, append_logs
+from duly.store.boxes import history
+from duly.store.boxes.runs import LogLine, append_logs
+from duly.store.connection.database import Database, Unavailable
+from duly.store.reads import maintenance_tasks
 from tests.builders import (
     RNG,
     a_leased_run,
@@ -423,16 +424,16 @@ class TestLoop:
         async with Database(database_url, clock=SystemClock()) as database:
             maintenance = Maintenance(database, rng=Rng(1), log=Log("test"))
             looks, begun = [], asyncio.Event()
-            look = duties.look
+            look = maintenance_tasks.look
 
-            async def watched(*args: Any) -> duties.Work:
+            async def watched(*args: Any) -> maintenance_tasks.Work:
                 looks.append(await look(*args))
                 return looks[-1]
 
             async def duty() -> None:
                 begun.set()
 
-            monkeypatch.setattr(duties, "look", watched)
+            monkeypatch.setattr(maintenance_tasks, "look", watched)
             monkeypatch.setattr(maintenance, name.partition(" ")[0], duty)
             running = asyncio.create_task(maintenance.run())
             async with asyncio.timeout(10):
@@ -484,7 +485,7 @@ class TestLoop:
                 await asked.wait()
                 while set(behind(maintenance, began)) != {"carry_out"}:
                     await asyncio.sleep(0.01)
-                while not (noted := await duties.ages(database, NAMES)):
+                while not (noted := await maintenance_tasks.ages(database, NAMES)):
                     await asyncio.sleep(0.01)
                 assert noted.keys() == set(NAMES) - {"backfills", "zones"}  # which are the scheduler's
                 maintenance.stop()

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from duly.moves.admit import Admission
+from duly.moves.admin.admit import Admission
 from tests.domain.test_api_key import a_key
 
 

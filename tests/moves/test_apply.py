@@ -6,26 +6,26 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from duly.domain.declaration import Declarations
 from duly.domain.errors import QuotaReached, Refused, Unsettled
-from duly.domain.manifest import read_manifest
-from duly.domain.manifest_export import export
-from duly.domain.manifest_plan import NotTheFiles, PlanChanged, StepKind
-from duly.domain.manifest_text import read_text, write_text
+from duly.domain.jobs.declaration import Declarations
+from duly.domain.jobs.manifest import read_manifest
+from duly.domain.jobs.manifest_export import export
+from duly.domain.jobs.manifest_plan import NotTheFiles, PlanChanged, StepKind
+from duly.domain.jobs.manifest_text import read_text, write_text
 from duly.domain.problems import InvalidManifest
-from duly.domain.retry import Retry
-from duly.domain.run import Options, read_options
-from duly.moves import apply as moves
-from duly.moves.calendars import put_calendar
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, read_options
 from duly.moves.cancel import cancel_job
-from duly.moves.declare import Became, declare
-from duly.moves.edit import amend
-from duly.moves.pause import pause, resume
-from duly.moves.schedule import find_job_id
+from duly.moves.schedules import apply as moves
+from duly.moves.schedules.calendars import put_calendar
+from duly.moves.schedules.declare import Became, declare
+from duly.moves.schedules.edit import amend
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.schedule import find_job_id
 from duly.moves.submit import submit_recurring
-from duly.store import applied as store
-from duly.store import jobs, schedules
-from duly.store.session import Sessions
+from duly.store.connection.session import Sessions
+from duly.store.tables import applied as store
+from duly.store.tables import jobs, schedules
 from tests.builders import RNG, a_key, a_schedule, a_worker, staged
 from tests.clock import START  # Monday, 2026-11-02 09:00:00 UTC
 

@@ -3,17 +3,18 @@
 from datetime import timedelta
 from uuid import UUID
 
-from duly.domain.outcome import Failed
-from duly.domain.retry import Retry
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.retry import Retry
 from duly.moves.aside import FIRST, Crowd, bring_back, set_aside
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.expire import expire
 from duly.moves.settle import hand_back
-from duly.store import ready, remote_workers
-from duly.store.history import verify
-from duly.store.ready import depth, unknown_handlers
-from duly.store.session import Sessions
+from duly.store.boxes import ready
+from duly.store.boxes.history import verify
+from duly.store.boxes.ready import depth, unknown_handlers
+from duly.store.connection.session import Sessions
+from duly.store.tables import remote_workers
 from tests.builders import (
     HANDLER,
     QUEUE,

@@ -5,14 +5,15 @@ import asyncio
 import asyncpg
 import pytest
 
-from duly.domain.audit import local_actor
 from duly.domain.errors import NotFound, Unsettled
-from duly.domain.outcome import Cancelled, Failed
-from duly.domain.run import Options, encode_options
+from duly.domain.runs.outcome import Cancelled, Failed
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.tenancy.audit import local_actor
 from duly.moves import cancel
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
 from duly.moves.settle import hand_back
-from duly.store import history, jobs, runs
+from duly.store.boxes import history, runs
+from duly.store.tables import jobs
 from tests.builders import (
     RNG,
     a_dead_run,

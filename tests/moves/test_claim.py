@@ -5,10 +5,11 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import WorkerExpired
-from duly.domain.outcome import Failed
+from duly.domain.runs.outcome import Failed
 from duly.moves.claim import claim
 from duly.moves.settle import hand_back
-from duly.store import history, ready, workers
+from duly.store.boxes import history, ready
+from duly.store.tables import workers
 from tests.builders import (
     HANDLER,
     LEASE,

@@ -3,12 +3,13 @@
 import pytest
 
 from duly.domain.errors import InvalidOption, InvalidPayload
-from duly.domain.filter import DEAD, EVERYTHING, parse
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX
-from duly.moves import dead
+from duly.domain.jobs.filter import DEAD, EVERYTHING, parse
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX
+from duly.moves.bulk import dead
 from duly.moves.replay import replay
-from duly.store import lists, overview, runs
+from duly.store.boxes import runs
+from duly.store.reads import lists, overview
 from tests.builders import (
     RNG,
     a_dead_run,

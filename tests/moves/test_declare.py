@@ -6,17 +6,18 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.declaration import REMOVED, Declarations
 from duly.domain.errors import DeclaredInCode
-from duly.domain.job import Recurring
+from duly.domain.jobs.declaration import REMOVED, Declarations
+from duly.domain.jobs.job import Recurring
 from duly.moves.cancel import cancel_job
-from duly.moves.declare import declare
-from duly.moves.edit import edit
-from duly.moves.pause import pause, resume
+from duly.moves.schedules.declare import declare
+from duly.moves.schedules.edit import edit
+from duly.moves.schedules.pause import pause, resume
 from duly.moves.trigger import trigger
-from duly.store import schedules, tenants, workers
-from duly.store.database import Database, Unavailable
-from duly.store.tenants import Limits
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import schedules, workers
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits
 from tests.builders import LEASE, RNG, a_key, a_schedule, a_worker, an_active_schedule, jobs_listed, staged
 from tests.clock import START
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from duly.domain.outcome import Parked
+from duly.domain.runs.outcome import Parked
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer, gate_of
-from duly.store import history
+from duly.store.boxes import history
 from tests.builders import (
     a_leased_run,
     a_ready_run,

@@ -10,21 +10,22 @@ import msgspec
 import pytest
 
 from duly.clock import Rng
-from duly.domain.api_key import Secret
 from duly.domain.errors import InvalidOption, NotFound, WorkerExpired
-from duly.domain.health import State
-from duly.domain.outcome import Failed, Outcome, Parked, Succeeded, TimedOut
-from duly.domain.sealing import CannotOpen, new_key_line, read_keyring
-from duly.domain.target import WEBHOOK
+from duly.domain.runs.outcome import Failed, Outcome, Parked, Succeeded, TimedOut
+from duly.domain.targets.circuit import State
+from duly.domain.targets.target import WEBHOOK
+from duly.domain.tenancy.api_key import Secret
+from duly.domain.tenancy.sealing import CannotOpen, new_key_line, read_keyring
+from duly.moves.admin.destinations import close, leave_alone, limit, make, mind, report, rotate, secrets_for, secrets_of
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import close, leave_alone, limit, make, mind, report, rotate, secrets_for, secrets_of
 from duly.moves.retire import retire
 from duly.moves.settle import Settled, settle
-from duly.store import destinations, history
-from duly.store.database import Database
-from duly.store.destinations import Allowed, Destination, Told
-from duly.store.session import Sessions
+from duly.store.boxes import history
+from duly.store.connection.database import Database
+from duly.store.connection.session import Sessions
+from duly.store.tables import destinations
+from duly.store.tables.destinations import Allowed, Destination, Told
 from tests.builders import QUEUE, a_leased_run, a_ready_run, a_worker, boxes_of, claimed, counts
 
 ORIGIN = "https://hooks.example"
@@ -610,7 +611,7 @@ class TestMinding:
         assert await boxes_of(database, run_id) == ["ready"]
 
     async def test_however_many_wait_for_what_is_ill_what_is_well_behind_them_goes_on(self, database, monkeypatch):
-        monkeypatch.setattr("duly.moves.destinations.MINDED_MAX", 2)
+        monkeypatch.setattr("duly.moves.admin.destinations.MINDED_MAX", 2)
         worker_id = await a_worker(database)
         ill = [f"https://{number}.example" for number in range(4)]
         for origin in ill:
@@ -626,7 +627,7 @@ class TestMinding:
         assert await counts(database) == {"ready": 1, "blocked": 4}
 
     async def test_what_is_to_be_tried_is_turned_however_many_are_being_tried(self, database, clock, monkeypatch):
-        monkeypatch.setattr("duly.moves.destinations.MINDED_MAX", 2)
+        monkeypatch.setattr("duly.moves.admin.destinations.MINDED_MAX", 2)
         worker_id = await a_worker(database)
         origins = [f"https://{number}.example" for number in range(5)]
         for origin in origins:

@@ -3,9 +3,9 @@
 from datetime import timedelta
 from uuid import UUID
 
-from duly.domain.outcome import Expired, Failed, Parked, Snoozed, Succeeded
-from duly.domain.retry import Retry
-from duly.domain.then import Callback, Then
+from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.outcome import Expired, Failed, Parked, Snoozed, Succeeded
+from duly.domain.runs.retry import Retry
 from duly.moves.defer import Deferred, defer
 from duly.moves.expire import expire
 from duly.moves.replay import replay

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption, KeyConflict
-from duly.domain.outcome import Cancelled, Failed, Succeeded
-from duly.domain.retry import Retry
+from duly.domain.runs.outcome import Cancelled, Failed, Succeeded
+from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.expire import expire
@@ -15,7 +15,8 @@ from duly.moves.follow import check_followers
 from duly.moves.replay import discard, replay
 from duly.moves.settle import settle
 from duly.moves.submit import submit, submit_many
-from duly.store import explain, history
+from duly.store.boxes import history
+from duly.store.reads import explain
 from tests.builders import (
     HANDLER,
     QUEUE,

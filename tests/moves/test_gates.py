@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from duly.domain.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
-from duly.domain.retry import Retry
+from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
+from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.replay import replay
 from duly.moves.settle import hand_back
-from duly.store import history
+from duly.store.boxes import history
 from tests.builders import (
     HANDLER,
     QUEUE,

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from duly.clock import Rng
-from duly.domain.audit import Actor
 from duly.domain.errors import Refused
+from duly.domain.tenancy.audit import Actor
 from duly.moves.gather import AT_ONCE_MAX, TOGETHER_MAX, Gatherer
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
 from tests.builders import a_submission, counts
 
 ANNA = Actor("key", "a" * 10, "anna")

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.references import Reference
-from duly.domain.workflow import Workflow
-from duly.moves.hand_out import hand_out
-from duly.store.session import Sessions
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.workflows.references import Reference
+from duly.domain.workflows.workflow import Workflow
+from duly.moves.workflows.hand_out import hand_out
+from duly.store.connection.session import Sessions
 from tests.builders import a_leased_run, a_worker
 from tests.graphs import FAILS, a_node, a_workflow, end, result_of, states_of, taken, whole
 

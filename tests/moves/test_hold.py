@@ -3,11 +3,12 @@
 import pytest
 
 from duly.domain.errors import InvalidOption, Refused
-from duly.domain.hold import EVERYTHING, HOLDS_MAX, TENANT_HOLDS_MAX, Hold, Scope
-from duly.moves.hold import Change, HoldAnswer, hold, lift
+from duly.domain.limits.pause import EVERYTHING, HOLDS_MAX, TENANT_HOLDS_MAX, Hold, Scope
+from duly.moves.admin.pause import Change, HoldAnswer, hold, lift
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit
-from duly.store import history, holds, runs
+from duly.store.boxes import history, runs
+from duly.store.tables import pauses
 from tests.builders import (
     a_key,
     a_leased_run,
@@ -155,7 +156,7 @@ class TestAnswers:
 
         known = Hold(Scope(2, "mail"), "the provider is down", "a person", START)
         assert changed == Change(HoldAnswer.PAUSED, [known])
-        assert await holds.standing(database) == [known]
+        assert await pauses.standing(database) == [known]
 
     async def test_held_again_it_keeps_its_first_reason(self, database, clock):
         await held(database)
@@ -180,7 +181,7 @@ class TestAnswers:
 
         assert (await lift(database, EVERYTHING)).answer is HoldAnswer.NOT_PAUSED
         assert (await lift(database, Scope(2, "mail"))).answer is HoldAnswer.NOT_PAUSED
-        assert len(await holds.standing(database)) == 1
+        assert len(await pauses.standing(database)) == 1
 
     async def test_a_worker_is_told_of_all_holds_with_its_signals(self, database):
         worker_id, run = await a_leased_run(database)
@@ -213,7 +214,7 @@ class TestRefusals:
         with pytest.raises(InvalidOption, match="reason '' is not one"):
             await hold(database, EVERYTHING, reason="", held_by="a person")
 
-        assert await holds.standing(database) == []
+        assert await pauses.standing(database) == []
 
     async def test_one_hold_too_many(self, database):
         await database.execute(

@@ -7,13 +7,14 @@ from uuid import UUID
 import pytest
 
 from duly.domain.errors import InvalidOption, NotFound, Refused
-from duly.domain.hold import Scope
-from duly.domain.limit import TENANT_LIMITS_MAX
-from duly.domain.target import WORKFLOW
+from duly.domain.limits.limit import TENANT_LIMITS_MAX
+from duly.domain.limits.pause import Scope
+from duly.domain.targets.target import WORKFLOW
+from duly.moves.admin.limit import limit, unlimit
 from duly.moves.claim import claim
-from duly.moves.limit import limit, unlimit
-from duly.store import history, limits
-from duly.store.database import Database
+from duly.store.boxes import history
+from duly.store.connection.database import Database
+from duly.store.tables import limits
 from tests.builders import (
     HANDLER,
     QUEUE,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from duly.domain.outcome import Cancelled, Failed, Lost, Parked, Snoozed, Succeeded
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
+from duly.domain.runs.outcome import Cancelled, Failed, Lost, Parked, Snoozed, Succeeded
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer, gate_of
 from duly.moves.expire import expire
@@ -16,7 +16,8 @@ from duly.moves.replay import replay
 from duly.moves.settle import hand_back
 from duly.moves.stage import stage
 from duly.moves.submit import submit_many
-from duly.store import history, shards
+from duly.store.boxes import history
+from duly.store.tables import shards
 from tests.builders import (
     a_key,
     a_ready_run,

@@ -2,13 +2,13 @@
 
 import pytest
 
-from duly.domain.audit import Action, Subject, local_actor
 from duly.domain.errors import KeyConflict
-from duly.moves.api_keys import revoke_key
+from duly.domain.tenancy.audit import Action, Subject, local_actor
+from duly.moves.admin.api_keys import revoke_key
+from duly.moves.admin.audit import note
 from duly.moves.cancel import cancel_job, cancel_tree
-from duly.moves.note import note
-from duly.moves.pause import pause, resume
 from duly.moves.replay import replay
+from duly.moves.schedules.pause import pause, resume
 from duly.moves.submit import submit
 from tests.builders import a_dead_run, a_key, a_ready_run, a_submission, an_active_schedule
 
@@ -77,7 +77,7 @@ async def test_what_fails_after_it_was_noted_leaves_neither(database, monkeypatc
         await note(*arguments, **detail)
         raise OSError("the process dies here")
 
-    monkeypatch.setattr("duly.moves.api_keys.note", fails)
+    monkeypatch.setattr("duly.moves.admin.api_keys.note", fails)
     with pytest.raises(Exception, match="dies here"):
         await revoke_key(database.acting_as(ROOT), "aaaaaaaaaa")
 

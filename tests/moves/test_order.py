@@ -6,11 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.hold import Scope
-from duly.domain.retry import Retry
-from duly.moves.hold import hold
-from duly.store import history, tenants
-from duly.store.tenants import Limits
+from duly.domain.limits.pause import Scope
+from duly.domain.runs.retry import Retry
+from duly.moves.admin.pause import hold
+from duly.store.boxes import history
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits
 from tests.builders import a_ready_run, a_worker, by_rank_alone, claimed, many_ready_runs
 
 

@@ -1,6 +1,6 @@
 """Overload: recurring work of low priority is not piled on a queue that is behind; what is due otherwise goes on."""
 
-from duly.domain.run import Options, encode_options
+from duly.domain.runs.run import Options, encode_options
 from tests.builders import a_ready_run, a_waiting_run, an_active_schedule, boxes_of, counts, seconds, staged
 from tests.clock import START
 

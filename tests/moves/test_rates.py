@@ -5,15 +5,16 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.outcome import Failed, Lost
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
+from duly.domain.runs.outcome import Failed, Lost
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_run
 from duly.moves.pace import pace
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit_many
 from duly.moves.trigger import trigger
-from duly.store import gates, history
+from duly.store.boxes import history
+from duly.store.tables import concurrency_keys
 from tests.builders import (
     HANDLER,
     a_key,
@@ -380,7 +381,7 @@ async def test_a_changed_rate_counts_within_a_second_for_those_who_wait(database
     await a_crowd(database, 30, rate=(KEY, 0.01, 1))
     assert await counts(database) == {"blocked": 29, "ready": 1}
 
-    await gates.set_limits(database, 1, KEY, None, (20, 1))
+    await concurrency_keys.set_limits(database, 1, KEY, None, (20, 1))
 
     moments = await planned(database)
     assert len(moments) == 21
@@ -390,7 +391,7 @@ async def test_a_changed_rate_counts_within_a_second_for_those_who_wait(database
 
 async def test_a_lowered_rate_lets_no_more_be_planned_than_it_allows(database, clock):
     await a_crowd(database, 30, rate=(KEY, 10, 1))
-    await gates.set_limits(database, 1, KEY, None, (1, 1))
+    await concurrency_keys.set_limits(database, 1, KEY, None, (1, 1))
     before = await planned(database)
 
     await clock.advance(12)

@@ -3,13 +3,13 @@
 import pytest
 
 from duly.domain.errors import AttemptOver, NotFound, Unsettled
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.retry import Retry
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.retry import Retry
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
 from duly.moves.cancel import CancelAnswer, cancel_run, carry_out
-from duly.moves.receive import extend, receive, time_out
-from duly.store import awaited, history, leased
+from duly.moves.workers.receive import extend, receive, time_out
+from duly.store.boxes import awaited, history, leased
 from tests.builders import (
     LEASE,
     RNG,

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from duly.domain.outcome import Failed
-from duly.domain.retry import Retry
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.retry import Retry
 from duly.moves.cancel import CancelAnswer, cancel_run, carry_out
 from duly.moves.replay import discard, replay
-from duly.store import history, runs
+from duly.store.boxes import history, runs
 from tests.builders import (
     RNG,
     a_dead_run,

@@ -6,13 +6,13 @@ import asyncpg
 import msgspec
 import pytest
 
-from duly.domain.job import DELAY_MAX
-from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
-from duly.domain.retry import Retry
+from duly.domain.jobs.job import DELAY_MAX
+from duly.domain.runs.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.runs.retry import Retry
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.settle import Settled, Unstorable, hand_back, settle
-from duly.store import history, leased, runs
-from duly.store.database import Database, Unavailable
+from duly.store.boxes import history, leased, runs
+from duly.store.connection.database import Database, Unavailable
 from tests.builders import (
     RNG,
     a_leased_run,

@@ -4,11 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.run_id import occurrence_id
+from duly.domain.runs.run_id import occurrence_id
 from duly.moves import stage_around
 from duly.moves.stage import GRACE, stage
 from duly.moves.stage_around import LeftOut
-from duly.store import history, shards
+from duly.store.boxes import history
+from duly.store.tables import shards
 from tests.builders import (
     RNG,
     a_retrying_run,

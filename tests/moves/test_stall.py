@@ -5,10 +5,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly.domain.run import Run
-from duly.store import workers
-from duly.store.database import Database
-from duly.worker.stall import Report
+from duly.domain.runs.run import Run
+from duly.store.connection.database import Database
+from duly.store.tables import workers
+from duly.worker.heartbeat.stall import Report
 from tests.builders import a_leased_run, a_ready_run, a_waiting_run, a_worker, claimed, settled
 
 

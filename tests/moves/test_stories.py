@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from duly.moves.submit import submit
-from duly.store import leased, ready, timers
+from duly.store.boxes import leased, ready, timers
 from tests.builders import (
     BOXES,
     a_key,
@@ -142,7 +142,7 @@ async def test_story_17_the_moving_boxes_share_their_leading_columns(database):
 @pytest.mark.parametrize("box", BOXES)
 def test_story_17_only_the_databases_own_functions_write_a_moving_box(box):
     """They are changed together with its columns, while an older process goes on calling them."""
-    statements = [file.read_text() for file in files("duly.store").joinpath("sql").iterdir()]
+    statements = [file.read_text() for file in Path(str(files("duly.store").joinpath("sql"))).rglob("*.sql")]
 
     assert [text for text in statements if f"insert into duly.{box} " in text] == []
 

@@ -9,17 +9,19 @@ import pytest
 from msgspec.structs import replace
 
 from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken, Refused
-from duly.domain.payload import PAYLOAD_BYTES_MAX
-from duly.domain.retry import Retry
-from duly.domain.run import HORIZON, Options, encode_options
+from duly.domain.runs.payload import PAYLOAD_BYTES_MAX
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import HORIZON, Options, encode_options
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.workflow import Node, Workflow
+from duly.domain.workflows.workflow import Node, Workflow
 from duly.moves.cancel import cancel_job
-from duly.moves.edit import edit
+from duly.moves.schedules.edit import edit
 from duly.moves.submit import submit, submit_many, submit_recurring
-from duly.moves.workflows import submit_workflow
-from duly.store import history, jobs, runs, tenants
-from duly.store.tenants import Limits
+from duly.moves.workflows.workflows import submit_workflow
+from duly.store.boxes import history, runs
+from duly.store.tables import jobs
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits
 from tests.builders import (
     a_key,
     a_leased_run,

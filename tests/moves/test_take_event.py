@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from duly.domain.job import Recurring
+from duly.domain.jobs.job import Recurring
 from duly.moves.submit import submit_recurring
 from duly.moves.take_event import Event, take_event
 from tests.builders import a_key

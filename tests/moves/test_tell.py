@@ -3,20 +3,20 @@
 import msgspec
 import pytest
 
-from duly.domain.outcome import Awaited, Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
-from duly.domain.then import Callback, Then
+from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.outcome import Awaited, Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
 from duly.log import Log
 from duly.moves.cancel import STOP_TIMEOUT, cancel_job, cancel_run, void_overstayed
 from duly.moves.defer import Deferred, defer
-from duly.moves.pause import pause
-from duly.moves.receive import time_out
 from duly.moves.replay import discard, replay
+from duly.moves.schedules.pause import pause
 from duly.moves.settle import Settled, lose, settle
 from duly.moves.submit import submit, submit_recurring
 from duly.moves.tell import tell
-from duly.store import history
+from duly.moves.workers.receive import time_out
+from duly.store.boxes import history
 from tests.builders import (
     HANDLER,
     RNG,

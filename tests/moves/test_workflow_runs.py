@@ -5,21 +5,22 @@ from datetime import timedelta
 import pytest
 
 from duly.api.run_views import shown_run
-from duly.domain.outcome import Awaited, Failed
-from duly.domain.run import Options, encode_options
-from duly.domain.target import WEBHOOK, WORKFLOW, handler_of
-from duly.domain.then import Callback, Then
-from duly.domain.workflow import Workflow
-from duly.domain.workflow_target import target_for
+from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.outcome import Awaited, Failed
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.targets.target import WEBHOOK, WORKFLOW, handler_of
+from duly.domain.workflows.target import target_for
+from duly.domain.workflows.workflow import Workflow
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
 from duly.moves.replay import discard, replay
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
-from duly.moves.workflow_runs import settle_ended
-from duly.moves.workflows import cancel_workflow, replay_workflow, run_errands
-from duly.store import awaited, history, workflows
+from duly.moves.workflows.runs import settle_ended
+from duly.moves.workflows.workflows import cancel_workflow, replay_workflow, run_errands
+from duly.store.boxes import awaited, history
+from duly.store.tables import workflows
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets.workflow import Starter
@@ -108,7 +109,7 @@ async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database
 
 
 async def test_runs_that_cannot_be_settled_yet_hold_up_no_other(database, starter, monkeypatch):
-    monkeypatch.setattr("duly.moves.workflow_runs.BATCH_MAX", 1)
+    monkeypatch.setattr("duly.moves.workflows.runs.BATCH_MAX", 1)
     worker_id = await a_worker(database)
     await a_run_of(database, "a")
     [early] = await claim(database, worker_id, [QUEUE], [WORKFLOW], 10)

@@ -3,16 +3,16 @@
 import pytest
 
 from duly.domain.errors import InvalidWorkflow, KeyConflict, LeaseOver, NotFound, WorkflowChanged
-from duly.domain.filter import WORKFLOWS, parse
-from duly.domain.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
-from duly.domain.references import Reference
-from duly.domain.retry import Retry
-from duly.domain.then import Callback, Then
-from duly.domain.workflow import Workflow
+from duly.domain.jobs.filter import WORKFLOWS, parse
+from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
+from duly.domain.runs.retry import Retry
+from duly.domain.workflows.references import Reference
+from duly.domain.workflows.workflow import Workflow
 from duly.moves.cancel import cancel_run
 from duly.moves.replay import discard, replay
 from duly.moves.settle import hand_back, lose, settle
-from duly.moves.workflows import (
+from duly.moves.workflows.workflows import (
     Replay,
     add_nodes,
     cancel_workflow,
@@ -23,7 +23,9 @@ from duly.moves.workflows import (
     run_errands,
     submit_workflow,
 )
-from duly.store import history, lists, runs, workflows
+from duly.store.boxes import history, runs
+from duly.store.reads import lists
+from duly.store.tables import workflows
 from tests.builders import (
     RNG,
     a_key,

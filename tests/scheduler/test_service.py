@@ -9,8 +9,9 @@ from duly.clock import Rng, SystemClock
 from duly.log import Log
 from duly.scheduler import service
 from duly.scheduler.service import LEASE, RENEW_SECONDS, TICK_SECONDS, Scheduler
-from duly.store import hints, shards
-from duly.store.database import Database, Unavailable
+from duly.store.connection import hints
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import shards
 from tests.builders import a_waiting_run, an_active_schedule, boxes_of, counts, seconds
 from tests.clock import START
 

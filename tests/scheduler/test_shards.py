@@ -8,7 +8,7 @@ import pytest
 
 from duly.moves.stage import stage
 from duly.scheduler.service import LEASE, RENEW_SECONDS
-from duly.store import shards
+from duly.store.tables import shards
 from tests.builders import RNG, a_scheduler, a_waiting_run, hold, seconds
 
 

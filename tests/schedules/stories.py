@@ -6,15 +6,15 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.outcome import Failed, Outcome
-from duly.domain.run import Run
+from duly.domain.runs.outcome import Failed, Outcome
+from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
-from duly.moves.backfill import Allowance, go_on
+from duly.moves.schedules.backfill import Allowance, go_on
 from duly.moves.stage import stage
-from duly.store import history
-from duly.store.database import Database
-from duly.store.jobs import Submitted
+from duly.store.boxes import history
+from duly.store.connection.database import Database
+from duly.store.tables.jobs import Submitted
 from tests.builders import RNG, a_worker, an_active_schedule, claimed, hold, seconds, settled, staged
 from tests.clock import START
 

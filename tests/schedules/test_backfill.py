@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.run import Options, encode_options
-from duly.domain.run_id import occurrence_id
-from duly.moves.backfill import backfill, cancel_backfill
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import cancel_job
-from duly.moves.pause import pause
-from duly.store import schedules
+from duly.moves.schedules.backfill import backfill, cancel_backfill
+from duly.moves.schedules.pause import pause
+from duly.store.tables import schedules
 from tests.builders import RNG, a_row, a_worker, an_active_schedule, boxes_of, claimed, counts, seconds, settled, staged
 from tests.clock import START
 from tests.schedules.stories import (
@@ -43,7 +43,7 @@ async def test_a_dry_run_counts_and_makes_nothing(database):
 
 
 async def test_a_dry_run_counts_more_than_one_backfill_may_have(database, monkeypatch):
-    monkeypatch.setattr("duly.moves.backfill.OCCURRENCES_MAX", 50)
+    monkeypatch.setattr("duly.moves.schedules.backfill.OCCURRENCES_MAX", 50)
     job = await a_cron(database)
 
     asked = await backfill(database, job.job_id, START - HOUR, START, RNG, dry_run=True)

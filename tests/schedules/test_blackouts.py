@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from duly.moves import calendars
-from duly.moves.calendars import put_calendar
-from duly.moves.edit import edit
-from duly.moves.pause import pause, resume
-from duly.moves.skip_next import skip_next
+from duly.moves.schedules import calendars
+from duly.moves.schedules.calendars import put_calendar
+from duly.moves.schedules.edit import edit
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.skip_next import skip_next
 from tests.builders import a_schedule
 from tests.clock import START
 from tests.schedules.stories import (
@@ -266,7 +266,7 @@ class TestACalendarPutAgainAfterACrash:
             raise ConnectionError("the process is gone")
 
         with monkeypatch.context() as patched:
-            patched.setattr("duly.moves.calendars._arm_page", dies)
+            patched.setattr("duly.moves.schedules.calendars._arm_page", dies)
             with pytest.raises(ConnectionError):
                 await a_blackout(database, **window)
 
@@ -304,7 +304,7 @@ class TestACalendarPutAgainAfterACrash:
         second = await a_cron(database, calendars=[{"name": "blackout"}])
         await staged_all(database)
         await at_minute(clock, 4.5)
-        monkeypatch.setattr("duly.moves.calendars._PAGE", 1)
+        monkeypatch.setattr("duly.moves.schedules.calendars._PAGE", 1)
         arm_page, armed = calendars._arm_page, list[object]()
 
         async def dies_at_the_second(*arguments):
@@ -315,7 +315,7 @@ class TestACalendarPutAgainAfterACrash:
 
         later = {"start": START + timedelta(minutes=6), "end": START + timedelta(minutes=9)}
         with monkeypatch.context() as patched:
-            patched.setattr("duly.moves.calendars._arm_page", dies_at_the_second)
+            patched.setattr("duly.moves.schedules.calendars._arm_page", dies_at_the_second)
             with pytest.raises(ConnectionError):
                 await a_blackout(database, **later)
         await at_minute(clock, 4.9)

@@ -10,23 +10,24 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly.domain.audit import Actor
 from duly.domain.errors import InvalidOption, Unsettled
-from duly.domain.run import Run
-from duly.domain.run_id import occurrence_id
-from duly.domain.triggers.preview import fires_left
+from duly.domain.runs.run import Run
+from duly.domain.runs.run_id import occurrence_id
+from duly.domain.tenancy.audit import Actor
+from duly.domain.triggers.schedule.preview import fires_left
 from duly.moves import recall
-from duly.moves.calendars import put_calendar
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run
-from duly.moves.change_one_shot import change_one_shot
-from duly.moves.edit import amend
-from duly.moves.pause import Paused, pause, pause_naming, resume
 from duly.moves.recall import ABANDONED_AFTER, put_back, recalled
+from duly.moves.schedules.calendars import put_calendar
+from duly.moves.schedules.change_one_shot import change_one_shot
+from duly.moves.schedules.edit import amend
+from duly.moves.schedules.pause import Paused, pause, pause_naming, resume
+from duly.moves.schedules.skip_next import skip_next
 from duly.moves.settle import hand_back
-from duly.moves.skip_next import skip_next
 from duly.moves.trigger import TriggerState, trigger
-from duly.store import jobs, runs, workers
-from duly.store.database import Database
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.tables import jobs, workers
 from tests.builders import (
     a_row,
     a_submission,

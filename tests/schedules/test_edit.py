@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 
 from duly.domain.errors import NameTaken, NotFound, Unsettled
-from duly.domain.run_id import occurrence_id
+from duly.domain.runs.run_id import occurrence_id
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.cancel import cancel_job
-from duly.moves.edit import edit
-from duly.moves.pause import pause, resume
-from duly.moves.skip_next import skip_next
-from duly.store import jobs, runs
+from duly.moves.schedules.edit import edit
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.skip_next import skip_next
+from duly.store.boxes import runs
+from duly.store.tables import jobs
 from tests.builders import (
     RNG,
     a_row,

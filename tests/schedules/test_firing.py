@@ -9,16 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidSchedule
-from duly.domain.run import HORIZON
-from duly.domain.run_id import occurrence_id
+from duly.domain.runs.run import HORIZON
+from duly.domain.runs.run_id import occurrence_id
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.jitter import Jitter
 from duly.domain.triggers.moments import EPOCH
-from duly.domain.triggers.planning import plan_fire
+from duly.domain.triggers.schedule.planning import plan_fire
 from duly.moves import stage as module
 from duly.moves.stage import Cohorts, stage
-from duly.store import timers
-from duly.store.timers import DueFire
+from duly.store.boxes import timers
+from duly.store.boxes.timers import DueFire
 from tests.builders import a_row, a_scheduler, an_active_schedule, counts, hold, seconds, staged
 from tests.clock import START
 from tests.schedules.stories import (

@@ -2,14 +2,14 @@
 
 import pytest
 
-from duly.domain.outcome import Cancelled, Outcome, Succeeded
+from duly.domain.runs.outcome import Cancelled, Outcome, Succeeded
 from duly.moves.cancel import cancel_job, cancel_run
-from duly.moves.edit import edit
-from duly.moves.pause import pause, resume
 from duly.moves.replay import replay
+from duly.moves.schedules.edit import edit
+from duly.moves.schedules.pause import pause, resume
 from duly.moves.settle import hand_back
 from duly.moves.trigger import TriggerState, trigger
-from duly.store import history
+from duly.store.boxes import history
 from tests.builders import a_schedule, counts, seconds, settled, staged
 from tests.clock import START
 from tests.schedules.stories import (

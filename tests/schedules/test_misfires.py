@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.run_id import occurrence_id
-from duly.moves.backfill import Allowance
-from duly.moves.edit import edit
+from duly.domain.runs.run_id import occurrence_id
+from duly.moves.schedules.backfill import Allowance
+from duly.moves.schedules.edit import edit
 from tests.builders import (
     a_ready_run,
     a_schedule,
@@ -337,7 +337,7 @@ class TestFireAll:
         assert 80 <= sum(allowed) <= 87
 
     async def test_jobs_whose_runs_nobody_takes_do_not_hold_up_the_others(self, database, clock, monkeypatch):
-        monkeypatch.setattr("duly.moves.backfill._LOOK_MAX", 2)
+        monkeypatch.setattr("duly.moves.schedules.backfill._LOOK_MAX", 2)
         for _ in range(4):
             await a_cron(database, misfire=ALL | {"rate": 1000}, queue="idle")
         await clock.advance(5 * HOUR)

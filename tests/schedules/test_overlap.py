@@ -5,15 +5,15 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.outcome import Cancelled, Outcome, Succeeded
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
-from duly.domain.run_id import occurrence_id
+from duly.domain.runs.outcome import Cancelled, Outcome, Succeeded
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import STOP_TIMEOUT, cancel_run, void_overstayed
-from duly.moves.edit import edit
 from duly.moves.replay import replay
+from duly.moves.schedules.edit import edit
 from duly.moves.settle import hand_back
-from duly.store import history, runs
+from duly.store.boxes import history, runs
 from tests.builders import (
     RNG,
     a_schedule,

@@ -4,15 +4,15 @@ import pytest
 
 from duly.domain.errors import KeyConflict, NotFound
 from duly.domain.triggers.errors import TriggerError
-from duly.moves import skip_next as skip_module
-from duly.moves.backfill import backfill, cancel_backfill
-from duly.moves.calendars import put_calendar
-from duly.moves.edit import edit
-from duly.moves.pause import pause, resume
-from duly.moves.schedule import see
-from duly.moves.skip_next import skip_next
+from duly.moves.schedules import skip_next as skip_module
+from duly.moves.schedules.backfill import backfill, cancel_backfill
+from duly.moves.schedules.calendars import put_calendar
+from duly.moves.schedules.edit import edit
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.schedule import see
+from duly.moves.schedules.skip_next import skip_next
 from duly.moves.trigger import trigger
-from duly.store import schedules
+from duly.store.tables import schedules
 from tests.builders import RNG, a_schedule, seconds
 from tests.clock import START
 from tests.schedules.stories import (

@@ -3,12 +3,12 @@
 import pytest
 
 from duly.domain.errors import NotFound
-from duly.domain.outcome import Succeeded
-from duly.domain.run_id import occurrence_id
+from duly.domain.runs.outcome import Succeeded
+from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import cancel_job
-from duly.moves.pause import pause, resume
-from duly.moves.skip_next import skip_next
-from duly.store import jobs
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.skip_next import skip_next
+from duly.store.tables import jobs
 from tests.builders import (
     RNG,
     a_row,

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.moves.pause import pause
-from duly.moves.skip_next import skip_next
+from duly.moves.schedules.pause import pause
+from duly.moves.schedules.skip_next import skip_next
 from tests.builders import (
     an_active_schedule,
     counts,

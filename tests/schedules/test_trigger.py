@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import InvalidPayload, NotFound
-from duly.domain.run_id import occurrence_id
+from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import cancel_job
-from duly.moves.pause import pause
+from duly.moves.schedules.pause import pause
 from duly.moves.trigger import TriggerState, trigger
-from duly.store import runs
+from duly.store.boxes import runs
 from tests.builders import (
     a_row,
     boxes_of,

@@ -7,18 +7,18 @@ from datetime import UTC, datetime
 import pytest
 
 from duly.clock import Rng
-from duly.domain.run import TENANT_DEFAULT
-from duly.domain.triggers import zones
-from duly.domain.triggers.timing import schedule_of
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.triggers.schedule.timing import schedule_of
+from duly.domain.triggers.zones import zones
 from duly.log import Log
-from duly.moves import zones as retiming
-from duly.moves.calendars import put_calendar
-from duly.moves.pause import pause, resume
-from duly.moves.skip_next import skip_next
+from duly.moves.schedules import zones as retiming
+from duly.moves.schedules.calendars import put_calendar
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.skip_next import skip_next
 from duly.moves.submit import submit_recurring
 from duly.scheduler.service import LEASE, Scheduler
-from duly.store import shards
-from duly.store import zones as store
+from duly.store.tables import shards
+from duly.store.tables import zones as store
 from tests.builders import a_key, a_schedule, counts, seconds
 from tests.schedules.stories import a_cron, is_sound, next_fire, occurrences, pending, run_through, skips, state_of
 from tests.triggers.editions import CHANGING, QUIET, an_edition
@@ -269,7 +269,7 @@ async def test_a_wildcard_goes_on_in_its_rhythm(database, clock, old):
 
 
 async def test_one_that_is_cut_short_is_gone_on_with_by_another(database, clock, old, monkeypatch):
-    monkeypatch.setattr("duly.moves.zones._PAGE", 2)
+    monkeypatch.setattr("duly.moves.schedules.zones._PAGE", 2)
     with on(OLD):
         job_ids = [await a_noon(database, "3") for _ in range(7)]
     await old.leave()
@@ -408,7 +408,7 @@ async def test_a_schedule_that_is_committed_after_we_have_passed_is_found_by_the
 
 
 async def test_another_update_in_the_middle_of_one_leaves_nothing_behind(database, clock, old, monkeypatch):
-    monkeypatch.setattr("duly.moves.zones._PAGE", 2)
+    monkeypatch.setattr("duly.moves.schedules.zones._PAGE", 2)
     with on(OLD):
         job_ids = [await a_noon(database, "3") for _ in range(5)]
     await old.leave()

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from duly import App, InvalidOption, Retry
-from duly.store import runs
+from duly.store.boxes import runs
 from duly.testing import environment
 
 

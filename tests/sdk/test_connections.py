@@ -6,8 +6,8 @@ import gc
 import pytest
 
 from duly import App, DatabaseUnusable
-from duly.store import embedded
-from duly.store.database import Database
+from duly.postgres import embedded
+from duly.store.connection.database import Database
 from tests.builders import counts
 
 
@@ -121,7 +121,7 @@ def refused(own_database_url, own_database):
 
 
 async def test_a_database_that_is_too_old_is_refused(refused, monkeypatch):
-    monkeypatch.setattr("duly.store.database.VERSION_MIN", 990_000)
+    monkeypatch.setattr("duly.store.connection.database.VERSION_MIN", 990_000)
 
     assert "is too old; Duly needs 99 or newer" in await refused()
 
@@ -151,7 +151,7 @@ async def test_a_database_without_the_schema_is_refused(refused, own_database):
 
 async def test_a_database_that_comes_back_is_used_again(database_url, database, monkeypatch):
     app, tick = ticking(database_url)
-    monkeypatch.setattr("duly.store.database.VERSION_MIN", 990_000)
+    monkeypatch.setattr("duly.store.connection.database.VERSION_MIN", 990_000)
     with pytest.raises(DatabaseUnusable):
         await tick.submit()
 

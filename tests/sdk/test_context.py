@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from duly import Cancelled, InvalidOption, InvalidPayload, InvalidSchedule, LeaseLost, NonRetryable, Snooze
-from duly.domain.progress import Progress
-from duly.domain.run import Options, encode_options
-from duly.domain.run import Run as Row
+from duly.domain.runs.progress import Progress
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.runs.run import Run as Row
 from duly.worker.context import RunContext
 
 AT = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)

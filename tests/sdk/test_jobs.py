@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidSchedule, NotFound, Retry, TriggerError
-from duly.domain.outcome import Succeeded
-from duly.domain.run import read_options
-from duly.domain.triggers.asking import asked_shape
-from duly.store import jobs
+from duly.domain.runs.outcome import Succeeded
+from duly.domain.runs.run import read_options
+from duly.domain.triggers.schedule.options import asked_shape
+from duly.store.tables import jobs
 from tests.builders import a_worker, claimed, counts, runs_listed, settled, staged
 from tests.clock import START
 

@@ -6,7 +6,7 @@ import pytest
 
 from duly import App
 from duly.sdk import waiting
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
 from tests.outage import a_server, away
 from tests.worker.stories import registry_of, working
 

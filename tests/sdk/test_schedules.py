@@ -9,8 +9,9 @@ import pytest
 
 from duly import App, InvalidOption, InvalidSchedule, TriggerError
 from duly.domain.triggers.jitter import spread
-from duly.store import jobs, tenants
-from duly.store.tenants import Limits
+from duly.store.tables import jobs
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits
 from tests.clock import START  # Monday, 2026-11-02 09:00:00 UTC
 
 TOMORROW = START + timedelta(days=1)

@@ -24,14 +24,15 @@ from duly import (
     UnknownQueue,
 )
 from duly.domain.errors import AtPast, DulyError, Refused
-from duly.domain.outcome import Succeeded
-from duly.domain.retry import Retry as RetryPolicy
-from duly.domain.run import Options
+from duly.domain.runs.outcome import Succeeded
+from duly.domain.runs.retry import Retry as RetryPolicy
+from duly.domain.runs.run import Options
 from duly.domain.triggers.errors import TriggerError
 from duly.sdk.choices import Choices
-from duly.store import hints, tenants
-from duly.store.database import Database
-from duly.store.tenants import Limits
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits
 from duly.worker.handlers import suggestion
 from tests.builders import a_worker, claimed, counts, settled
 from tests.clock import START

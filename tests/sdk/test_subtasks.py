@@ -6,7 +6,7 @@ import pytest
 
 from duly import App, InvalidOption, ParentEnded, Progress, Run
 from duly.moves.cancel import CancelAnswer
-from duly.store import runs
+from duly.store.boxes import runs
 from duly.testing import environment
 from tests.builders import runs_listed
 

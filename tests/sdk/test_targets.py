@@ -4,8 +4,8 @@ import asyncpg
 import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidPayload, Retry, UnknownQueue, Workflow
-from duly.domain.run import Options, read_options
-from duly.domain.target import Command, Container, Webhook
+from duly.domain.runs.run import Options, read_options
+from duly.domain.targets.target import Command, Container, Webhook
 from tests.builders import counts
 
 URL = "https://receiver.example/orders"

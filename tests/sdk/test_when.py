@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly.domain.errors import InvalidOption, InvalidSchedule
-from duly.domain.triggers.asking import check
 from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.schedule.options import check
 from duly.sdk.when import shape_of
 
 

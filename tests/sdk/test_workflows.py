@@ -9,9 +9,9 @@ import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidWorkflow, NotFound, Rate, Retry, Workflow, WorkflowHandle
 from duly.api.definitions import nodes_of
-from duly.domain.manifest import read_workflow
-from duly.domain.manifest_text import read_text
-from duly.domain.run import read_options
+from duly.domain.jobs.manifest import read_workflow
+from duly.domain.jobs.manifest_text import read_text
+from duly.domain.runs.run import read_options
 from duly.sdk.choices import Choices
 from duly.sdk.workflow import _NOT_OF_A_NODE
 from duly.wire.workflows import NewWorkflow

@@ -13,7 +13,7 @@ from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.cli.front_door import opened_door
 from duly.log import Log
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.api.conftest import parts_of
 from tests.api.front import Front
 from tests.builders import a_scheduler, a_worker

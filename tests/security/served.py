@@ -18,10 +18,10 @@ from duly.api.identity import Keys
 from duly.api.metrics import Metrics
 from duly.api.server import Server
 from duly.log import Log
-from duly.moves.admit import Admission
-from duly.store.database import Database
-from duly.store.migrate import migrate
-from duly.store.session import Sessions
+from duly.moves.admin.admit import Admission
+from duly.store.connection.database import Database
+from duly.store.connection.session import Sessions
+from duly.store.schema.migrate import migrate
 from tests.api.front import Front
 from tests.kept import a_keyring
 

@@ -9,11 +9,11 @@ from duly.api.app import create
 from duly.api.labels import LABELS_MAX, OF_TENANT_MAX, Labels
 from duly.api.metrics import Metrics
 from duly.api.shedding import Shedding
-from duly.domain.hold import Scope
-from duly.domain.overload import AGE_LIMIT, Overload
+from duly.domain.limits.overload import AGE_LIMIT, Overload
+from duly.domain.limits.pause import Scope
 from duly.log import Log
-from duly.moves.hold import hold
-from duly.store.tail import Ended
+from duly.moves.admin.pause import hold
+from duly.store.reads.tail import Ended
 from tests.api.conftest import parts_of
 from tests.builders import a_ready_run, a_waiting_run
 from tests.cli.processes import running, wait_for

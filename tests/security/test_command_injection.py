@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.target import Command
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.targets.target import Command
 from tests.worker.targets.scene import attempt, commands, python, sh, with_and_without_sandbox
 
 METACHARACTERS = [

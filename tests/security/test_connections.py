@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from duly.api.connections import group_of
-from duly.store import embedded
+from duly.postgres import embedded
 from tests.cli.processes import Up, dies, running, wait_for
 from tests.security.attacker import GOOD_SECONDS_MAX, STATUS, Target, flood, http_process
 

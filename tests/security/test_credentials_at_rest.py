@@ -24,19 +24,19 @@ from psycopg import sql
 from duly import App
 from duly.clock import Rng
 from duly.domain.errors import InvalidOption
-from duly.domain.job import Recurring, Submission
-from duly.domain.run import Options, encode_options, target_of
-from duly.domain.sealed_options import open_target
-from duly.domain.sealing import KEY_BYTES, CannotOpen, Keyring, new_key_line
-from duly.domain.target import Webhook
-from duly.domain.target_secrets import is_secret, masked_url
-from duly.domain.triggers.timing import every_shape
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.run import Options, encode_options, target_of
+from duly.domain.targets.masking import is_secret, masked_url
+from duly.domain.targets.target import Webhook
+from duly.domain.tenancy.sealed_options import open_target
+from duly.domain.tenancy.sealing import KEY_BYTES, CannotOpen, Keyring, new_key_line
+from duly.domain.triggers.schedule.timing import every_shape
+from duly.moves.admin.reseal import reseal
 from duly.moves.claim import claim
-from duly.moves.reseal import reseal
 from duly.moves.submit import submit, submit_recurring
-from duly.store import sealed
-from duly.store.database import Database
-from duly.store.embedded import attach
+from duly.postgres.embedded import attach
+from duly.store.connection.database import Database
+from duly.store.tenancy import sealed
 from tests.builders import a_worker, settled
 from tests.cli.processes import Up, inside, running, wait_for
 

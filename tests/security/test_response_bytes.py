@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from duly.domain.webhook_url import read_url
+from duly.domain.targets.webhook_url import read_url
 from duly.outbound import transport
 from duly.outbound.connection import BODY_BYTES_MAX
 from duly.outbound.errors import BadAnswer, NoAnswer

@@ -5,29 +5,25 @@ import re
 import asyncpg
 import pytest
 
-from duly.domain.filter import Filter
-from duly.store import (
-    answers,
+from duly.domain.jobs.filter import Filter
+from duly.store.boxes import awaited, leased, runs
+from duly.store.connection import session as module
+from duly.store.connection.database import Database
+from duly.store.connection.session import Sessions
+from duly.store.reads import lists, overview
+from duly.store.tables import (
     applied,
-    audit,
-    awaited,
+    concurrency_keys,
     declared,
     destinations,
     events,
-    gates,
     jobs,
-    leased,
-    lists,
-    overview,
     remote_workers,
-    runs,
     schedules,
     workers,
     workflows,
 )
-from duly.store import session as module
-from duly.store.database import Database
-from duly.store.session import Sessions
+from duly.store.tenancy import answers, audit
 from tests.builders import a_ready_run, an_active_schedule
 
 READABLE = {
@@ -185,7 +181,7 @@ MOVED = {
         awaited.SQL,
         events.SQL,
         destinations.SQL,
-        gates.SQL,
+        concurrency_keys.SQL,
         workflows.SQL,
         RETIRE,
     )

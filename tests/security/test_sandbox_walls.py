@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from duly.domain.errors import Refused
-from duly.domain.outcome import Failed, Succeeded, TimedOut
-from duly.domain.target import Command
+from duly.domain.runs.outcome import Failed, Succeeded, TimedOut
+from duly.domain.targets.target import Command
 from duly.worker.targets.command import Commands, check_sandbox
 from duly.worker.targets.output import KEPT_BYTES_MAX, LINE_BYTES_MAX, LINE_COST_BYTES
 from duly.worker.targets.sandbox import account_of, find_sandbox

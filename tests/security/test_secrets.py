@@ -6,7 +6,7 @@ import pytest
 
 from duly.domain.errors import DatabaseUnusable
 from duly.settings import load, shown
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.api import test_destinations, test_keys
 from tests.cli.processes import duly
 from tests.cli.test_psql import SECRET, with_password

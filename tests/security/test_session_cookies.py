@@ -9,8 +9,8 @@ from duly.api.door import Door
 from duly.api.identity import Keys
 from duly.api.logins import Logins
 from duly.log import Log
-from duly.moves.admit import Admission
-from duly.store import browser_sessions
+from duly.moves.admin.admit import Admission
+from duly.store.tenancy import browser_sessions
 from tests.api.application import Application
 from tests.api.front import A_TARGET, Front
 

@@ -137,7 +137,7 @@ class TestOneForABrowser:
         assert (await browser.ask("GET", "/v1/session")).status_code == 200
 
     async def test_a_key_has_so_many_sessions_and_the_oldest_end(self, front, database, clock, monkeypatch):
-        monkeypatch.setattr("duly.moves.log_in.SESSIONS_OF_KEY_MAX", 3)
+        monkeypatch.setattr("duly.moves.admin.log_in.SESSIONS_OF_KEY_MAX", 3)
         caller, browsers = await front.caller(), [Browser(front) for _ in range(5)]
         for browser in browsers:
             await clock.advance(10)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from standardwebhooks import Webhook
 
 from duly.domain.errors import InvalidOption
-from duly.domain.webhook_secret import read_secret, show_secret
+from duly.domain.targets.webhook_secret import read_secret, show_secret
 from duly.outbound import signing
 from duly.outbound.signing import sign
 from duly.webhooks import InvalidSignature, verify

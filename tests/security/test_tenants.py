@@ -11,7 +11,7 @@ import pytest
 
 from duly.api.operations import EVENT_STREAM, Operation
 from duly.api.routes import OPERATIONS
-from duly.domain.outcome import Failed
+from duly.domain.runs.outcome import Failed
 from tests.api.contract.yard import A_WORKER, A_WORKFLOW, HOURLY_SINCE_LONG_AGO, UNKNOWN, UNKNOWN_ID, Yard, request_for
 from tests.api.front import A_TARGET, Caller
 from tests.builders import a_leased_run, a_ready_run, a_retrying_run, a_waiting_run

@@ -7,20 +7,22 @@ from uuid import UUID
 import pytest
 
 from duly.domain.errors import NotFound
-from duly.domain.filter import Filter
-from duly.domain.outcome import Failed
-from duly.domain.progress import Progress
-from duly.moves import calendars
-from duly.moves.backfill import backfill, cancel_backfill
+from duly.domain.jobs.filter import Filter
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.progress import Progress
 from duly.moves.cancel import cancel_job, cancel_run
-from duly.moves.edit import edit
-from duly.moves.pause import pause, resume
-from duly.moves.skip_next import skip_next
+from duly.moves.schedules import calendars
+from duly.moves.schedules.backfill import backfill, cancel_backfill
+from duly.moves.schedules.edit import edit
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.skip_next import skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.trigger import trigger
-from duly.store import applied, declared, jobs, lists, overview, runs, schedules
-from duly.store.lists import RunPage
-from duly.store.session import Sessions
+from duly.store.boxes import runs
+from duly.store.connection.session import Sessions
+from duly.store.reads import lists, overview
+from duly.store.reads.lists import RunPage
+from duly.store.tables import applied, declared, jobs, schedules
 from tests.builders import (
     RNG,
     a_key,

@@ -6,12 +6,13 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from duly.domain.progress import Progress
-from duly.domain.run import HORIZON
+from duly.domain.runs.progress import Progress
+from duly.domain.runs.run import HORIZON
 from duly.moves.claim import claim
-from duly.store import leased, remote_workers, runs, workers
-from duly.store.database import Database
-from duly.store.session import Sessions
+from duly.store.boxes import leased, runs
+from duly.store.connection.database import Database
+from duly.store.connection.session import Sessions
+from duly.store.tables import remote_workers, workers
 from tests.api.remote import Remote, a_job_due_now, a_remote, lease_of
 from tests.builders import a_worker, history_of
 

@@ -11,14 +11,14 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.destination import RETRIES_FREE_PER_SECOND
-from duly.domain.job import Submission
-from duly.domain.run import TENANT_DEFAULT, encode_options
-from duly.domain.target import WEBHOOK, Webhook
-from duly.moves.destinations import limit
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import TENANT_DEFAULT, encode_options
+from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND
+from duly.domain.targets.target import WEBHOOK, Webhook
+from duly.moves.admin.destinations import limit
 from duly.outbound.transport import Answer, Request
-from duly.store import destinations
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
+from duly.store.tables import destinations
 from duly.worker.targets import Targets
 from duly.worker.targets.permits import Permits
 from duly.worker.targets.share import LINGER_SECONDS, SAVED_SECONDS

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from duly.domain.run_id import occurrence_id
-from duly.domain.workflow import NODE_ENDS, Edge, Node, NodeState, On, end_of, is_item, is_released
+from duly.domain.runs.run_id import occurrence_id
+from duly.domain.workflows.workflow import NODE_ENDS, Edge, Node, NodeState, On, end_of, is_item, is_released
 from duly.moves.stage import GRACE
-from duly.store import history
+from duly.store.boxes import history
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

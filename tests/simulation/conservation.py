@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from duly.domain.run_id import occurrence_id
+from duly.domain.runs.run_id import occurrence_id
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from duly.domain.job import Submission
-from duly.domain.run import encode_options
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import encode_options
 from tests.simulation.ledger import Script
 from tests.simulation.part import Part, submit_until_answered
 from tests.simulation.processes import QUEUES, options_of, payload_of

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.domain.errors import NotFound, Unsettled, WorkflowChanged
-from duly.domain.job import Submission
-from duly.domain.references import Reference
-from duly.domain.run import TENANT_DEFAULT, encode_options, read_options
-from duly.domain.workflow import Edge, Node, On, Workflow, is_item
-from duly.moves.workflows import (
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import TENANT_DEFAULT, encode_options, read_options
+from duly.domain.workflows.references import Reference
+from duly.domain.workflows.workflow import Edge, Node, On, Workflow, is_item
+from duly.moves.workflows.workflows import (
     add_nodes,
     cancel_workflow,
     pause_workflow,
@@ -21,7 +21,7 @@ from duly.moves.workflows import (
     resume_workflow,
     submit_workflow,
 )
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
 from tests.simulation.ledger import Script
 from tests.simulation.part import Part
 from tests.simulation.processes import QUEUES, draw_acts, options_of, payload_of

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.domain.errors import NotFound
-from duly.domain.gate import Rate
-from duly.domain.job import Submission
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves import gates
-from duly.store.database import Unavailable
+from duly.domain.jobs.job import Submission
+from duly.domain.limits.concurrency import Rate
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.moves.admin import concurrency_keys
+from duly.store.connection.database import Unavailable
 from tests.simulation.part import Part, submit_until_answered
 from tests.simulation.processes import draw_submission
 from tests.simulation.world import Role
@@ -121,9 +121,11 @@ class Places(Part):
             await asyncio.sleep(10_000 if self.world.is_calm else random.expovariate(1 / 3))
             try:
                 if random.random() < 0.3:
-                    await gates.lift(database, TENANT_DEFAULT, self.key)
+                    await concurrency_keys.lift(database, TENANT_DEFAULT, self.key)
                 else:
-                    await gates.limit(database, TENANT_DEFAULT, self.key, places=random.randint(1, 4), rate=None)
+                    await concurrency_keys.limit(
+                        database, TENANT_DEFAULT, self.key, places=random.randint(1, 4), rate=None
+                    )
             except (Unavailable, NotFound):
                 continue
 
@@ -193,9 +195,9 @@ class Turns(Part):
             rate = Rate(self.key, random.choice((1, 2, 5)), burst=random.choice((1, 2)))
             try:
                 if random.random() < 0.3:
-                    await gates.lift(database, TENANT_DEFAULT, self.key)
+                    await concurrency_keys.lift(database, TENANT_DEFAULT, self.key)
                 else:
-                    await gates.limit(database, TENANT_DEFAULT, self.key, places=None, rate=rate)
+                    await concurrency_keys.limit(database, TENANT_DEFAULT, self.key, places=None, rate=rate)
             except (Unavailable, NotFound):
                 continue
 

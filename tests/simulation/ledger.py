@@ -14,13 +14,13 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from duly.domain.hold import Scope
-from duly.domain.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT, Policy
-from duly.domain.run import DEFAULTS, Options, read_options
-from duly.domain.workflow import Workflow
+from duly.domain.limits.pause import Scope
+from duly.domain.runs.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT, Policy
+from duly.domain.runs.run import DEFAULTS, Options, read_options
+from duly.domain.workflows.workflow import Workflow
 from duly.moves.cancel import CancelAnswer
 from duly.scheduler.service import LEASE as SHARD_LEASE
-from duly.store.awaited import RECEIVER
+from duly.store.boxes.awaited import RECEIVER
 from tests.simulation.server import START
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.filter import DEAD, parse
-from duly.domain.job import Submission
-from duly.domain.retry import Policy
-from duly.domain.run import TENANT_DEFAULT, encode_options
-from duly.moves.dead import discard_matching, replay_matching
-from duly.store.database import Unavailable
+from duly.domain.jobs.filter import DEAD, parse
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.retry import Policy
+from duly.domain.runs.run import TENANT_DEFAULT, encode_options
+from duly.moves.bulk.dead import discard_matching, replay_matching
+from duly.store.connection.database import Unavailable
 from tests.simulation.ledger import Script
 from tests.simulation.part import Part, submit_until_answered
 from tests.simulation.processes import QUEUES, options_of, payload_of

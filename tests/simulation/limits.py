@@ -8,10 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from duly.domain.errors import NotFound
-from duly.domain.hold import Scope
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves.limit import limit, unlimit
-from duly.store.database import Unavailable
+from duly.domain.limits.pause import Scope
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.moves.admin.limit import limit, unlimit
+from duly.store.connection.database import Unavailable
 from tests.simulation.part import Part
 from tests.simulation.processes import QUEUES
 from tests.simulation.world import Role

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 
 from duly.clock import SystemClock
-from duly.store.database import Database
+from duly.store.connection.database import Database
 
 if TYPE_CHECKING:
     from tests.simulation.world import Process, World

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 from duly.domain.errors import InvalidSchedule
-from duly.domain.job import Submission
-from duly.domain.run import TENANT_DEFAULT
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import TENANT_DEFAULT
 from duly.moves.submit import submit, submit_many
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
 from duly.worker.context import RunContext
 from duly.worker.targets import Targets
 

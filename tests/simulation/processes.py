@@ -14,31 +14,31 @@ import msgspec
 
 import duly.clock
 from duly.domain.errors import InvalidSchedule, KeyConflict, NotFound, Unsettled
-from duly.domain.hold import Scope
-from duly.domain.job import Recurring, Submission
-from duly.domain.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, TimedOut
-from duly.domain.retry import Retry
-from duly.domain.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
-from duly.domain.triggers.timing import every_shape
-from duly.domain.workflow import Edge, Node, Workflow
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.limits.pause import Scope
+from duly.domain.runs.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, TimedOut
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
+from duly.domain.triggers.schedule.timing import every_shape
+from duly.domain.workflows.workflow import Edge, Node, Workflow
 from duly.maintenance.service import Maintenance
+from duly.moves.admin.pause import hold, lift
 from duly.moves.aside import Crowd
 from duly.moves.cancel import cancel_job, cancel_run
-from duly.moves.hold import hold, lift
-from duly.moves.pause import pause, resume
 from duly.moves.replay import discard, replay
-from duly.moves.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.skip_next import skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
-from duly.moves.workflows import submit_workflow
+from duly.moves.workflows.workflows import submit_workflow
 from duly.scheduler.service import Scheduler
-from duly.store import holds
-from duly.store.database import Unavailable
-from duly.worker import claiming, service
-from duly.worker.attempt import succeeded
+from duly.store.connection.database import Unavailable
+from duly.store.tables import pauses
+from duly.worker import claim, service
 from duly.worker.context import NonRetryable, RunContext, Snooze
+from duly.worker.execute.attempt import succeeded
 from duly.worker.handlers import Handler, Registry
-from duly.worker.lifeline import Lifeline
-from duly.worker.pulse import BEATS_PER_LEASE, SAFE_SHARE
+from duly.worker.heartbeat.lease import Lifeline
+from duly.worker.heartbeat.process import BEATS_PER_LEASE, SAFE_SHARE
 from duly.worker.service import Worker, WorkerOptions
 from tests.builders import jobs_listed
 from tests.simulation.ledger import CAP_SECONDS, Script
@@ -80,7 +80,7 @@ def simulated_ports() -> Iterator[None]:
         (service, "Database", database),
         (service, "Lifeline", SimulatedLifeline),
         (service, "Crew", SimulatedCrew),
-        (claiming.Claiming, "listen", no_hints),
+        (claim.Claiming, "listen", no_hints),
         (Scheduler, "_listen", no_hints),
     ]
     before = [(place, name, getattr(place, name)) for place, name, _ in ports]
@@ -169,7 +169,7 @@ class SimulatedLifeline(Lifeline):
 
 
 async def beat_for_ever(process: Process, config: dict[str, Any], say: Callable[[dict[str, object]], object]) -> None:
-    """Beat as `worker/pulse.py` does."""
+    """Beat as `worker/heartbeat/process.py` does."""
     database = process.database()
     while True:
         sent = database.clock.monotonic()
@@ -552,7 +552,7 @@ async def stopper_main(process: Process) -> None:
         await asyncio.sleep(1 if world.is_calm else random.expovariate(1 / 3))
         try:
             if world.is_calm or random.random() < 0.5:
-                for known in await holds.standing(database):
+                for known in await pauses.standing(database):
                     world.ledger.held_since.pop(known.scope, None)
                     await lift(database, known.scope)
             else:

@@ -12,22 +12,22 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.callback_token import HEADER, CallbackTokens
 from duly.domain.errors import AttemptOver, NotFound, Unsettled
-from duly.domain.job import Submission
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.run import TENANT_DEFAULT, encode_options
-from duly.domain.sealing import Keyring
-from duly.domain.target import WEBHOOK, Webhook
-from duly.domain.webhook_url import read_url
-from duly.moves.destinations import limit
-from duly.moves.receive import receive
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.callback_token import HEADER, CallbackTokens
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.run import TENANT_DEFAULT, encode_options
+from duly.domain.targets.target import WEBHOOK, Webhook
+from duly.domain.targets.webhook_url import read_url
+from duly.domain.tenancy.sealing import Keyring
+from duly.moves.admin.destinations import limit
+from duly.moves.workers.receive import receive
 from duly.outbound.calling import DeadlinePassed
 from duly.outbound.errors import NoAnswer
 from duly.outbound.transport import Answer, Request
-from duly.store import destinations
-from duly.store.awaited import RECEIVER
-from duly.store.database import Unavailable
+from duly.store.boxes.awaited import RECEIVER
+from duly.store.connection.database import Unavailable
+from duly.store.tables import destinations
 from duly.worker.targets import Targets
 from duly.worker.targets.callbacks import ReceiverCallbacks
 from duly.worker.targets.permits import Permits

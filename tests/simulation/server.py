@@ -18,14 +18,15 @@ from typing import Any
 
 import asyncpg
 
-from duly.store import embedded, test_clock
-from duly.store.database import Database
-from duly.store.migrate import migrate
-from duly.store.statements import load
+from duly.postgres import embedded
+from duly.store.connection import test_clock
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+from duly.store.schema.migrate import migrate
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 
-# A setting of the one session that there is, because that is cheaper to move than the row of `store/test_clock.py`.
+# A setting of the one session that there is, because that is cheaper to move than the row of `store/connection/test_clock.py`.
 _CLOCK = """
 create or replace function duly.clock_now() returns timestamptz language sql volatile parallel safe
     as $$ select current_setting('duly.simulated_at')::timestamptz $$
@@ -61,8 +62,9 @@ select oid::regclass::text from pg_class
 @cache
 def statement_names() -> dict[str, str]:
     """Name each statement of the store by its text: `ready.claim`, `leased.settle`."""
-    boxes = sorted(Path(str(entry)).stem for entry in files("duly.store").joinpath("sql").iterdir())
-    return {text: f"{box}.{name}" for box in boxes for name, text in load(box).items()}
+    folder = Path(str(files("duly.store").joinpath("sql")))
+    boxes = sorted(path.relative_to(folder).with_suffix("") for path in folder.rglob("*.sql"))
+    return {text: f"{box.name}.{name}" for box in boxes for name, text in load(box.as_posix()).items()}
 
 
 def _message(kind: bytes, body: bytes) -> bytes:

@@ -12,12 +12,12 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.job import Submission
-from duly.domain.retry import Retry
-from duly.domain.run import Options, encode_options
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_run
 from duly.moves.submit import submit
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.simulation import checks
 from tests.simulation.ledger import CAP_SECONDS, Script
 from tests.simulation.parts import parts_of

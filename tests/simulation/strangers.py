@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from duly.domain.job import Submission
-from duly.domain.run import encode_options
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import encode_options
 from tests.simulation.part import Part, submit_until_answered
 from tests.simulation.processes import QUEUES, draw_acts, options_of, payload_of, worker_main
 from tests.simulation.world import Role

@@ -15,7 +15,7 @@ import asyncpg
 
 from duly.clock import Rng
 from duly.log import Log
-from duly.store import leased
+from duly.store.boxes import leased
 from duly.worker.context import RunContext
 from tests.simulation import checks
 from tests.simulation.conservation import Conservation

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.conftest import Shared
 from tests.kept import Kept
 from tests.postgres import Postgres

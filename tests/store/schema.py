@@ -8,9 +8,9 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from duly.store import in_force
-from duly.store.database import Database
-from duly.store.migrate import known, migrate
+from duly.store.connection.database import Database
+from duly.store.schema import in_force
+from duly.store.schema.migrate import known, migrate
 from tests.postgres import scratch_server
 
 EDITION = Path(in_force.__file__).with_name("functions") / "edition.txt"

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 
 from duly.clock import Rng
-from duly.domain.api_key import Scope, new_key
 from duly.domain.errors import NotFound
-from duly.store import api_keys, tenants
-from duly.store.tenants import Limits
+from duly.domain.tenancy.api_key import Scope, new_key
+from duly.store.tenancy import api_keys, tenants
+from duly.store.tenancy.tenants import Limits
 from tests.clock import START
 
 

@@ -5,8 +5,10 @@ from datetime import timedelta
 import pytest
 
 from duly.moves.aside import Crowd, set_aside
-from duly.store import duties, explain, overloads, ready, remote_workers
-from duly.store.database import Database
+from duly.store.boxes import ready
+from duly.store.connection.database import Database
+from duly.store.reads import explain, maintenance_tasks
+from duly.store.tables import overloads, remote_workers
 from tests.builders import HANDLER, QUEUE, a_ready_run, a_worker, many_ready_runs
 
 TOUCHED = """
@@ -71,11 +73,11 @@ async def test_whoever_looks_for_work_in_maintenance_touches_a_few_heads(crowded
     database, _ = crowded
     step = (ready.SQL["set_aside"], "", 0, 0, 500, 1_000, 100, 2_000)
     assert await touched(database, *step) <= 3 * 2_000, "a batch"
-    assert await touched(database, duties.SQL["look"]) <= 1
+    assert await touched(database, maintenance_tasks.SQL["look"]) <= 1
     await all_aside(database)
 
     assert await touched(database, *step) <= 4
-    assert await touched(database, duties.SQL["look"]) <= 1
+    assert await touched(database, maintenance_tasks.SQL["look"]) <= 1
     assert await touched(database, ready.SQL["bring_back"], BATCH) <= 4
     assert await touched(database, overloads.SQL["note"], timedelta(minutes=1), 2_000) <= 2 * 100 + 4
     await a_worker(database, handlers=[TYPO])

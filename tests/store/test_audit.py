@@ -5,10 +5,10 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from duly.domain.audit import Action, Actor, Subject, Wanted, local_actor
-from duly.store import audit
-from duly.store.session import Sessions
-from duly.store.tenants import Limits, create
+from duly.domain.tenancy.audit import Action, Actor, Subject, Wanted, local_actor
+from duly.store.connection.session import Sessions
+from duly.store.tenancy import audit
+from duly.store.tenancy.tenants import Limits, create
 
 ANNA = Actor("key", "a" * 10, "anna", "request-1")
 KEPT = timedelta(days=400)

@@ -12,13 +12,13 @@ import pytest
 from duly import clock
 from duly.clock import SystemClock, moment_of
 from duly.domain.errors import DatabaseUnusable, KeyConflict, NotFound
-from duly.store import database as module
-from duly.store import test_clock
-from duly.store.database import Database, ReadOnly, Unavailable, is_gone, translated
-from duly.store.embedded_socket import address
-from duly.store.refusals import refusal
-from duly.store.statements import load
-from duly.store.together import together
+from duly.postgres.unix_socket import address
+from duly.store.connection import database as module
+from duly.store.connection import test_clock
+from duly.store.connection.database import Database, ReadOnly, Unavailable, is_gone, translated
+from duly.store.connection.refusals import refusal
+from duly.store.connection.statements import load
+from duly.store.connection.together import together
 from tests.clock import START
 
 
@@ -179,7 +179,9 @@ class TestClock:
         """After a failover the server may be a little behind: by the time of the one before, runs would start early."""
         monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: 1000.0))
         if is_another:  # Each connection names another moment of its server's start.
-            monkeypatch.setattr("duly.store.database._SERVER_CLOCK", "select duly.clock_now(), clock_timestamp()")
+            monkeypatch.setattr(
+                "duly.store.connection.database._SERVER_CLOCK", "select duly.clock_now(), clock_timestamp()"
+            )
         async with Database(database_url, size_max=1, clock=SystemClock()) as ours:
             await ours.read_clock()
             assert moment_of(ours.clock.now()) == START
@@ -245,7 +247,7 @@ class TestErrors:
 
 
 def test_statements_are_read_by_name_without_their_comments():
-    statements = load("workers")
+    statements = load("tables/workers")
 
     assert {"register", "beat", "expire", "retire"} <= statements.keys()
     assert all(statement and "--" not in statement for statement in statements.values())

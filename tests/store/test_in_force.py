@@ -9,8 +9,8 @@ from functools import partial
 import pytest
 
 from duly.domain.errors import DatabaseUnusable
-from duly.store import in_force, migrate
-from duly.store.in_force import File
+from duly.store.schema import in_force, migrate
+from duly.store.schema.in_force import File
 from tests.store.schema import EDITION, describe, digest_of_functions, texts
 
 FUNCTION = re.compile(r"^create (?:or replace )?function duly\.(\w+)\(.*?\$\$(.*?)\$\$;", re.MULTILINE | re.DOTALL)
@@ -32,8 +32,9 @@ select proname from pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowne
 # What a process makes of the texts that Duly carries.
 READ = """
 import hashlib
-from duly.store import in_force, migrate, statements
-texts = [file.digest for file in in_force.known()], [one.sql for one in migrate.known()], statements.load("jobs")
+from duly.store.connection import statements
+from duly.store.schema import in_force, migrate
+texts = [file.digest for file in in_force.known()], [one.sql for one in migrate.known()], statements.load("tables/jobs")
 print(hashlib.sha256(repr(texts).encode()).hexdigest())
 """
 A_NUMBER = "create or replace function duly.a_number() returns integer language sql as $$ select {} $$;"

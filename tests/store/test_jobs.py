@@ -1,6 +1,6 @@
 """Recurring jobs as people read them."""
 
-from duly.store import jobs
+from duly.store.tables import jobs
 from tests.builders import RNG, a_worker, an_active_schedule, claimed, seconds, staged
 from tests.clock import START
 

@@ -5,8 +5,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from duly.domain import filter as filters
-from duly.store import lists
+from duly.domain.jobs import filter as filters
+from duly.store.reads import lists
 from tests.store import test_plans
 from tests.store.test_plans import BATCH, COUNTERS, FILL, GROWING, ROWS, WORKER, connect, too_much
 

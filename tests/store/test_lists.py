@@ -5,19 +5,20 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly.domain import filter as filters
 from duly.domain.errors import InvalidOption
-from duly.domain.filter import EVERYTHING
-from duly.domain.job import Recurring
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.run import Options, encode_options
+from duly.domain.jobs import filter as filters
+from duly.domain.jobs.filter import EVERYTHING
+from duly.domain.jobs.job import Recurring
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_job, cancel_run
-from duly.moves.edit import amend
-from duly.moves.pause import pause
 from duly.moves.replay import discard
+from duly.moves.schedules.edit import amend
+from duly.moves.schedules.pause import pause
 from duly.moves.settle import settle
 from duly.moves.submit import submit, submit_recurring
-from duly.store import lists, runs
+from duly.store.boxes import runs
+from duly.store.reads import lists
 from tests.builders import (
     RNG,
     a_dead_run,

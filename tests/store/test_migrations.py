@@ -12,10 +12,11 @@ import asyncpg
 import pytest
 
 from duly.domain.errors import DatabaseUnusable
-from duly.store import embedded, in_force
-from duly.store import migrate as module
-from duly.store.database import Database
-from duly.store.migrate import Applied, Migration, check, known, migrate
+from duly.postgres import embedded
+from duly.store.connection.database import Database
+from duly.store.schema import in_force
+from duly.store.schema import migrate as module
+from duly.store.schema.migrate import Applied, Migration, check, known, migrate
 from tests.builders import a_worker
 from tests.store.schema import describe, texts
 from tests.worker.stories import until
@@ -32,8 +33,8 @@ select exists (select from pg_locks where relation = 'duly.much'::regclass and m
 """
 ONE_PROCESS = """
 import asyncio, sys
-from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 
 async def main():
     async with Database(sys.argv[1], pooler=bool(int(sys.argv[2]))) as database:

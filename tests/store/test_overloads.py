@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.hold import Scope
+from duly.domain.limits.pause import Scope
+from duly.moves.admin.overload import limit_age, note_overloads
+from duly.moves.admin.pause import hold, lift
 from duly.moves.aside import Crowd, set_aside
-from duly.moves.hold import hold, lift
-from duly.moves.overload import limit_age, note_overloads
 from duly.moves.submit import submit
-from duly.store import overloads
+from duly.store.tables import overloads
 from tests.builders import (
     a_key,
     a_ready_run,

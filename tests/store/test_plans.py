@@ -14,34 +14,27 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.store import (
+from duly.store.boxes import awaited, history, leased, ready, runs, timers
+from duly.store.boxes.awaited import RECEIVER
+from duly.store.boxes.timers import DueFire
+from duly.store.connection import session
+from duly.store.reads import explain, figures, system
+from duly.store.tables import (
     applied,
-    awaited,
+    callbacks,
+    concurrency_keys,
     declared,
     destinations,
     events,
-    explain,
-    figures,
-    gates,
-    history,
     jobs,
-    leased,
     overloads,
-    ready,
     recovery,
     remote_workers,
-    runs,
     schedules,
-    session,
     shards,
-    system,
-    tellings,
-    timers,
     workers,
     zones,
 )
-from duly.store.awaited import RECEIVER
-from duly.store.timers import DueFire
 from tests.builders import a_key
 from tests.clock import START
 from tests.conftest import copy
@@ -285,10 +278,10 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "leave gates": ("select duly.release_v1($1, $2::text[]::jsonb[], 1)", lambda s: ([7] * 50, gates_named("gate"))),
     "leave lines": ("select duly.release_v1($1, $2::text[]::jsonb[], 1)", lambda s: ([7] * 50, gates_named("line"))),
     "look for waiters at a free place": (history.SQL["release_waiting"], lambda s: (BATCH,)),
-    "give turns at rates": (gates.SQL["pace"], lambda s: (BATCH,)),
-    "limit a key": (gates.SQL["limit_gate"], lambda s: (7, "gate 7", 3, None, None)),
-    "a page of keys": (gates.SQL["page"], lambda s: (7, "gate 4", 5, 10)),
-    "a key": (gates.SQL["find"], lambda s: (7, "gate 7", 1, 10)),
+    "give turns at rates": (concurrency_keys.SQL["pace"], lambda s: (BATCH,)),
+    "limit a key": (concurrency_keys.SQL["limit_gate"], lambda s: (7, "gate 7", 3, None, None)),
+    "a page of keys": (concurrency_keys.SQL["page"], lambda s: (7, "gate 4", 5, 10)),
+    "a key": (concurrency_keys.SQL["find"], lambda s: (7, "gate 7", 1, 10)),
     "a page of destinations": (destinations.SQL["page"], lambda s: (1, "https://5", 1)),
     "what failed at a destination": (
         destinations.SQL["page_failures"],
@@ -338,8 +331,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
         lambda s: (s["in time"], ROWS + BATCH + 1, "1 hour"),
     ),
     "what an attempt came to": (awaited.SQL["ended"], lambda s: (s["settled"], s["settled fence"])),
-    "who is to be told": (tellings.SQL["pending"], lambda s: (WORKER, BATCH)),
-    "tell a job": (tellings.SQL["deliver"], lambda s: (s["telling"],)),
+    "who is to be told": (callbacks.SQL["pending"], lambda s: (WORKER, BATCH)),
+    "tell a job": (callbacks.SQL["deliver"], lambda s: (s["telling"],)),
     "was it me": (leased.SQL["already_settled"], lambda s: (WORKER, s["runs"], s["fences"])),
     "what a worker holds": (leased.SQL["held_by"], lambda s: (WORKER, 1, UUID(int=0))),
     "what a worker holds, as it is shown": (workers.SQL["held_runs"], lambda s: (WORKER, BATCH)),

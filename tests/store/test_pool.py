@@ -5,9 +5,9 @@ import asyncio
 import asyncpg
 import pytest
 
-from duly.store import pool as module
-from duly.store.database import Database
-from duly.store.pool import Pool
+from duly.store.connection import pool as module
+from duly.store.connection.database import Database
+from duly.store.connection.pool import Pool
 
 PID = "select pg_backend_pid()"
 SLEEP = "select pg_sleep(30)"

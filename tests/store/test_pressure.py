@@ -5,13 +5,13 @@ from operator import itemgetter
 
 import msgspec
 
-from duly.domain.outcome import Succeeded
-from duly.domain.scaling import FUNCTIONS
+from duly.domain.limits.scaling import FUNCTIONS
+from duly.domain.runs.outcome import Succeeded
 from duly.moves.settle import Settled, settle
-from duly.store import workers
-from duly.store.pressure import Gauge, coming, paces
-from duly.store.tail import Growth
-from duly.store.workers import Identity
+from duly.store.reads.pressure import Gauge, coming, paces
+from duly.store.reads.tail import Growth
+from duly.store.tables import workers
+from duly.store.tables.workers import Identity
 from tests.builders import RNG, a_ready_run, a_waiting_run, a_worker, an_active_schedule, claimed, seconds, staged
 from tests.clock import START
 from tests.schedules.stories import a_cron
@@ -45,7 +45,7 @@ async def test_the_pace_of_a_queue_is_that_of_the_last_minutes(database, clock):
 
 async def test_where_much_ends_the_pace_is_that_of_what_was_read(database, clock, monkeypatch):
     """Of a part of history that is too large to be read whole, only the time counts that was read."""
-    monkeypatch.setattr("duly.store.pressure._BLOCKS_MAX", 1)
+    monkeypatch.setattr("duly.store.reads.pressure._BLOCKS_MAX", 1)
     worker_id = await a_worker(database, lease=timedelta(days=1))
     for _ in range(300):
         await a_ready_run(database)

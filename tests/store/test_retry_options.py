@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from duly.domain.run import read_options
+from duly.domain.runs.run import read_options
 
 GOOD = [
     {"retry": {}},

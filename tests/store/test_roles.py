@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from duly.domain.errors import DatabaseUnusable
-from duly.store.database import Database
-from duly.store.embedded_account import account_for
-from duly.store.embedded_binaries import find_binaries
-from duly.store.embedded_folder import API_ROLE, Folder
-from duly.store.migrate import migrate
-from duly.store.session import Sessions
+from duly.postgres.account import account_for
+from duly.postgres.binaries import find_binaries
+from duly.postgres.folder import API_ROLE, Folder
+from duly.store.connection.database import Database
+from duly.store.connection.session import Sessions
+from duly.store.schema.migrate import migrate
 from tests.postgres import Postgres, scratch_server
 
 MARK = "duly-roles"

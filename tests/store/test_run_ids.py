@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duly.domain.run_id import occurrence_id, run_id
+from duly.domain.runs.run_id import occurrence_id, run_id
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Up to 2200: what can be submitted lies within a hundred years.

@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.retry import Retry
-from duly.domain.then import Callback, Then
+from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
 from duly.moves.replay import discard
-from duly.store import history, overview, runs
+from duly.store.boxes import history, runs
+from duly.store.reads import overview
 from tests.builders import a_dead_run, a_leased_run, a_waiting_run, a_worker, claimed, settled, staged
 
 SMALL = '{"customer": 7}'

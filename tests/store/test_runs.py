@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.progress import Progress
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.progress import Progress
 from duly.moves.cancel import cancel_run
 from duly.moves.settle import hand_back
-from duly.store import runs
-from duly.store.runs import LogLine
+from duly.store.boxes import runs
+from duly.store.boxes.runs import LogLine
 from tests.builders import (
     RNG,
     a_dead_run,

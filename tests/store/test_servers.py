@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from tests.builders import a_ready_run, a_worker, claimed, settled, staged
 from tests.clock import ManualClock
 from tests.conftest import SHARED, Shared, template_on

@@ -7,8 +7,8 @@ import pytest
 
 from duly.domain.errors import KeyConflict, Refused
 from duly.moves.submit import submit
-from duly.store.database import Database, ReadOnly, Unavailable
-from duly.store.session import RolledBack, Sessions
+from duly.store.connection.database import Database, ReadOnly, Unavailable
+from duly.store.connection.session import RolledBack, Sessions
 from tests.builders import a_key, a_ready_run, a_submission, counts
 
 BREAK = "select 1 / 0"

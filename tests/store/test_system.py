@@ -11,14 +11,17 @@ import pytest
 
 from duly import __version__
 from duly.clock import host_now
-from duly.domain.doctor import Replica, Slot, findings, is_well
+from duly.domain.diagnosis.doctor import Replica, Slot, findings, is_well
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
-from duly.moves.overload import note_overloads
+from duly.moves.admin.overload import note_overloads
 from duly.moves.submit import submit
-from duly.store import clocks, duties, history, migrate, system, workers
-from duly.store.database import Database, Unavailable
-from duly.store.session import Sessions
-from duly.store.workers import Identity
+from duly.store.boxes import history
+from duly.store.connection.database import Database, Unavailable
+from duly.store.connection.session import Sessions
+from duly.store.reads import maintenance_tasks, system
+from duly.store.schema import migrate
+from duly.store.tables import clocks, workers
+from duly.store.tables.workers import Identity
 from tests.builders import a_key, a_ready_run, a_scheduler, a_submission, a_worker, runs_listed
 
 LOOK = timedelta(seconds=20)  # A busy machine is no fault of ours.
@@ -46,7 +49,7 @@ async def well(database):
         await database.execute(f"vacuum {row[0]}")
     await a_scheduler(database)
     await a_worker(database)
-    await duties.note(database, {REAP: 0})
+    await maintenance_tasks.note(database, {REAP: 0})
     await history.make_partitions(database, PARTITION_DAYS_AHEAD)
     # Of a version that is ours, as its worker and its scheduler are.
     await database.execute("update duly.schedulers set version = $1", __version__)

@@ -13,13 +13,15 @@ import pytest
 
 from duly import __version__
 from duly.clock import host_now
-from duly.domain import doctor
-from duly.domain.doctor import Finding, findings
+from duly.domain.diagnosis import doctor
+from duly.domain.diagnosis.doctor import Finding, findings
 from duly.maintenance.service import PARTITION_DAYS_AHEAD, REAP
-from duly.store import duties, embedded, embedded_folder, history
-from duly.store.database import Database
-from duly.store.session import Sessions
-from duly.store.system import read
+from duly.postgres import embedded, folder
+from duly.store.boxes import history
+from duly.store.connection.database import Database
+from duly.store.connection.session import Sessions
+from duly.store.reads import maintenance_tasks
+from duly.store.reads.system import read
 from tests.builders import a_scheduler, a_worker
 from tests.clock import ManualClock
 from tests.conftest import make_template
@@ -33,8 +35,8 @@ LOOK = timedelta(seconds=20)
 def server(tmp_path_factory):
     """A server that forgets nothing, and vacuums by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        may_replicate = f"alter role {embedded_folder.ROLE} replication;\n"
-        patch.setattr(embedded_folder, "_FIRST_STATEMENTS", embedded_folder._FIRST_STATEMENTS + may_replicate)
+        may_replicate = f"alter role {folder.ROLE} replication;\n"
+        patch.setattr(folder, "_FIRST_STATEMENTS", folder._FIRST_STATEMENTS + may_replicate)
         with embedded.start(tmp_path_factory.mktemp("safe"), settings=SETTINGS) as started:
             asyncio.run(make_template(started.url))
             yield started
@@ -49,7 +51,7 @@ async def well(server):
         await clock.step(0)
         await a_scheduler(database)
         await a_worker(database)
-        await duties.note(database, {REAP: 0})
+        await maintenance_tasks.note(database, {REAP: 0})
         await history.make_partitions(database, PARTITION_DAYS_AHEAD)
         await database.execute("update duly.schedulers set version = $1", __version__)
         await database.execute("update duly.workers set version = $1", __version__)

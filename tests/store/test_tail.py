@@ -13,12 +13,14 @@ import pytest
 
 from duly.api.hub import Hub, Wanted
 from duly.log import Log
-from duly.store import embedded, history, stream
-from duly.store import tail as module
-from duly.store.database import Database
-from duly.store.migrate import migrate
-from duly.store.stream import Endings
-from duly.store.tail import Position, Tail, positions
+from duly.postgres import embedded
+from duly.store.boxes import history
+from duly.store.connection.database import Database
+from duly.store.reads import stream
+from duly.store.reads import tail as module
+from duly.store.reads.stream import Endings
+from duly.store.reads.tail import Position, Tail, positions
+from duly.store.schema.migrate import migrate
 from tests.clock import START
 from tests.outage import away
 

@@ -10,9 +10,9 @@ from duly.domain.errors import NameTaken, NotFound, QuotaReached, TenantSuspende
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.trigger import trigger
-from duly.store import tenants
-from duly.store.session import Sessions
-from duly.store.tenants import Limits
+from duly.store.connection.session import Sessions
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits
 from tests.builders import a_key, a_ready_run, a_schedule, a_submission, a_waiting_run, counts, staged
 
 

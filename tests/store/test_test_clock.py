@@ -3,9 +3,9 @@
 import pytest
 
 from duly.domain.errors import DatabaseUnusable
-from duly.store import test_clock
-from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.store.connection import test_clock
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 from tests.builders import a_ready_run
 from tests.clock import START
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.store.database import TRIES_MAX, Unavailable
-from duly.store.together import together
+from duly.store.connection.database import TRIES_MAX, Unavailable
+from duly.store.connection.together import together
 
 ROLLED_BACK = "do $$ begin raise exception using errcode = '40001', message = 'in the way of another'; end $$"
 

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 
 from duly.moves.submit import submit
-from duly.store import transactions
-from duly.store.database import Database, Unavailable
-from duly.store.session import Sessions
-from duly.store.together import together
+from duly.store.connection import transactions
+from duly.store.connection.database import Database, Unavailable
+from duly.store.connection.session import Sessions
+from duly.store.connection.together import together
 from tests.builders import a_key, a_submission, an_active_schedule, counts
 from tests.postgres import scratch_server
 from tests.store import pgbouncer

@@ -2,9 +2,9 @@
 
 import pytest
 
-from duly.domain.outcome import Failed
+from duly.domain.runs.outcome import Failed
 from duly.moves.cancel import cancel_job
-from duly.store.history import verify
+from duly.store.boxes.history import verify
 from tests.builders import (
     a_dead_run,
     a_leased_run,

@@ -6,8 +6,10 @@ from uuid import UUID
 import pytest
 
 from duly.moves.claim import claim
-from duly.store import leased, lists, workflows
-from duly.store.workflow_ends import SQL as ends_sql
+from duly.store.boxes import leased
+from duly.store.reads import lists
+from duly.store.reads.workflow_ends import SQL as ends_sql
+from duly.store.tables import workflows
 from tests.builders import HANDLER, QUEUE, a_worker
 from tests.graphs import a_graph, a_workflow, names, taken
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly import App, DeclaredInCode, Handle, InvalidSchedule, NonRetryable, Retry, Run, RunFailed, Snooze
-from duly.store import runs, schedules
+from duly.store.boxes import runs
+from duly.store.tables import schedules
 from duly.testing import START, Fire, Line, environment
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from duly.domain.triggers.moments import second_of
-from duly.domain.triggers.zones import Edition
+from duly.domain.triggers.zones.zones import Edition
 
 CHANGING, QUIET = "Europe/Changing", "Europe/Quiet"
 _HEADER = struct.Struct(">4s c 15x 6l")

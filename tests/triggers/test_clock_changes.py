@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from duly import triggers
-from duly.domain.triggers import zones
+from duly.domain.triggers.zones import zones
 
 NEW_YORK = "America/New_York"
 

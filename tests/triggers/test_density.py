@@ -5,8 +5,8 @@ from itertools import islice, pairwise
 import pytest
 
 from duly import triggers
-from duly.domain.triggers.density import check_density, least_gap
 from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.schedule.density import check_density, least_gap
 from tests.clock import START
 
 HOUR, DAY = 3600, 86_400

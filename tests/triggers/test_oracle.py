@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from duly.domain.triggers.cron import Cron, compile_cron
+from duly.domain.triggers.cron.expression import Cron, compile_cron
 from duly.domain.triggers.errors import TriggerError
 from tests.triggers.expressions import ZONES, random_expression
 from tests.triggers.oracle import Oracle, changes, walk

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from duly import triggers
+from duly.domain.triggers.english.suggestions import FORMS
 from duly.domain.triggers.errors import CODES
-from duly.domain.triggers.suggestions import FORMS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "triggers.md").read_text()
 WARNINGS = {"DAY_OR", "WEEKDAY_NUMBERS", "UNEVEN_STEP", "RARE", "CLOCK_CHANGE", "DENSE", "DEAD_PART"}

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from duly.domain.triggers import counting, zones
 from duly.domain.triggers.calendars import Use, blockers
 from duly.domain.triggers.jitter import Jitter
 from duly.domain.triggers.moments import second_of
-from duly.domain.triggers.planning import (
+from duly.domain.triggers.schedule import counting
+from duly.domain.triggers.schedule.planning import (
     FirePlan,
     Skip,
     arm,
@@ -29,8 +29,9 @@ from duly.domain.triggers.planning import (
     stored_shape,
     stretch,
 )
-from duly.domain.triggers.schedule_reading import load_schedule
-from duly.domain.triggers.schedules import Fire, Misfire, Schedule
+from duly.domain.triggers.schedule.reading import load_schedule
+from duly.domain.triggers.schedule.schedules import Fire, Misfire, Schedule
+from duly.domain.triggers.zones import zones
 from duly.triggers import Calendar, TriggerError, compile_schedule, read_calendar
 from tests.triggers.shapes import random_moment
 from tests.triggers.test_properties import a_trigger

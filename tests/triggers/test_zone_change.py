@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.domain.triggers import zones
 from duly.domain.triggers.calendars import read_calendar
-from duly.domain.triggers.schedule_reading import load_schedule
-from duly.domain.triggers.zone_change import is_listed, pending_after_change, zones_of
+from duly.domain.triggers.schedule.reading import load_schedule
+from duly.domain.triggers.zones import zones
+from duly.domain.triggers.zones.change import is_listed, pending_after_change, zones_of
 from tests.triggers.editions import CHANGING, QUIET, an_edition
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from duly.domain.filter import DEAD, JOBS, RUNS, WORKFLOWS, InvalidFilter, parse
+from duly.domain.jobs.filter import DEAD, JOBS, RUNS, WORKFLOWS, InvalidFilter, parse
 from duly.wire.pages import DeadFilter, JobFilter, RunFilter, WorkflowFilter
 
 LISTS = [(JobFilter, JOBS), (RunFilter, RUNS), (WorkflowFilter, WORKFLOWS), (DeadFilter, DEAD)]

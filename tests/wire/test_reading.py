@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from duly.wire.jobs import FunctionTarget, NewJob
-from duly.wire.reading import BODY_DEPTH_MAX, Malformed, Misshapen, merge_patch, read_body, read_query
-from duly.wire.shapes import Asked
+from duly.wire.jobs.jobs import FunctionTarget, NewJob
+from duly.wire.schema.reading import BODY_DEPTH_MAX, Malformed, Misshapen, merge_patch, read_body, read_query
+from duly.wire.schema.shapes import Asked
 from duly.wire.workflows import NewWorkflow
 
 TARGET = '"target": {"type": "function", "handler": "app:mail"}'

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from duly.worker.context import NonRetryable, RunContext, Snooze
+from duly.worker.execute.run_logging import RunLogHandler
 from duly.worker.handlers import Handler, Registry
-from duly.worker.run_logging import RunLogHandler
 
 PATH = "tests.worker.app:app"
 

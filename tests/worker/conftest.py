@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 from tests.postgres import Postgres
 from tests.worker.stories import Faulty
 

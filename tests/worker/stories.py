@@ -12,18 +12,19 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng
-from duly.domain.declaration import Declarations
-from duly.domain.job import Submission
-from duly.domain.retry import Retry
-from duly.domain.run import Options, Run, encode_options
-from duly.domain.target import Target
+from duly.domain.jobs.declaration import Declarations
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options, Run, encode_options
+from duly.domain.targets.target import Target
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
 from duly.moves.claim import claim
 from duly.moves.submit import submit
-from duly.store import runs, workers
-from duly.store.database import Database, Unavailable
-from duly.store.workers import Identity
+from duly.store.boxes import runs
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import workers
+from duly.store.tables.workers import Identity
 from duly.worker.engine import Engine
 from duly.worker.handlers import Handler, Registry
 from duly.worker.service import Worker, WorkerOptions

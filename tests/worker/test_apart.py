@@ -9,16 +9,17 @@ import asyncpg
 import pytest
 
 from duly.clock import Rng
-from duly.domain.outcome import Failed
-from duly.domain.retry import Retry
-from duly.domain.run import Run
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.settle import Settled
-from duly.store import runs, workers
-from duly.worker.apart import Apart
-from duly.worker.children import Child, Children
-from duly.worker.executor import Ended, Executor
-from duly.worker.hands import Held
+from duly.store.boxes import runs
+from duly.store.tables import workers
+from duly.worker.execute.children import Child, Children
+from duly.worker.execute.executor import Ended, Executor
+from duly.worker.execute.isolated import Apart
+from duly.worker.held_runs import Held
 from duly.worker.slots import Kind
 from duly.worker.targets import Targets
 from tests.worker import app

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidWorkflow
-from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
-from duly.domain.payload import RESULT_BYTES_MAX
+from duly.domain.runs.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.runs.payload import RESULT_BYTES_MAX
 from duly.worker import context as hand
-from duly.worker.attempt import INTERRUPTED, attempt_in_thread, attempt_on_loop, succeeded
 from duly.worker.context import LeaseLost, NonRetryable, RunContext, Snooze
+from duly.worker.execute.attempt import INTERRUPTED, attempt_in_thread, attempt_on_loop, succeeded
 from duly.worker.handlers import Handler
 from tests.worker.stories import a_run
 

@@ -6,13 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.job import Recurring
+from duly.domain.jobs.job import Recurring
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.claim import claim
 from duly.moves.submit import submit_recurring
 from duly.moves.trigger import trigger
-from duly.store import leased, runs
-from duly.worker import claiming, engine
+from duly.store.boxes import leased, runs
+from duly.worker import claim as claiming
+from duly.worker import engine
 from duly.worker.context import RunContext
 from duly.worker.slots import Pool
 from tests.worker import app

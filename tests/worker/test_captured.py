@@ -5,10 +5,10 @@ import logging
 import threading
 from contextlib import asynccontextmanager
 
-from duly.store import runs
-from duly.worker import child
+from duly.store.boxes import runs
 from duly.worker.context import RunContext
-from duly.worker.run_logging import RunLogHandler
+from duly.worker.execute import child
+from duly.worker.execute.run_logging import RunLogHandler
 from tests.worker import app
 from tests.worker.family import is_gone
 from tests.worker.stories import ended, registry_of, submitted, until, working

@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from duly.domain.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
-from duly.domain.progress import Progress
-from duly.domain.run import Run
-from duly.worker import children as pool
-from duly.worker import crew as module
-from duly.worker.attempt import INTERRUPTED
-from duly.worker.child import Said
-from duly.worker.children import Child, Children
-from duly.worker.crew import Crew, NoChild
+from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
+from duly.domain.runs.progress import Progress
+from duly.domain.runs.run import Run
+from duly.worker.execute import children as pool
+from duly.worker.execute import process_pool as module
+from duly.worker.execute.attempt import INTERRUPTED
+from duly.worker.execute.child import Said
+from duly.worker.execute.children import Child, Children
+from duly.worker.execute.process_pool import Crew, NoChild
 from tests.worker import app, family
 from tests.worker.family import is_gone
 from tests.worker.stories import PATIENCE_SECONDS, a_run, until
@@ -70,7 +70,7 @@ async def crew(monkeypatch):
 
 
 def children() -> list[Any]:
-    return family.children("duly.worker.child")
+    return family.children("duly.worker.execute.child")
 
 
 def a_task(handler: str, **arguments: Any) -> Run:

@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from duly.clock import Rng, moment_of
-from duly.domain.outcome import Succeeded
-from duly.domain.progress import Progress
-from duly.domain.run import Run
+from duly.domain.runs.outcome import Succeeded
+from duly.domain.runs.progress import Progress
+from duly.domain.runs.run import Run
 from duly.moves.settle import Settled, hand_back, settle
-from duly.store import runs
-from duly.store.database import Unavailable
-from duly.worker import desk as module
-from duly.worker.desk import WorkerDesk
+from duly.store.boxes import runs
+from duly.store.connection.database import Unavailable
+from duly.worker import run_records as module
+from duly.worker.run_records import WorkerDesk
 from tests.worker.stories import a_registered_worker, leased_runs
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from duly.clock import SystemClock
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.retry import Retry
-from duly.domain.run import Run
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Run
 from duly.moves.settle import Settled
-from duly.store import runs
-from duly.worker.executor import Ended, Executor
+from duly.store.boxes import runs
+from duly.worker.execute.executor import Ended, Executor
 from duly.worker.handlers import Registry
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler, Targets

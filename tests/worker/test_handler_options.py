@@ -3,14 +3,14 @@
 from uuid import UUID
 
 from duly.clock import Rng
-from duly.domain.retry import Retry
-from duly.domain.run import Options
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Options
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
 from duly.moves.claim import claim
 from duly.moves.replay import replay
-from duly.store import workers
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import workers
 from duly.worker.context import RunContext, Snooze
 from duly.worker.handlers import Handler, Registry
 from tests.worker.stories import a_registered_worker, attempts_of, ended, state_of, working

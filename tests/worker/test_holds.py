@@ -7,12 +7,12 @@ import time
 import psycopg
 import pytest
 
-from duly.domain.hold import EVERYTHING, Scope
-from duly.moves.drain import drain, undrain
-from duly.moves.hold import hold, lift
-from duly.store import runs
+from duly.domain.limits.pause import EVERYTHING, Scope
+from duly.moves.admin.pause import hold, lift
+from duly.moves.workers.drain import drain, undrain
+from duly.store.boxes import runs
 from duly.worker import engine, watch
-from duly.worker.crew import Crew
+from duly.worker.execute.process_pool import Crew
 from tests.worker import app
 from tests.worker.stories import (
     attempts_of,

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.domain.job import Submission
+from duly.domain.jobs.job import Submission
 from duly.moves import settle as move
 from duly.moves.claim import claim
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit_many
-from duly.store import hints, ready
-from duly.worker import claiming, engine, outbox
+from duly.store.boxes import ready
+from duly.store.connection import hints
+from duly.worker import claim as claiming
+from duly.worker import engine, outbox
 from duly.worker.context import RunContext
 from duly.worker.intake import AHEAD_PER_SLOT_MAX, CLAIM_MAX, Room
 from tests.worker.stories import ended, engine_of, in_box, registry_of, submitted, until, working

@@ -13,13 +13,15 @@ from typing import Any
 import psycopg
 
 from duly.clock import Rng
-from duly.domain.retry import Retry
-from duly.domain.run import Run
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.claim import claim
-from duly.store import leased, runs, workers
-from duly.store.database import Unavailable
-from duly.worker import claiming, engine
+from duly.store.boxes import leased, runs
+from duly.store.connection.database import Unavailable
+from duly.store.tables import workers
+from duly.worker import claim as claiming
+from duly.worker import engine
 from duly.worker.context import RunContext
 from duly.worker.outbox import Outbox
 from duly.worker.service import Worker, WorkerOptions
@@ -128,7 +130,7 @@ async def lose_the_lease(worker: Worker) -> None:
 @asynccontextmanager
 async def no_heartbeat():
     """Stop the hearts of all workers in this process for a while."""
-    pulses = family.children("duly.worker.pulse")
+    pulses = family.children("duly.worker.heartbeat.process")
     for pulse in pulses:
         pulse.suspend()
     try:

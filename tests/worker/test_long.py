@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from duly.domain.errors import InvalidPayload
-from duly.domain.payload import CHECKPOINT_BYTES_MAX
+from duly.domain.runs.payload import CHECKPOINT_BYTES_MAX
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.store import runs
+from duly.store.boxes import runs
 from duly.worker.context import RunContext
 from tests.worker.stories import attempts_of, ended, reaping, registry_of, submitted, until, working
 

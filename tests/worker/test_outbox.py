@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 
 from duly.clock import Rng, moment_of
-from duly.domain.outcome import Awaited, Failed, Outcome, Parked, Succeeded
-from duly.domain.run import Run
+from duly.domain.runs.outcome import Awaited, Failed, Outcome, Parked, Succeeded
+from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves import settle as move
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled, Unstorable
-from duly.store.database import Database, Unavailable
+from duly.store.connection.database import Database, Unavailable
 from duly.worker import outbox as module
 from duly.worker.outbox import Outbox, WriteLines
 from tests.worker.stories import a_registered_worker, a_run, attempts_of, leased_runs, state_of, until

@@ -16,9 +16,9 @@ import pytest
 
 from duly.clock import Rng
 from duly.log import Log
-from duly.store.workers import SQL
-from duly.worker.lifeline import Lifeline
-from duly.worker.marks import Marks
+from duly.store.tables.workers import SQL
+from duly.worker.heartbeat.lease import Lifeline
+from duly.worker.heartbeat.marks import Marks
 from tests.worker import family
 from tests.worker.family import is_gone
 from tests.worker.stories import PATIENCE_SECONDS, a_registered_worker, is_regular, until
@@ -29,7 +29,8 @@ select pg_terminate_backend(pid) from pg_stat_activity where datname = current_d
 LEASE = timedelta(seconds=1)
 # Stands between us and the pulse, so that it can be stopped and killed.
 PARENT = (
-    "import subprocess, sys; subprocess.run([sys.executable, '-m', 'duly.worker.pulse'], pass_fds=[int(sys.argv[1])])"
+    "import subprocess, sys;"
+    "subprocess.run([sys.executable, '-m', 'duly.worker.heartbeat.process'], pass_fds=[int(sys.argv[1])])"
 )
 
 
@@ -43,7 +44,7 @@ async def a_pulse(url, worker_id, statement=SQL["beat"], *, parent=False, marks=
     if marks is None:
         marks = Marks()
         marks.turn(float("inf"))  # No engine of ours ever stands still.
-    command = ["-c", PARENT, str(marks.descriptor)] if parent else ["-m", "duly.worker.pulse"]
+    command = ["-c", PARENT, str(marks.descriptor)] if parent else ["-m", "duly.worker.heartbeat.process"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, stdin=PIPE, stdout=PIPE, pass_fds=[marks.descriptor]
     )
@@ -190,7 +191,7 @@ async def a_lifeline(url, store, worker_id):
 
 
 def the_pulse() -> Any:
-    [pulse] = family.children("duly.worker.pulse")
+    [pulse] = family.children("duly.worker.heartbeat.process")
     return pulse
 
 

@@ -6,13 +6,13 @@ from uuid import UUID
 
 import pytest
 
-from duly.domain.job import Recurring
+from duly.domain.jobs.job import Recurring
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.moves.pause import Paused, pause, pause_naming, resume
 from duly.moves.recall import recalled
+from duly.moves.schedules.pause import Paused, pause, pause_naming, resume
 from duly.moves.submit import submit_recurring
-from duly.store import runs
-from duly.store.database import Database
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
 from duly.worker import engine
 from duly.worker.slots import Pool
 from tests.builders import boxes_of, staged

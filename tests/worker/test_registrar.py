@@ -7,11 +7,11 @@ import pytest
 
 from duly import App
 from duly.clock import Rng
-from duly.domain.declaration import REMOVED
+from duly.domain.jobs.declaration import REMOVED
 from duly.log import Log
 from duly.moves.cancel import cancel_job
-from duly.store import declared
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import declared
 from duly.worker.registrar import LOOK_AGAIN_SECONDS, LOOK_SECONDS, Registrar
 from tests.builders import an_active_schedule, jobs_listed
 from tests.clock import ManualClock

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.store import history
+from duly.store.boxes import history
 from duly.worker.context import RunContext
 from tests.outage import a_server, away
 from tests.worker.stories import attempts_of, ended, reaping, registry_of, submitted, until, working

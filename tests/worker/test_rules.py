@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from duly.domain.retry import Retry
-from duly.domain.retry_rules import Rule
-from duly.domain.run import Options
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.retry_rules import Rule
+from duly.domain.runs.run import Options
 from duly.moves.submit import submit
-from duly.store import runs
+from duly.store.boxes import runs
 from duly.worker.handlers import Handler, Registry
 from tests.builders import a_key, a_submission
 from tests.worker import app

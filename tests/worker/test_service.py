@@ -14,13 +14,13 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.errors import DatabaseUnusable, Refused
-from duly.domain.retry import Retry
-from duly.domain.run import Run
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.settle import hand_back
-from duly.store import runs
-from duly.store.database import Database
-from duly.worker import claiming, engine
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.worker import claim, engine
 from duly.worker.context import NonRetryable, RunContext, Snooze
 from duly.worker.handlers import Registry
 from duly.worker.service import CONNECTIONS_MAX, Worker, WorkerOptions
@@ -515,7 +515,7 @@ async def test_what_is_being_handed_back_is_not_forgotten_by_a_worker_that_stops
 
 
 async def test_a_hand_back_that_fails_in_an_unknown_way_is_made_up_for(url, store, monkeypatch):
-    monkeypatch.setattr(claiming, "BELT_IN_DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(claim, "BELT_IN_DOUBT_SECONDS", 0.2)
     failed: list[int] = []
     free = threading.Event()
 
@@ -557,7 +557,7 @@ async def test_who_can_end_the_process_is_told_of_a_handler_that_nobody_can_stop
                 await asyncio.sleep(0.01)
 
     def left_running() -> None:
-        told.append(family.children("duly.worker.pulse"))
+        told.append(family.children("duly.worker.heartbeat.process"))
 
     options = WorkerOptions("worker", grace_seconds=0.1)
     worker = Worker(

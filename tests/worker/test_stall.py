@@ -14,12 +14,12 @@ from duly.clock import SystemClock
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.claim import claim as moves_claim
 from duly.moves.settle import hand_back
-from duly.store import workers
-from duly.worker import claiming
-from duly.worker.executor import Ended, Executor
-from duly.worker.marks import CAPACITY, Marks
+from duly.store.tables import workers
+from duly.worker import claim as claiming
+from duly.worker.execute.executor import Ended, Executor
+from duly.worker.heartbeat.marks import CAPACITY, Marks
+from duly.worker.heartbeat.stall import Stall
 from duly.worker.slots import Kind
-from duly.worker.stall import Stall
 from duly.worker.targets import Targets
 from tests.clock import START
 from tests.worker.app import app

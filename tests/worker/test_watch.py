@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from duly.domain.hold import EVERYTHING, Holds
-from duly.store import runs
-from duly.store.database import Unavailable
-from duly.store.runs import News
+from duly.domain.limits.pause import EVERYTHING, Holds
+from duly.store.boxes import runs
+from duly.store.boxes.runs import News
+from duly.store.connection.database import Unavailable
 from duly.worker.watch import FRESH_SECONDS, HEAR_SECONDS, Watch
 from tests.builders import RNG
 

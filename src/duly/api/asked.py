@@ -14,10 +14,10 @@ from litestar.exceptions import InternalServerException
 from duly.api.operations import JSON, Operation
 from duly.api.refusals import Refusal
 from duly.domain.errors import InvalidOption
-from duly.domain.job import check_key
+from duly.domain.jobs.job import check_key
 from duly.wire.binary_events import attributes
-from duly.wire.fitting import Wrong
-from duly.wire.reading import Misshapen, read_body, read_query
+from duly.wire.schema.fitting import Wrong
+from duly.wire.schema.reading import Misshapen, read_body, read_query
 
 AnyRequest = Request[Any, Any, Any]
 

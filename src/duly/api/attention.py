@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from duly.domain.hold import Hold
-from duly.domain.target_words import what_lets_it_run
-from duly.store.figures import COUNTED_MAX, Buried, Waiting
-from duly.store.workers import WorkerRow
+from duly.domain.limits.pause import Hold
+from duly.domain.targets.words import what_lets_it_run
+from duly.store.reads.figures import COUNTED_MAX, Buried, Waiting
+from duly.store.tables.workers import WorkerRow
 from duly.wire.figures import Attention, QueueDepth
 
 OLD_SECONDS = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from duly.api.operations import Operation
-from duly.domain.audit import Action
+from duly.domain.tenancy.audit import Action
 
 SAFE = ("GET", "HEAD", "OPTIONS")
 

@@ -8,16 +8,17 @@ from typing import Any, Literal, overload
 
 import msgspec
 
-from duly.domain import payload as payloads
-from duly.domain.after import After, check_after
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, InvalidWorkflow, Refused
-from duly.domain.expiry import check_expires_after, check_expires_at, expiry_moment
-from duly.domain.gate import Rate, check_concurrency, check_rate, told_concurrency, told_rate
-from duly.domain.job import Recurring, Submission, check_delay, check_name, check_tags, check_timeout
-from duly.domain.references import Reference
-from duly.domain.retry import Retry, retry_policy, told_policy
-from duly.domain.run import (
+from duly.domain.jobs.job import Recurring, Submission, check_delay, check_name, check_tags, check_timeout
+from duly.domain.limits.concurrency import Rate, check_concurrency, check_rate, told_concurrency, told_rate
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.callbacks import Callback as KnownCallback
+from duly.domain.runs.callbacks import check_then, told_fields
+from duly.domain.runs.dependencies import After, check_after
+from duly.domain.runs.expiry import check_expires_after, check_expires_at, expiry_moment
+from duly.domain.runs.retry import Retry, retry_policy, told_policy
+from duly.domain.runs.run import (
     Options,
     encode_options,
     is_marks_only,
@@ -26,22 +27,21 @@ from duly.domain.run import (
     target_of,
     then_of,
 )
-from duly.domain.target import Allowed, Target, check_handler, handler_of
-from duly.domain.target_shapes import read_target, told_in_short
-from duly.domain.target_told import told_of
-from duly.domain.then import Callback as KnownCallback
-from duly.domain.then import check_then, told_fields
-from duly.domain.triggers import asking
+from duly.domain.targets.shapes import read_target, told_in_short
+from duly.domain.targets.target import Allowed, Target, check_handler, handler_of
+from duly.domain.targets.told import told_of
 from duly.domain.triggers.at import At
 from duly.domain.triggers.on_event import ON_EVENT
-from duly.domain.triggers.preview import fires
-from duly.domain.triggers.schedules import Schedule
-from duly.domain.workflow import Edge, Node, On, Workflow
-from duly.domain.workflow_target import target_for
+from duly.domain.triggers.schedule import options as asking
+from duly.domain.triggers.schedule.preview import fires
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.workflows.references import Reference
+from duly.domain.workflows.target import target_for
+from duly.domain.workflows.workflow import Edge, Node, On, Workflow
 from duly.wire.callbacks import Callback, ToldCallback
-from duly.wire.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy, RetryRule, RunDefinition
 from duly.wire.events import EventMatch
-from duly.wire.jobs import Fire, FunctionTarget, JobDefinition, NewJob, NodeDefinition, WorkflowTarget
+from duly.wire.jobs.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy, RetryRule, RunDefinition
+from duly.wire.jobs.jobs import Fire, FunctionTarget, JobDefinition, NewJob, NodeDefinition, WorkflowTarget
 from duly.wire.runs import FollowedJob, TargetSummary
 
 NEXT_FIRES = 3

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from duly.domain.health import State
-from duly.store.destinations import Totals
+from duly.domain.targets.circuit import State
+from duly.store.tables.destinations import Totals
 
 PARKED_MAX = 100_000
 

@@ -29,19 +29,19 @@ from duly.api.shedding import Shedding
 from duly.api.traffic import Traffic
 from duly.api.waiting import Waiter, seconds_asked, unless_ended
 from duly.clock import Rng
-from duly.domain.audit import Actor
 from duly.domain.errors import DulyError
-from duly.domain.overload import AGE_LIMIT
-from duly.domain.target import Allowed
+from duly.domain.limits.overload import AGE_LIMIT
+from duly.domain.targets.target import Allowed
+from duly.domain.tenancy.audit import Actor
 from duly.log import Log
-from duly.moves.admit import Admission
+from duly.moves.admin.admit import Admission
 from duly.moves.gather import Gatherer
 from duly.settings import Shown
-from duly.store.database import Database
-from duly.store.pressure import Gauge
-from duly.store.session import Opening, RolledBack, Sessions
+from duly.store.connection.database import Database
+from duly.store.connection.session import Opening, RolledBack, Sessions
+from duly.store.reads.pressure import Gauge
 from duly.wire import problems
-from duly.wire.jobs import JobPatch
+from duly.wire.jobs.jobs import JobPatch
 
 _TRIES_MAX = 3
 # The first hint goes out at once; under load those of five milliseconds go together.

@@ -8,10 +8,10 @@ from uuid import UUID
 
 import msgspec
 
-from duly.store.job_changes import Change
-from duly.store.stream import Ended, Started
-from duly.store.workflow_changes import WorkflowChange
-from duly.store.workflow_ends import WorkflowEnd
+from duly.store.reads.job_changes import Change
+from duly.store.reads.stream import Ended, Started
+from duly.store.reads.workflow_changes import WorkflowChange
+from duly.store.reads.workflow_ends import WorkflowEnd
 
 SOURCE, JOBS, WORKFLOWS = "/v1/runs", "/v1/jobs", "/v1/workflows"
 GAP = "duly.stream.gap.v1"

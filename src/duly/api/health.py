@@ -12,13 +12,14 @@ from typing import Protocol
 import msgspec
 
 from duly.clock import Clock
+from duly.domain.diagnosis.loops import AGE_SECONDS_MAX, NAMES, overdue
 from duly.domain.errors import DulyError
-from duly.domain.hold import Hold
-from duly.domain.rounds import AGE_SECONDS_MAX, NAMES, overdue
-from duly.store import duties, holds
-from duly.store.database import Database
-from duly.store.overview import Backlog, backlog
-from duly.store.shards import SHARDS
+from duly.domain.limits.pause import Hold
+from duly.store.connection.database import Database
+from duly.store.reads import maintenance_tasks
+from duly.store.reads.overview import Backlog, backlog
+from duly.store.tables import pauses
+from duly.store.tables.shards import SHARDS
 
 LAG_SECONDS_MAX = 5.0
 # What has stopped is told within 5 s, so each limit leaves a second for the look.
@@ -86,8 +87,8 @@ async def readiness(vitals: Vitals) -> Readiness:
     held: list[Hold] = []
     rounds = None if vitals.rounds is None else vitals.rounds(vitals.clock.monotonic())
     try:
-        seen, held = await backlog(vitals.database), await holds.standing(vitals.database)
-        rounds = await duties.ages(vitals.database, NAMES) if rounds is None else rounds
+        seen, held = await backlog(vitals.database), await pauses.standing(vitals.database)
+        rounds = await maintenance_tasks.ages(vitals.database, NAMES) if rounds is None else rounds
         database = _database(seen)
     except DulyError as error:
         database = Check("database", False, "silent", None, f"the database does not answer: {error}")

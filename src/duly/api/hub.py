@@ -36,11 +36,11 @@ from duly.api.places import Place
 from duly.clock import Rng, moment_of
 from duly.domain.errors import DulyError
 from duly.log import Log
-from duly.store import job_changes, workflow_changes, workflow_ends
-from duly.store.database import Database
-from duly.store.stream import Beginnings, Ended, Endings
-from duly.store.tail import Position, positions
-from duly.store.workflow_ends import WorkflowEnds
+from duly.store.connection.database import Database
+from duly.store.reads import job_changes, workflow_changes, workflow_ends
+from duly.store.reads.stream import Beginnings, Ended, Endings
+from duly.store.reads.tail import Position, positions
+from duly.store.reads.workflow_ends import WorkflowEnds
 
 LOOK_SECONDS = 0.25
 HEARTBEAT_SECONDS = 15.0

@@ -15,10 +15,10 @@ import msgspec
 from duly.api.operations import Identity
 from duly.api.refusals import Refusal
 from duly.clock import moment_of
-from duly.domain.api_key import ApiKey, implied_by, parse
 from duly.domain.errors import DulyError
-from duly.store import api_keys
-from duly.store.database import Database
+from duly.domain.tenancy.api_key import ApiKey, implied_by, parse
+from duly.store.connection.database import Database
+from duly.store.tenancy import api_keys
 
 # A revoked key is refused within five seconds: this long it may still be remembered, the rest is on the way.
 REMEMBERED_SECONDS = 3.0

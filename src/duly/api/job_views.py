@@ -10,15 +10,17 @@ from uuid import UUID
 from duly.api import definitions
 from duly.api.run_views import shown_run, status_of_one_shot
 from duly.domain.errors import NotFound
-from duly.domain.filter import Filter
-from duly.domain.payload import read_anyhow
-from duly.domain.triggers.asking import asked_shape
+from duly.domain.jobs.filter import Filter
+from duly.domain.runs.payload import read_anyhow
 from duly.domain.triggers.moments import utc_text
-from duly.domain.triggers.preview import fires_left
-from duly.domain.triggers.summary import only_run_id, sentence
-from duly.store import jobs, lists, overview, runs
-from duly.store.database import Database
-from duly.wire.jobs import Job, JobSummary, LastRun
+from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.preview import fires_left
+from duly.domain.triggers.schedule.summary import only_run_id, sentence
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.reads import lists, overview
+from duly.store.tables import jobs
+from duly.wire.jobs.jobs import Job, JobSummary, LastRun
 
 FINEST = timedelta(microseconds=1)
 _BEGUN = ("running", "retrying", "succeeded", "dead", "cancelled")

@@ -19,8 +19,8 @@ from duly.api.refusals import Refusal
 from duly.clock import Clock
 from duly.domain.errors import DulyError
 from duly.log import Log
-from duly.store import runs
-from duly.store.database import Database
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
 from duly.wire.runs import LogEnd, LogLine
 
 HEARTBEAT_SECONDS = 15.0

@@ -21,12 +21,12 @@ from duly.api.identity import REMEMBERED_SECONDS, Keys
 from duly.api.operations import Identity
 from duly.api.refusals import Refusal
 from duly.clock import Rng
-from duly.domain.api_key import Secret
-from duly.domain.audit import Actor
 from duly.domain.errors import DulyError
-from duly.moves.log_in import SESSION_KEPT, log_in, log_out
-from duly.store import browser_sessions
-from duly.store.database import Database
+from duly.domain.tenancy.api_key import Secret
+from duly.domain.tenancy.audit import Actor
+from duly.moves.admin.log_in import SESSION_KEPT, log_in, log_out
+from duly.store.connection.database import Database
+from duly.store.tenancy import browser_sessions
 
 COOKIE = "duly_session"
 HOST_COOKIE = "__Host-duly_session"  # A browser takes it from this very host alone, over TLS.

@@ -26,15 +26,16 @@ from duly import __version__
 from duly.api.destination_metrics import PARKED_MAX, families
 from duly.api.health import Vitals
 from duly.api.labels import OF_TENANT_MAX, OTHER, Labels
-from duly.domain.clocks import HostClock
+from duly.domain.diagnosis.clocks import HostClock
 from duly.domain.errors import DulyError
-from duly.domain.hold import SCOPE_KINDS
-from duly.domain.overload import AGE_LIMIT, Overload
+from duly.domain.limits.overload import AGE_LIMIT, Overload
+from duly.domain.limits.pause import SCOPE_KINDS
 from duly.log import Log
-from duly.store import clocks, destinations, holds, overloads, ready
-from duly.store.overview import staging_lag_seconds
-from duly.store.pressure import Gauge, Pressure
-from duly.store.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
+from duly.store.boxes import ready
+from duly.store.reads.overview import staging_lag_seconds
+from duly.store.reads.pressure import Gauge, Pressure
+from duly.store.reads.tail import DURATION_BOUNDS, SKEW_BOUNDS, Ended, Tail
+from duly.store.tables import clocks, destinations, overloads, pauses
 
 LOOK_SECONDS = 5.0
 STAGE_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -266,7 +267,7 @@ class Metrics:
             await self._count_ended()
             now = await self._vitals.database.read_clock()
             rows = await ready.depth_by_tenant(self._vitals.database, OF_TENANT_MAX, list(self.totals.depths))
-            held = await holds.standing(self._vitals.database)
+            held = await pauses.standing(self._vitals.database)
             self.totals.destinations = await destinations.totals(self._vitals.database, PARKED_MAX)
             self.totals.overloads = await overloads.oldest(self._vitals.database, OVERLOADS_MAX)
             pressure = await self._gauge.read()

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 
 from duly.api.operations import Answer, Identity, Operation
 from duly.api.refusals import Refusal
-from duly.store import answers
-from duly.store.answers import KeptAnswer
-from duly.store.database import Database
-from duly.store.session import Sessions
+from duly.store.connection.database import Database
+from duly.store.connection.session import Sessions
+from duly.store.tenancy import answers
+from duly.store.tenancy.answers import KeptAnswer
 from duly.wire import problems
 
 Act = Callable[[Database], Awaitable[Answer]]

@@ -18,19 +18,19 @@ from duly.api.hub import Hub
 from duly.api.places import Places
 from duly.api.shedding import Shedding
 from duly.clock import Clock, Rng
-from duly.domain.api_key import ApiKey, Scope
-from duly.domain.audit import Actor
-from duly.domain.callback_token import CallbackTokens
 from duly.domain.errors import InvalidOption, NotFound, Refused
-from duly.domain.job import check_name
-from duly.domain.run import TENANT_DEFAULT
-from duly.domain.sealing import NEW_KEY, Keyring
-from duly.domain.target import Allowed
+from duly.domain.jobs.job import check_name
+from duly.domain.runs.callback_token import CallbackTokens
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.targets.target import Allowed
+from duly.domain.tenancy.api_key import ApiKey, Scope
+from duly.domain.tenancy.audit import Actor
+from duly.domain.tenancy.sealing import NEW_KEY, Keyring
 from duly.moves.gather import Gatherer
 from duly.settings import Shown
-from duly.store.database import Database
-from duly.store.pressure import Gauge
-from duly.wire.shapes import Nothing
+from duly.store.connection.database import Database
+from duly.store.reads.pressure import Gauge
+from duly.wire.schema.shapes import Nothing
 
 if TYPE_CHECKING:
     from duly.api.resuming import Resume

@@ -11,7 +11,7 @@ from types import TracebackType
 import msgspec
 
 from duly.api.refusals import QUOTA_SECONDS, Refusal
-from duly.domain.api_key import ApiKey
+from duly.domain.tenancy.api_key import ApiKey
 
 
 class Kind(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from duly.store.recovery_plan import Plan
+from duly.store.reads.recovery_plan import Plan
 from duly.wire.recovery import RecoveryItem, RecoveryPlan, RecoveryState, RecoveryTenant, ToldRule
 
 

@@ -9,13 +9,13 @@ import msgspec
 
 from duly.domain import errors
 from duly.domain.errors import DulyError
-from duly.domain.filter import InvalidFilter
-from duly.domain.manifest_plan import NotTheFiles, PlanChanged
+from duly.domain.jobs.filter import InvalidFilter
+from duly.domain.jobs.manifest_plan import NotTheFiles, PlanChanged
 from duly.domain.problems import InvalidManifest, Problem
 from duly.domain.triggers.errors import TriggerError
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
 from duly.wire.problems import Fault
-from duly.wire.reading import Malformed, Misshapen
+from duly.wire.schema.reading import Malformed, Misshapen
 
 RETRY_SECONDS = 1
 QUOTA_SECONDS = 10

@@ -12,10 +12,10 @@ import msgspec
 
 from duly.api.once import busy, encoded, replayed
 from duly.api.operations import Answer
-from duly.moves.in_bulk import Done, Place
-from duly.store import answers
-from duly.store.answers import KeptAnswer
-from duly.store.database import Database
+from duly.moves.bulk.jobs_and_runs import Done, Place
+from duly.store.connection.database import Database
+from duly.store.tenancy import answers
+from duly.store.tenancy.answers import KeptAnswer
 
 IN_PROGRESS = 102  # the status under which progress stands in place of an answer
 

@@ -9,11 +9,14 @@ from uuid import UUID
 
 from duly.api.definitions import run_definition, target_summary
 from duly.domain.errors import NotFound
-from duly.domain.payload import read_anyhow
-from duly.domain.run import read_options
-from duly.domain.target import WORKFLOW
-from duly.store import audit, overview, runs, workflows
-from duly.store.database import Database
+from duly.domain.runs.payload import read_anyhow
+from duly.domain.runs.run import read_options
+from duly.domain.targets.target import WORKFLOW
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.reads import overview
+from duly.store.tables import workflows
+from duly.store.tenancy import audit
 from duly.wire.runs import Attempt, CheckpointSize, FollowedJob, Progress, Run, RunLease, Submitter
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.run import NOT_BLANK
-from duly.wire import manifests
-from duly.wire.schedule_schema import COMPONENTS
-from duly.wire.shapes import NAME_PATTERN, Told
-from duly.wire.verbs import BACKFILL_NAMES
+from duly.domain.runs.run import NOT_BLANK
+from duly.wire.jobs import manifests
+from duly.wire.jobs.verbs import BACKFILL_NAMES
+from duly.wire.schema.schedule_schema import COMPONENTS
+from duly.wire.schema.shapes import NAME_PATTERN, Told
 
 Schema = dict[str, Any]
 

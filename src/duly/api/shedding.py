@@ -11,10 +11,10 @@ from prometheus_client.registry import Collector
 
 from duly.api.labels import OTHER, Labels
 from duly.domain.errors import DulyError, Shed
-from duly.domain.overload import Overload, is_shed
-from duly.domain.run import HORIZON
-from duly.store import overloads
-from duly.store.database import Database
+from duly.domain.limits.overload import Overload, is_shed
+from duly.domain.runs.run import HORIZON
+from duly.store.connection.database import Database
+from duly.store.tables import overloads
 
 LOOK_SECONDS = 0.5
 

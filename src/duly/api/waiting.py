@@ -15,9 +15,9 @@ from duly.api.operations import Answer
 from duly.api.run_views import shown_run, status_of_one_shot
 from duly.clock import Clock
 from duly.domain.errors import NotFound
-from duly.store import runs
-from duly.store.database import Database
-from duly.wire.jobs import CreatedJob
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.wire.jobs.jobs import CreatedJob
 from duly.wire.runs import Run
 
 WAIT_SECONDS_MAX = 60

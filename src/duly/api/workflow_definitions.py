@@ -9,11 +9,11 @@ import msgspec
 
 from duly.api import definitions
 from duly.domain.errors import InvalidWorkflow, Refused
-from duly.domain.job import check_name, check_tags
-from duly.domain.target import Allowed
-from duly.domain.then import check_then
-from duly.domain.workflow import Node, Workflow, check_workflow
-from duly.wire.jobs import NodeDefinition
+from duly.domain.jobs.job import check_name, check_tags
+from duly.domain.runs.callbacks import check_then
+from duly.domain.targets.target import Allowed
+from duly.domain.workflows.workflow import Node, Workflow, check_workflow
+from duly.wire.jobs.jobs import NodeDefinition
 from duly.wire.workflows import WorkflowDefinition
 
 

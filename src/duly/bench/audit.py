@@ -10,8 +10,8 @@ import msgspec
 from duly.bench.fill import FIRST_AT
 from duly.bench.report import Percentiles, milliseconds
 from duly.bench.stamps import Stamp
-from duly.store import history
-from duly.store.database import Database
+from duly.store.boxes import history
+from duly.store.connection.database import Database
 
 _COUNT = """
 select count(distinct run_id) filter (where outcome = 'succeeded') as finished,

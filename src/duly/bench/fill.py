@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from duly.bench.progress import Steps
-from duly.store.database import Database
+from duly.store.connection.database import Database
 
 CHUNK = 20_000
 _EVERYTHING_BEFORE = UUID(int=0)

@@ -20,10 +20,11 @@ import asyncpg
 from duly import __version__
 from duly.bench.progress import Steps
 from duly.domain.errors import Refused
-from duly.store import embedded, history
-from duly.store.database import Database
-from duly.store.embedded_settings import MEBIBYTE, memory_of_machine
-from duly.store.migrate import migrate
+from duly.postgres import embedded
+from duly.postgres.settings import MEBIBYTE, memory_of_machine
+from duly.store.boxes import history
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 
 CONNECTIONS_MAX = 4
 BASELINE_SCHEMA = "duly_bench_baseline"

@@ -53,9 +53,9 @@ class Told(msgspec.Struct, frozen=True):
 async def work(config: RoleConfig) -> None:
     """Be a worker."""
     from duly.bench.app import app, stamps
+    from duly.worker.garbage import spare_what_stays
     from duly.worker.handlers import Registry
     from duly.worker.service import Worker, WorkerOptions
-    from duly.worker.sparing import spare_what_stays
 
     app_path = None if config.sink_ports else "duly.bench.app:app"
     options = WorkerOptions(name=config.name, slots=config.slots, webhooks=config.slots, app_path=app_path)
@@ -86,7 +86,7 @@ async def schedule(config: RoleConfig) -> None:
     """Be a scheduler and keep the house in order, which the real process does too."""
     from duly.maintenance.service import Maintenance
     from duly.scheduler.service import Scheduler
-    from duly.store.database import Database
+    from duly.store.connection.database import Database
 
     async with Database(config.url, size_max=SCHEDULER_CONNECTIONS_MAX, application="duly scheduler") as database:
         scheduler = Scheduler(database, name=config.name, rng=Rng(), log=Log("scheduler"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from duly.clock import Rng, SystemClock, host_now
-from duly.domain.callback_token import CallbackTokens
-from duly.domain.sealing import new_key_line, read_keyring
-from duly.domain.verdict import Verdict
+from duly.domain.runs.callback_token import CallbackTokens
+from duly.domain.targets.verdict import Verdict
+from duly.domain.tenancy.sealing import new_key_line, read_keyring
 from duly.log import Log
 from duly.outbound.calling import Caller
 from duly.outbound.egress import Egress, read_allowance

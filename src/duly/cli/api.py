@@ -24,13 +24,15 @@ from duly.cli.role_metrics import listen_for_metrics, tell
 from duly.cli.say import say
 from duly.cli.scheduler import process_name
 from duly.cli.stopping import stop_on_signals
-from duly.domain.run import HORIZON
+from duly.domain.runs.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
 from duly.settings import Settings, shown
-from duly.store import api_keys, clocks, migrate
-from duly.store.database import Database
-from duly.store.keyring import keyring_of
+from duly.store.connection.database import Database
+from duly.store.schema import migrate
+from duly.store.tables import clocks
+from duly.store.tenancy import api_keys
+from duly.store.tenancy.keyring import keyring_of
 
 CONNECTIONS_MAX = 8
 COMMAND_SECONDS = 2.0

@@ -15,9 +15,9 @@ import click
 import msgspec
 
 from duly.domain.errors import InvalidPayload, InvalidSchedule
-from duly.domain.payload import DEPTH_MAX
+from duly.domain.runs.payload import DEPTH_MAX
 from duly.domain.triggers.errors import shown
-from duly.wire.reading import why_not_json
+from duly.wire.schema.reading import why_not_json
 
 _BEGINS_AS_JSON = re.compile(r'\s*[{\["]')
 _NUMBER = re.compile(r"\s*(?:NaN|-?Infinity|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*")

@@ -16,9 +16,9 @@ from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.plan_text import applied_lines, obstacle_lines, plan_lines
 from duly.cli.say import say
-from duly.domain.manifest import Manifest, read_manifest
-from duly.domain.manifest_plan import Plan, StepKind
-from duly.domain.manifest_text import FILE_BYTES_MAX, Document, read_text
+from duly.domain.jobs.manifest import Manifest, read_manifest
+from duly.domain.jobs.manifest_plan import Plan, StepKind
+from duly.domain.jobs.manifest_text import FILE_BYTES_MAX, Document, read_text
 from duly.settings import Settings
 
 FILE_DEFAULT = "duly.yaml"

@@ -16,13 +16,13 @@ from duly.cli.connect import is_remote, opened
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, listing_options, show_list
 from duly.client.asynchronous.client import AsyncClient
-from duly.domain.audit import Action, Entry, Wanted
 from duly.domain.errors import InvalidOption
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves.tenants import tenant_named
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.audit import Action, Entry, Wanted
+from duly.moves.admin.tenants import tenant_named
 from duly.settings import Settings
-from duly.store import audit as store
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tenancy import audit as store
 
 _DEADLINE_SECONDS = 30.0
 _PAGE = 200

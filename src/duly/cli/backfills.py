@@ -17,8 +17,8 @@ from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, show_list
 from duly.cli.say import say
 from duly.cli.screen import some
-from duly.domain.job import check_moment
-from duly.moves.backfill import UNCONFIRMED_MAX, Asked
+from duly.domain.jobs.job import check_moment
+from duly.moves.schedules.backfill import UNCONFIRMED_MAX, Asked
 from duly.settings import Settings
 
 COLUMNS = {

@@ -9,11 +9,12 @@ from functools import partial
 from typing import TypeVar
 
 from duly.domain.errors import DatabaseUnusable
+from duly.postgres import embedded
 from duly.settings import Settings, SettingsError
-from duly.store import embedded, migrate
-from duly.store.database import Database
-from duly.store.keyring import keyring_of
-from duly.store.local import this_account
+from duly.store.connection.database import Database
+from duly.store.connection.local import this_account
+from duly.store.schema import migrate
+from duly.store.tenancy.keyring import keyring_of
 
 T = TypeVar("T")
 

@@ -19,8 +19,8 @@ from duly.cli.output import Listing, json_option, listing_options, show_list
 from duly.cli.paging import chosen, filter_option, limit_option, none_of
 from duly.cli.replaying import BulkMove, Move, move_matching, move_these
 from duly.cli.runs import print_run
-from duly.domain.filter import DEAD
-from duly.moves import dead as moves
+from duly.domain.jobs.filter import DEAD
+from duly.moves.bulk import dead as moves
 from duly.settings import Settings
 
 COLUMNS = {

@@ -12,14 +12,14 @@ from duly import demo
 from duly.cli.output import duration
 from duly.clock import Rng
 from duly.domain.errors import DulyError, NameTaken
-from duly.domain.job import Recurring
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
-from duly.domain.triggers.timing import every_shape
+from duly.domain.jobs.job import Recurring
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.triggers.schedule.timing import every_shape
 from duly.moves.cancel import cancel_job
 from duly.moves.submit import submit_recurring
-from duly.store import overview
-from duly.store.database import Database
-from duly.store.overview import NamedJob
+from duly.store.connection.database import Database
+from duly.store.reads import overview
+from duly.store.reads.overview import NamedJob
 
 PATH = "duly.demo:app"
 # Soon enough to be seen at once, and late enough for the worker to be there.

@@ -17,20 +17,20 @@ import msgspec
 from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.screen import some
 from duly.cli.target_rows import what_runs
-from duly.domain.api_key import Scope as KeyScope
-from duly.domain.api_key import Secret
-from duly.domain.hold import Hold, Scope
-from duly.domain.job import Recurring, Submission
-from duly.domain.limit import Limit
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.limits.limit import Limit
+from duly.domain.limits.pause import Hold, Scope
+from duly.domain.tenancy.api_key import Scope as KeyScope
+from duly.domain.tenancy.api_key import Secret
 from duly.settings import Settings
 
 if TYPE_CHECKING:  # Most commands never need them.
-    from duly.domain.manifest import Manifest
-    from duly.domain.manifest_plan import Plan
-    from duly.moves.apply import Applied
-    from duly.moves.backfill import Asked
+    from duly.domain.jobs.manifest import Manifest
+    from duly.domain.jobs.manifest_plan import Plan
     from duly.moves.run_again import Changes
-    from duly.store.tenants import Limits, Tenant
+    from duly.moves.schedules.apply import Applied
+    from duly.moves.schedules.backfill import Asked
+    from duly.store.tenancy.tenants import Limits, Tenant
 
 Row = Mapping[str, Any]
 _DEADLINE_SECONDS = 20.0  # A person waits.

@@ -36,48 +36,52 @@ from duly.cli.policies import policy_line
 from duly.cli.queue_rows import read_queues
 from duly.cli.target_rows import job_row, listed_row, what_job_runs
 from duly.clock import Rng
-from duly.domain.api_key import Secret
-from duly.domain.called import called_by
 from duly.domain.errors import DulyError, NotFound
-from duly.domain.filter import DEAD, JOBS, RUNS, parse
-from duly.domain.hold import Hold, Scope
-from duly.domain.job import Recurring, Submission
-from duly.domain.limit import Limit
-from duly.domain.manifest_plan import Plan
-from duly.domain.payload import read_anyhow
-from duly.domain.run import TENANT_DEFAULT, read_options
-from duly.domain.triggers.asking import asked_shape
-from duly.domain.triggers.summary import only_run_id, sentence
-from duly.moves import api_keys as keying
-from duly.moves import apply as applying
-from duly.moves import backfill as backfilling
-from duly.moves import dead as bulk
-from duly.moves import hold as holding
-from duly.moves import limit as limiting
-from duly.moves import pause as pauses
+from duly.domain.jobs.filter import DEAD, JOBS, RUNS, parse
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.jobs.manifest_plan import Plan
+from duly.domain.limits.limit import Limit
+from duly.domain.limits.pause import Hold, Scope
+from duly.domain.runs.payload import read_anyhow
+from duly.domain.runs.run import TENANT_DEFAULT, read_options
+from duly.domain.targets.addresses import called_by
+from duly.domain.tenancy.api_key import Secret
+from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.summary import only_run_id, sentence
 from duly.moves import replay as single
 from duly.moves import submit as submitting
-from duly.moves import tenants as letting
-from duly.moves.apply import Applied
-from duly.moves.backfill import Asked
-from duly.moves.calendars import drop_calendar, put_calendar
+from duly.moves.admin import api_keys as keying
+from duly.moves.admin import limit as limiting
+from duly.moves.admin import pause as holding
+from duly.moves.admin import tenants as letting
+from duly.moves.admin.overload import limit_age
+from duly.moves.bulk import dead as bulk
+from duly.moves.bulk.dead import Bulk
 from duly.moves.cancel import CancelledTree, cancel_run, cancel_tree, end_job
-from duly.moves.dead import Bulk
-from duly.moves.drain import drain, undrain
-from duly.moves.edit import amend
-from duly.moves.overload import limit_age
-from duly.moves.purge import purge as purge_job
 from duly.moves.run_again import Changes, run_again
-from duly.moves.schedule import find_job_id
-from duly.moves.skip_next import skip_next
+from duly.moves.schedules import apply as applying
+from duly.moves.schedules import backfill as backfilling
+from duly.moves.schedules import pause as pauses
+from duly.moves.schedules.apply import Applied
+from duly.moves.schedules.backfill import Asked
+from duly.moves.schedules.calendars import drop_calendar, put_calendar
+from duly.moves.schedules.edit import amend
+from duly.moves.schedules.purge import purge as purge_job
+from duly.moves.schedules.schedule import find_job_id
+from duly.moves.schedules.skip_next import skip_next
 from duly.moves.submit import Accepted
 from duly.moves.trigger import trigger
+from duly.moves.workers.drain import drain, undrain
 from duly.outbound.shapes import Check
-from duly.store import api_keys, audit, hints, jobs, limits, lists, overview, runs, schedules, tenants, workers
-from duly.store import explain as explaining
-from duly.store.database import Database, DiskFull, Unavailable
-from duly.store.jobs import Submitted
-from duly.store.tenants import Limits, Tenant
+from duly.store.boxes import runs
+from duly.store.connection import hints
+from duly.store.connection.database import Database, DiskFull, Unavailable
+from duly.store.reads import explain as explaining
+from duly.store.reads import lists, overview
+from duly.store.tables import jobs, limits, schedules, workers
+from duly.store.tables.jobs import Submitted
+from duly.store.tenancy import api_keys, audit, tenants
+from duly.store.tenancy.tenants import Limits, Tenant
 
 HELD_BY = "the command line"
 _TENANT_NAME_DEFAULT = "default"

@@ -34,19 +34,19 @@ from duly.cli.target_rows import what_job_runs
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
-from duly.domain.api_key import Secret
-from duly.domain.hold import Hold, Scope
-from duly.domain.job import Recurring, Submission
-from duly.domain.limit import Limit
-from duly.domain.manifest_plan import Plan
-from duly.domain.triggers.asking import check
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.jobs.manifest_plan import Plan
+from duly.domain.limits.limit import Limit
+from duly.domain.limits.pause import Hold, Scope
+from duly.domain.tenancy.api_key import Secret
 from duly.domain.triggers.calendars import read_calendar
-from duly.moves.apply import Applied
-from duly.moves.backfill import Asked
+from duly.domain.triggers.schedule.options import check
 from duly.moves.run_again import Changes
-from duly.store.tenants import Limits, Tenant
+from duly.moves.schedules.apply import Applied
+from duly.moves.schedules.backfill import Asked
+from duly.store.tenancy.tenants import Limits, Tenant
 from duly.wire import limits as wire
-from duly.wire.jobs import Fire, Job
+from duly.wire.jobs.jobs import Fire, Job
 from duly.wire.queues import HoldChange
 from duly.wire.runs import BulkAnswer
 

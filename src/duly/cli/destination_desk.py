@@ -15,17 +15,17 @@ from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.desk import Row
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import Rng
-from duly.domain.api_key import Secret
 from duly.domain.duration import to_iso
 from duly.domain.errors import NotFound, Refused
-from duly.domain.run import TENANT_DEFAULT
-from duly.domain.sealing import Keyring
-from duly.domain.webhook_url import origin_of
-from duly.moves import destinations as moves
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.targets.webhook_url import origin_of
+from duly.domain.tenancy.api_key import Secret
+from duly.domain.tenancy.sealing import Keyring
+from duly.moves.admin import destinations as moves
 from duly.settings import Settings
-from duly.store import destinations
-from duly.store.database import Database
-from duly.store.keyring import MISSING, keyring_of
+from duly.store.connection.database import Database
+from duly.store.tables import destinations
+from duly.store.tenancy.keyring import MISSING, keyring_of
 
 _DEADLINE_SECONDS = 20.0
 _PAGE = 200

@@ -15,10 +15,10 @@ from duly.cli.output import json_option, print_json
 from duly.cli.say import say, visible
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import host_now
-from duly.domain.doctor import Finding, findings, is_well
+from duly.domain.diagnosis.doctor import Finding, findings, is_well
 from duly.settings import Settings
-from duly.store import system
-from duly.store.session import Sessions
+from duly.store.connection.session import Sessions
+from duly.store.reads import system
 
 _DEADLINE_SECONDS = 20.0
 _STATEMENT = timedelta(seconds=2)

@@ -13,12 +13,13 @@ from duly.api.job_views import shown_job
 from duly.cli import rows
 from duly.cli.edit_over_http import recurring_of
 from duly.domain.errors import DulyError
-from duly.domain.job import Recurring
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves.change_one_shot import change_one_shot
-from duly.moves.overtaken import until_settled
-from duly.store import hints, overview
-from duly.store.database import Database
+from duly.domain.jobs.job import Recurring
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.moves.schedules.change_one_shot import change_one_shot
+from duly.moves.schedules.conflict import until_settled
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.reads import overview
 
 
 async def amend_one_shot(database: Database, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:

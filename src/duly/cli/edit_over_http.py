@@ -13,8 +13,8 @@ from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import VersionChanged
 from duly.clock import host_now
 from duly.domain.errors import InvalidOption, Unsettled
-from duly.domain.job import Recurring
-from duly.wire.jobs import Job, JobDefinition
+from duly.domain.jobs.job import Recurring
+from duly.wire.jobs.jobs import Job, JobDefinition
 
 _LOOKS_MAX = 10
 

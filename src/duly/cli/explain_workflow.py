@@ -7,7 +7,7 @@ from typing import Any
 
 from duly.cli.desk import Explained
 from duly.cli.screen import some
-from duly.domain.workflow import NODE_ENDS, UNDONE
+from duly.domain.workflows.workflow import NODE_ENDS, UNDONE
 
 Node = Mapping[str, Any]
 _TOLD_MAX = 20

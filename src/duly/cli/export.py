@@ -10,8 +10,8 @@ from duly.cli.desk import Exported, at_desk
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.say import say
-from duly.domain.manifest_schema import json_schema
-from duly.domain.manifest_text import write_text
+from duly.domain.jobs.manifest_schema import json_schema
+from duly.domain.jobs.manifest_text import write_text
 from duly.settings import Settings
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from duly.cli.desk import Exported
 from duly.domain.counting import some
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.job import check_name
-from duly.domain.manifest_export import export as exported
-from duly.domain.manifest_shapes import JOBS_MAX
-from duly.domain.run import TENANT_DEFAULT
-from duly.store import applied, schedules
-from duly.store.database import Database
+from duly.domain.jobs.job import check_name
+from duly.domain.jobs.manifest_export import export as exported
+from duly.domain.jobs.manifest_shapes import JOBS_MAX
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.store.connection.database import Database
+from duly.store.tables import applied, schedules
 
 
 async def export(database: Database, source: str | None, *, by_hand: bool) -> Exported:

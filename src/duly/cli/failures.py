@@ -33,10 +33,10 @@ def _explained(error: Exception) -> tuple[str, int]:
     from duly.client.errors import Invalid
     from duly.client.errors import Unavailable as NoAnswer
     from duly.domain.errors import AtPast, DatabaseUnusable, DulyError, NotFound
-    from duly.domain.filter import InvalidFilter
+    from duly.domain.jobs.filter import InvalidFilter
     from duly.domain.triggers.errors import TriggerError
     from duly.settings import SettingsError
-    from duly.store.database import Unavailable
+    from duly.store.connection.database import Unavailable
 
     match error:
         case SettingsError() | WrongSettings() | InvalidAddress():

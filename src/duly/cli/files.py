@@ -19,12 +19,12 @@ from duly.cli.output import Listing, json_option, listing_options, print_rows, s
 from duly.cli.plan_text import difference_text
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.errors import NotFound
-from duly.domain.manifest_diff import Difference, drift
-from duly.domain.manifest_shapes import JOBS_MAX
-from duly.domain.run import TENANT_DEFAULT
+from duly.domain.jobs.manifest_diff import Difference, drift
+from duly.domain.jobs.manifest_shapes import JOBS_MAX
+from duly.domain.runs.run import TENANT_DEFAULT
 from duly.settings import Settings
-from duly.store import applied
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import applied
 
 _DEADLINE_SECONDS = 20.0
 _FILES_MAX = 1_000

@@ -9,10 +9,10 @@ import msgspec
 from duly.cli.desk import File
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Invalid
-from duly.domain.manifest_plan import Plan
+from duly.domain.jobs.manifest_plan import Plan
 from duly.domain.problems import Path, Problem
-from duly.moves.apply import Applied, Done
-from duly.wire import manifests
+from duly.moves.schedules.apply import Applied, Done
+from duly.wire.jobs import manifests
 
 
 async def plan(client: AsyncClient, file: File) -> Plan:

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from duly.cli.output import duration
-from duly.domain.triggers.preview import fires, fires_left
-from duly.domain.triggers.schedules import Schedule
-from duly.domain.triggers.summary import brief
+from duly.domain.triggers.schedule.preview import fires, fires_left
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.schedule.summary import brief
 
 FIRES_SHOWN = 3
 _FINEST = timedelta(microseconds=1)

@@ -16,12 +16,12 @@ import msgspec
 
 from duly.cli.screen import Screen, short_path
 from duly.clock import Rng
-from duly.domain.api_key import Scope, Secret, parse
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves.api_keys import create_key
-from duly.store import api_keys
-from duly.store.database import Database
-from duly.store.local import this_account
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.api_key import Scope, Secret, parse
+from duly.moves.admin.api_keys import create_key
+from duly.store.connection.database import Database
+from duly.store.connection.local import this_account
+from duly.store.tenancy import api_keys
 
 FILE = "api-key"
 _NAME = "duly up"

@@ -13,15 +13,15 @@ from duly.api.door import WAKE_PAUSE_SECONDS, Door
 from duly.api.identity import Keys
 from duly.api.logins import Logins
 from duly.dashboard.pages import pages
-from duly.domain.overload import AGE_LIMIT
-from duly.domain.target import Allowed
+from duly.domain.limits.overload import AGE_LIMIT
+from duly.domain.targets.target import Allowed
 from duly.log import Log
-from duly.moves.admit import Admission
+from duly.moves.admin.admit import Admission
 from duly.outbound.shapes import egress_of, url_check
 from duly.settings import Settings, Shown
-from duly.store.database import Database
-from duly.store.session import Sessions
-from duly.store.waker import Waker
+from duly.store.connection.database import Database
+from duly.store.connection.session import Sessions
+from duly.store.connection.waker import Waker
 
 SESSIONS_MAX, FIGURES_MAX = 8, 2
 

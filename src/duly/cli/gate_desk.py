@@ -10,12 +10,12 @@ from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.desk import Row
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.errors import NotFound
-from duly.domain.gate import Rate, in_words, kind_of
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves import gates as moves
+from duly.domain.limits.concurrency import Rate, in_words, kind_of
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.moves.admin import concurrency_keys as moves
 from duly.settings import Settings
-from duly.store import gates
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import concurrency_keys
 from duly.wire.gates import Gate, GateRate
 
 _DEADLINE_SECONDS = 20.0
@@ -61,11 +61,11 @@ class DatabaseGates:
 
     async def list(self, limit: int) -> Sequence[Row]:
         """List keys."""
-        return [_kept_row(one) for one in await gates.page(self._database, TENANT_DEFAULT, None, limit)]
+        return [_kept_row(one) for one in await concurrency_keys.page(self._database, TENANT_DEFAULT, None, limit)]
 
     async def get(self, key: str) -> Row:
         """Read one."""
-        one = await gates.find(self._database, TENANT_DEFAULT, key)
+        one = await concurrency_keys.find(self._database, TENANT_DEFAULT, key)
         if one is None:
             raise NotFound(f"no run is held back by the key {key!r}, and no limit is set for it")
         return _kept_row(one)
@@ -108,7 +108,7 @@ class HttpGates:
         await self._asked.lift(key)
 
 
-def _kept_row(one: gates.Gate) -> Row:
+def _kept_row(one: concurrency_keys.Gate) -> Row:
     has_places = one.places is not None or one.waiting > 0 or one.limit_places is not None
     return {
         "key": one.key,

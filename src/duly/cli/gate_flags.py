@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from duly.cli.arguments import read_duration
-from duly.domain.gate import Rate, check_concurrency, check_line, check_rate
+from duly.domain.limits.concurrency import Rate, check_concurrency, check_line, check_rate
 
 NONE = "none"
 _FLAGS = (

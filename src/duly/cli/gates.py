@@ -15,7 +15,7 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, print_json, show_list, text
 from duly.cli.say import say
-from duly.domain.gate import Rate
+from duly.domain.limits.concurrency import Rate
 from duly.settings import Settings
 
 _Answer = TypeVar("_Answer")

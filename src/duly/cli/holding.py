@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from duly.cli.output import moment
-from duly.domain.hold import EVERYTHING, Hold, Scope
+from duly.domain.limits.pause import EVERYTHING, Hold, Scope
 
 
 def told(hold: Hold) -> str:

@@ -27,12 +27,14 @@ from duly.domain.errors import DatabaseUnusable, Refused
 from duly.log import Log
 from duly.outbound.shapes import egress_of
 from duly.settings import Settings
-from duly.store import api_keys, clocks, migrate
-from duly.store.database import Database
-from duly.store.keyring import first_keyring
-from duly.store.overview import NamedJob
-from duly.store.shards import SHARDS
-from duly.store.workers import WorkerRow
+from duly.store.connection.database import Database
+from duly.store.reads.overview import NamedJob
+from duly.store.schema import migrate
+from duly.store.tables import clocks
+from duly.store.tables.shards import SHARDS
+from duly.store.tables.workers import WorkerRow
+from duly.store.tenancy import api_keys
+from duly.store.tenancy.keyring import first_keyring
 
 _START_SECONDS = 20.0
 _LOOK_SECONDS = 0.02

@@ -27,12 +27,12 @@ from duly.cli.options import span
 from duly.cli.say import say
 from duly.cli.stopping import end_within
 from duly.clock import Rng
-from duly.domain.run import HORIZON
+from duly.domain.runs.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
 from duly.settings import shown
-from duly.store.database import Database
-from duly.store.keyring import first_keyring
+from duly.store.connection.database import Database
+from duly.store.tenancy.keyring import first_keyring
 
 _TIDY_SECONDS = 2.0
 

@@ -17,12 +17,12 @@ from duly.cli.output import json_option, plain, print_json
 from duly.cli.retry_flags import changed_retry, retry_flags
 from duly.cli.runs import print_run
 from duly.cli.say import say
-from duly.domain import payload as payloads
 from duly.domain.duration import to_iso
-from duly.domain.expiry import check_expires_after
-from duly.domain.job import Recurring, check_delay, check_name, check_priority, check_timeout
-from duly.domain.run import DEFAULTS, Options, amend_options, read_options
-from duly.domain.triggers import asking
+from duly.domain.jobs.job import Recurring, check_delay, check_name, check_priority, check_timeout
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.expiry import check_expires_after
+from duly.domain.runs.run import DEFAULTS, Options, amend_options, read_options
+from duly.domain.triggers.schedule import options
 from duly.settings import Settings
 
 _RETRY = (
@@ -95,7 +95,7 @@ def changed(job: Recurring, typed: dict[str, Any], app: Any | None) -> Recurring
 
 
 def _schedule(shape: Mapping[str, Any], typed: dict[str, Any]) -> Mapping[str, Any]:
-    changed = schedule_flags.amend(shape, {key: typed[key] for key in asking.OPTIONS if key in typed})
+    changed = schedule_flags.amend(shape, {key: typed[key] for key in options.OPTIONS if key in typed})
     if "delay" not in typed:
         return changed
     if "at" in typed:

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from duly.cli.many import Verb
 from duly.client.asynchronous.client import AsyncClient
-from duly.domain.filter import JOBS
-from duly.moves import pause as pauses
+from duly.domain.jobs.filter import JOBS
+from duly.moves.bulk.jobs_and_runs import OPEN
 from duly.moves.cancel import end_job
-from duly.moves.in_bulk import OPEN
-from duly.store.database import Database
-from duly.wire.bulk import ManyDone
+from duly.moves.schedules import pause as pauses
+from duly.store.connection.database import Database
+from duly.wire.jobs.bulk import ManyDone
 
 
 def pausing(reason: str) -> Verb:

@@ -19,9 +19,9 @@ from duly.cli.output import json_option, print_json
 from duly.cli.run import wait_and_tell
 from duly.cli.say import say
 from duly.clock import Rng
-from duly.domain import payload as payloads
 from duly.domain.errors import NotFound
-from duly.domain.job import check_key, check_reason
+from duly.domain.jobs.job import check_key, check_reason
+from duly.domain.runs import payload as payloads
 from duly.moves.trigger import TriggerState
 from duly.settings import Settings
 

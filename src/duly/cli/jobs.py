@@ -18,11 +18,11 @@ from duly.cli.paging import chosen, filter_option, limit_option, none_of
 from duly.cli.runs import RUN_COLUMNS, print_run
 from duly.cli.say import say
 from duly.cli.target_rows import what_runs
-from duly.domain.declaration import REMOVED
-from duly.domain.filter import JOB_STATES, JOBS
-from duly.domain.target import FUNCTION
-from duly.domain.triggers.summary import sentence
-from duly.domain.triggers.timing import schedule_of
+from duly.domain.jobs.declaration import REMOVED
+from duly.domain.jobs.filter import JOB_STATES, JOBS
+from duly.domain.targets.target import FUNCTION
+from duly.domain.triggers.schedule.summary import sentence
+from duly.domain.triggers.schedule.timing import schedule_of
 from duly.settings import Settings
 
 _RUNS_SHOWN = 10

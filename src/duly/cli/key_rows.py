@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.api_key import ApiKey
+from duly.domain.tenancy.api_key import ApiKey
 from duly.wire.keys import Key
 
 

@@ -11,9 +11,9 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, moment, print_json, show_list
 from duly.cli.say import say
-from duly.domain.api_key import Scope, read_scopes
-from duly.domain.api_key import parse as parse_key
 from duly.domain.duration import parse
+from duly.domain.tenancy.api_key import Scope, read_scopes
+from duly.domain.tenancy.api_key import parse as parse_key
 from duly.settings import Settings
 
 _SHOWN_MAX = 10_000

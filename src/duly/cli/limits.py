@@ -13,7 +13,7 @@ from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
 from duly.cli.pause import Asked, scope_options
 from duly.cli.say import say
-from duly.domain.limit import PLACES_MAX, Limit
+from duly.domain.limits.limit import PLACES_MAX, Limit
 from duly.settings import Settings
 
 COLUMNS = {

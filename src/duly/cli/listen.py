@@ -18,7 +18,7 @@ from duly.cli.say import say, say_json
 from duly.cli.stopping import stop_on_signals
 from duly.clock import SystemClock, host_now
 from duly.domain.errors import InvalidOption
-from duly.domain.webhook_secret import read_secret
+from duly.domain.targets.webhook_secret import read_secret
 from duly.webhooks import InvalidSignature, verify
 
 if TYPE_CHECKING:

@@ -26,14 +26,14 @@ from duly.cli.screen import some
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import ApiError
 from duly.domain.errors import DulyError
-from duly.domain.filter import Field, parse
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves import in_bulk
-from duly.moves.in_bulk import ChangeJob, ChangeRuns, Done, NotDone, Page
+from duly.domain.jobs.filter import Field, parse
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.moves.bulk import jobs_and_runs
+from duly.moves.bulk.jobs_and_runs import ChangeJob, ChangeRuns, Done, NotDone, Page
 from duly.settings import Settings
-from duly.store import lists
-from duly.store.database import Database
-from duly.wire.bulk import ManyDone
+from duly.store.connection.database import Database
+from duly.store.reads import lists
+from duly.wire.jobs.bulk import ManyDone
 
 _STEP_MAX = 10_000
 _DEADLINE_SECONDS = 20.0
@@ -138,7 +138,7 @@ async def _walk(verb: Verb, step: Step, limit: int | None, *, dry_run: bool) -> 
             if done.changed:
                 say(f"{some(done.changed, verb.noun)} {verb.done}, then it failed; ask again for the rest", err=True)
             raise
-        done, place = in_bulk.together(done, found), found.after
+        done, place = jobs_and_runs.together(done, found), found.after
         if sys.stderr.isatty():
             say_over(f"{some(done.matched, verb.noun)} found", nl=place is None)
         if place is None:
@@ -191,11 +191,11 @@ async def _here(database: Database, verb: Verb, many: Many, size: int, place: An
     async def opened() -> AsyncIterator[Database]:
         yield database  # Each move is a transaction of its own.
 
-    way = in_bulk.Way(limit=size, place=place)
+    way = jobs_and_runs.Way(limit=size, place=place)
     if dry_run:
         key, read = ("job_id", jobs) if verb.job else ("run_id", runs)
-        return await in_bulk.count_matching(opened, read, key, way)
+        return await jobs_and_runs.count_matching(opened, read, key, way)
     if verb.job:
-        return await in_bulk.change_jobs_matching(opened, jobs, verb.job, way)
+        return await jobs_and_runs.change_jobs_matching(opened, jobs, verb.job, way)
     assert verb.runs is not None
-    return await in_bulk.change_runs_matching(opened, runs, verb.runs, way)
+    return await jobs_and_runs.change_runs_matching(opened, runs, verb.runs, way)

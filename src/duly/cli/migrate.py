@@ -12,8 +12,8 @@ from duly.cli.output import json_option, print_json
 from duly.cli.say import say
 from duly.cli.screen import some
 from duly.settings import Settings
-from duly.store import migrate as store
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.schema import migrate as store
 
 
 @click.command

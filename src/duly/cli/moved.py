@@ -10,11 +10,11 @@ import msgspec
 from duly.cli.connect import opened
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, listing_options, show_list
-from duly.domain.run import TENANT_DEFAULT
-from duly.moves.schedule import find_job_id
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.moves.schedules.schedule import find_job_id
 from duly.settings import Settings
-from duly.store import zones
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import zones
 
 COLUMNS = {
     "job": lambda row: row["job_id"],

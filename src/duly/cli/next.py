@@ -15,7 +15,7 @@ from duly import triggers
 from duly.cli.carets import explained
 from duly.cli.say import in_one_line, say, say_json
 from duly.clock import host_now
-from duly.domain.triggers.summary import brief
+from duly.domain.triggers.schedule.summary import brief
 
 _REFUSED = 1
 _WIDTH_OF_A_PIPE = 240

@@ -15,7 +15,7 @@ import msgspec
 
 from duly.cli.say import in_one_line, say, say_json
 from duly.clock import SystemClock
-from duly.domain.payload import can_be_shown, read_anyhow
+from duly.domain.runs.payload import can_be_shown, read_anyhow
 from duly.settings import Settings
 
 Source = TypeVar("Source")

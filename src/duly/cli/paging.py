@@ -7,9 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 import click
 
-from duly.domain.filter import Field, parse
-from duly.domain.filter import quoted as quoted
-from duly.store.lists import PAGE_SIZE_MAX
+from duly.domain.jobs.filter import Field, parse
+from duly.domain.jobs.filter import quoted as quoted
+from duly.store.reads.lists import PAGE_SIZE_MAX
 
 At = TypeVar("At")
 At_co = TypeVar("At_co", covariant=True)

@@ -9,7 +9,7 @@ from uuid import UUID
 from duly.cli.say import say
 from duly.clock import SystemClock
 from duly.sdk.waiting import Silence
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
 
 T = TypeVar("T")
 _PAUSE_SECONDS = 0.5

@@ -16,8 +16,8 @@ from duly.cli.holding import resume_line, told
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.say import say
-from duly.domain.hold import Hold, Scope
-from duly.moves.hold import HoldAnswer
+from duly.domain.limits.pause import Hold, Scope
+from duly.moves.admin.pause import HoldAnswer
 from duly.settings import Settings
 
 REASON = "paused on request"

@@ -10,12 +10,12 @@ import msgspec
 from duly.cli.desk import Living
 from duly.cli.screen import some
 from duly.cli.target_rows import what_job_runs
-from duly.domain.manifest import Manifest
-from duly.domain.manifest_diff import Difference
-from duly.domain.manifest_plan import CalendarStep, Pausing, Plan, Step, StepKind
-from duly.domain.triggers import asking
-from duly.domain.triggers.summary import sentence
-from duly.moves.apply import Applied
+from duly.domain.jobs.manifest import Manifest
+from duly.domain.jobs.manifest_diff import Difference
+from duly.domain.jobs.manifest_plan import CalendarStep, Pausing, Plan, Step, StepKind
+from duly.domain.triggers.schedule import options
+from duly.domain.triggers.schedule.summary import sentence
+from duly.moves.schedules.apply import Applied
 
 _SHOWN_MAX = 200
 _NOTES_MAX = 10
@@ -77,7 +77,7 @@ def _becomes(step: Step, manifest: Manifest, *, prune: bool, adopt: bool) -> str
     match step.kind:
         case StepKind.CREATE:
             job = manifest.jobs[step.name].job
-            words = f"{sentence(asking.check(job.schedule))}: {what_job_runs(job)} on queue {job.queue}"
+            words = f"{sentence(options.check(job.schedule))}: {what_job_runs(job)} on queue {job.queue}"
             return f"   {words}{f'   ({step.note})' if step.note else ''}{drift}"
         case StepKind.REMOVE:
             return f"   {step.note}: {'it is cancelled' if prune else 'it is kept; --prune cancels it'}{drift}"

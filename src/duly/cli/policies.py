@@ -8,7 +8,7 @@ from typing import Any
 from duly.cli.output import moment
 from duly.domain.counting import some
 from duly.domain.triggers.elapsed import FixedDelay
-from duly.domain.triggers.schedules import Schedule
+from duly.domain.triggers.schedule.schedules import Schedule
 
 
 def policy_line(schedule: Schedule, job: Mapping[str, Any]) -> str:

@@ -16,11 +16,11 @@ from duly.cli.say import say
 from duly.cli.screen import short_path
 from duly.domain.errors import Refused
 from duly.log import Log
+from duly.postgres import embedded
+from duly.postgres.account import OWN, account_for, name_of
+from duly.postgres.embedded import Embedded
+from duly.postgres.folder import Folder
 from duly.settings import Settings, redacted
-from duly.store import embedded
-from duly.store.embedded import Embedded
-from duly.store.embedded_account import OWN, account_for, name_of
-from duly.store.embedded_folder import Folder
 
 
 class Postgres:

@@ -9,12 +9,12 @@ from pathlib import Path
 from duly.cli.connect import run_loop
 from duly.cli.options import span
 from duly.domain.errors import InvalidOption, Refused
-from duly.domain.program_environment import check_command_environment
-from duly.domain.sealing import FindKeyring
+from duly.domain.targets.program_environment import check_command_environment
+from duly.domain.tenancy.sealing import FindKeyring
 from duly.log import Log
+from duly.postgres.account import account_for
 from duly.settings import KNOWN, Settings, engine_environment, settings_file
-from duly.store.embedded_account import account_for
-from duly.store.keyring import keyring_of
+from duly.store.tenancy.keyring import keyring_of
 from duly.worker.targets import Part, TargetHandler, cgroup
 from duly.worker.targets.cgroup import Groups
 from duly.worker.targets.command import Commands, check_sandbox

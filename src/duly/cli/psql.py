@@ -16,9 +16,9 @@ import click
 from duly.cli.connect import database_url
 from duly.cli.options import with_settings
 from duly.domain.errors import Refused
+from duly.postgres.binaries import wheel_binaries
+from duly.postgres.errors import BinariesMissing
 from duly.settings import Settings, redacted
-from duly.store.embedded_binaries import wheel_binaries
-from duly.store.embedded_errors import BinariesMissing
 
 _VARIABLES = {
     "host": "PGHOST",

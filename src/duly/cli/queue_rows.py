@@ -9,12 +9,13 @@ from typing import Any
 from duly.cli.holding import told
 from duly.cli.output import Row
 from duly.domain.counting import some
-from duly.domain.hold import Hold, Scope
-from duly.domain.overload import Overload, overload_told
-from duly.store import holds, overloads, ready
-from duly.store import workers as store
-from duly.store.database import Database
-from duly.store.pressure import Gauge
+from duly.domain.limits.overload import Overload, overload_told
+from duly.domain.limits.pause import Hold, Scope
+from duly.store.boxes import ready
+from duly.store.connection.database import Database
+from duly.store.reads.pressure import Gauge
+from duly.store.tables import overloads, pauses
+from duly.store.tables import workers as store
 
 _HOLDS_TOLD_MAX = 3
 
@@ -25,7 +26,7 @@ async def read_queues(database: Database) -> Sequence[Row]:
     depths = {row["queue"]: row for row in await ready.depth(database)}
     living = [row for row in await store.live(database) if row.until > row.read_at and not row.is_draining]
     unknown = await ready.unknown_handlers(database)
-    standing = await holds.standing(database)
+    standing = await pauses.standing(database)
     paused = (hold.scope.queue for hold in standing if hold.scope.queue is not None)
     names = sorted({*depths, *(queue for row in living for queue in row.queues), *paused})
     pressure = await Gauge(database).read()

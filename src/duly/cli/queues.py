@@ -16,7 +16,7 @@ from duly.cli.pause import Asked, pause_scope, reason_option, resume_scope
 from duly.cli.say import say
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption, InvalidSchedule
-from duly.domain.overload import check_age_limit
+from duly.domain.limits.overload import check_age_limit
 from duly.settings import Settings
 
 COLUMNS = {

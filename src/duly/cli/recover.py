@@ -17,7 +17,7 @@ from duly.cli.say import say
 from duly.cli.screen import some
 from duly.clock import SystemClock
 from duly.domain.errors import InvalidOption
-from duly.domain.recovery import Choice, Rule
+from duly.domain.jobs.recovery import Choice, Rule
 from duly.settings import Settings
 from duly.wire.recovery import RecoveryPlan, RecoveryState
 

@@ -13,15 +13,15 @@ from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.options import span
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import Rng
-from duly.domain.recovery import Rule
+from duly.domain.jobs.recovery import Rule
 from duly.log import Log
-from duly.moves import recover
-from duly.moves.schedule import find_job_id
-from duly.moves.tenants import tenant_named
+from duly.moves.admin.tenants import tenant_named
+from duly.moves.schedules import recover
+from duly.moves.schedules.schedule import find_job_id
 from duly.settings import Settings
-from duly.store import recovery_plan
-from duly.store.database import Database
-from duly.store.pressure import Gauge
+from duly.store.connection.database import Database
+from duly.store.reads import recovery_plan
+from duly.store.reads.pressure import Gauge
 from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 _BY = "the command line"

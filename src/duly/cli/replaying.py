@@ -13,7 +13,7 @@ from duly.cli.failures import NOT_FOUND
 from duly.cli.output import print_json
 from duly.cli.say import say, say_over
 from duly.cli.screen import some
-from duly.moves import dead
+from duly.moves.bulk import dead
 from duly.settings import Settings
 
 Move = Callable[[Desk, Sequence[UUID]], Awaitable[list[UUID]]]

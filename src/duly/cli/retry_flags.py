@@ -11,8 +11,8 @@ import msgspec
 
 from duly.cli.arguments import read_duration, read_moment
 from duly.cli.target_flags import TargetTyped
-from duly.domain.expiry import check_expires_after, check_expires_at
-from duly.domain.retry import POLICIES, Retry, retry_policy, told_policy
+from duly.domain.runs.expiry import check_expires_after, check_expires_at
+from duly.domain.runs.retry import POLICIES, Retry, retry_policy, told_policy
 
 NONE = "none"
 _EXIT = "exit:"

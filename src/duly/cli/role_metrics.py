@@ -19,10 +19,10 @@ from duly.api.listening import address_of, listen
 from duly.api.role_server import RoleServer
 from duly.cli.say import say
 from duly.clock import SystemClock
-from duly.domain.rounds import AGE_SECONDS_MAX, overdue
+from duly.domain.diagnosis.loops import AGE_SECONDS_MAX, overdue
 from duly.log import Log
 from duly.settings import Settings
-from duly.store.tail import SKEW_BOUNDS
+from duly.store.reads.tail import SKEW_BOUNDS
 
 if TYPE_CHECKING:  # Neither role loads the other.
     from duly.maintenance.service import Maintenance

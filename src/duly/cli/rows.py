@@ -10,22 +10,22 @@ import msgspec
 
 from duly.client.definitions import JobFields
 from duly.domain.duration import to_iso
-from duly.domain.expiry import expiry_moment
-from duly.domain.gate import told_concurrency, told_rate
-from duly.domain.job import Recurring, Submission
-from duly.domain.manifest_diff import told_of
-from duly.domain.manifest_export import told_workflow
-from duly.domain.overload import overload_told
-from duly.domain.retry import told_policy
-from duly.domain.run import MARKS, read_options, target_of
-from duly.domain.target import RESERVED, WorkflowTarget
-from duly.domain.target_shapes import asked_target
-from duly.domain.triggers.asking import check
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.jobs.manifest_diff import told_of
+from duly.domain.jobs.manifest_export import told_workflow
+from duly.domain.limits.concurrency import told_concurrency, told_rate
+from duly.domain.limits.overload import overload_told
+from duly.domain.runs.expiry import expiry_moment
+from duly.domain.runs.retry import told_policy
+from duly.domain.runs.run import MARKS, read_options, target_of
+from duly.domain.targets.shapes import asked_target
+from duly.domain.targets.target import RESERVED, WorkflowTarget
 from duly.domain.triggers.on_event import ON_EVENT, OnEvent, is_on_event
-from duly.domain.triggers.summary import sentence
-from duly.wire.definitions import JobTarget
-from duly.wire.jobs import FunctionTarget, Job, JobSummary, Target
-from duly.wire.jobs import WorkflowTarget as AskedWorkflow
+from duly.domain.triggers.schedule.options import check
+from duly.domain.triggers.schedule.summary import sentence
+from duly.wire.jobs.definitions import JobTarget
+from duly.wire.jobs.jobs import FunctionTarget, Job, JobSummary, Target
+from duly.wire.jobs.jobs import WorkflowTarget as AskedWorkflow
 from duly.wire.queues import Queue
 from duly.wire.runs import Attempt, FollowedJob, Run
 

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from duly.cli.many import Verb
 from duly.client.asynchronous.client import AsyncClient
-from duly.domain.filter import RUNS
+from duly.domain.jobs.filter import RUNS
+from duly.moves.bulk.dead import check_rate
+from duly.moves.bulk.jobs_and_runs import LIVE
 from duly.moves.cancel import cancel_live
-from duly.moves.dead import check_rate
-from duly.moves.in_bulk import LIVE
 from duly.moves.replay import replay
-from duly.store.database import Database
-from duly.wire.bulk import ManyDone
+from duly.store.connection.database import Database
+from duly.wire.jobs.bulk import ManyDone
 
 
 async def _cancel_elsewhere(client: AsyncClient, **chosen: Any) -> ManyDone:

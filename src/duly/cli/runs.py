@@ -26,12 +26,12 @@ from duly.cli.say import say
 from duly.cli.screen import some
 from duly.cli.target_rows import what_runs
 from duly.clock import Rng, SystemClock
-from duly.domain import payload as payloads
-from duly.domain.filter import RUN_STATES, RUNS
-from duly.domain.progress import progress_text
+from duly.domain.jobs.filter import RUN_STATES, RUNS
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.progress import progress_text
 from duly.moves.run_again import Changes
 from duly.settings import Settings
-from duly.store.runs import FINAL
+from duly.store.boxes.runs import FINAL
 
 _LOOK_SECONDS = 0.5
 

@@ -12,7 +12,7 @@ import msgspec
 
 from duly.cli.arguments import read_duration, read_moment
 from duly.domain.errors import InvalidOption
-from duly.domain.triggers import asking
+from duly.domain.triggers.schedule import options
 
 NONE = "none"
 _FLAGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -56,11 +56,11 @@ def compose(typed: Mapping[str, Any]) -> dict[str, Any] | None:
     """Give the shape that was typed; None when it is none. Raises UsageError, Refused."""
     said = read_said(typed)
     try:
-        shape = asking.compose(said, flag)
+        shape = options.compose(said, flag)
     except InvalidOption as error:
         raise click.UsageError(str(error)) from None
     if shape is not None:
-        asking.check(shape)
+        options.check(shape)
     return shape
 
 
@@ -70,16 +70,16 @@ def amend(shape: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, An
     if not said:
         return shape
     try:
-        changed = asking.amend(shape, said, flag)
+        changed = options.amend(shape, said, flag)
     except InvalidOption as error:
         raise click.UsageError(str(error)) from None
-    asking.check(changed)
+    options.check(changed)
     return changed
 
 
 def read_said(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Read what was typed of a schedule; what was not is left out."""
-    given = {option: typed.get(option) for option in asking.OPTIONS}
+    given = {option: typed.get(option) for option in options.OPTIONS}
     return {option: _read(option, value) for option, value in given.items() if value not in (None, ())}
 
 

@@ -14,14 +14,14 @@ from duly.cli.options import span, with_settings
 from duly.cli.say import say
 from duly.cli.stopping import stop_on_signals
 from duly.clock import Rng
-from duly.domain.audit import check_retention
-from duly.domain.rounds import Rounds
+from duly.domain.diagnosis.loops import Rounds
+from duly.domain.tenancy.audit import check_retention
 from duly.log import Log
 from duly.maintenance.service import Maintenance, Retention
 from duly.scheduler.service import Scheduler
 from duly.settings import Settings
-from duly.store import clocks
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import clocks
 
 CONNECTIONS_MAX = 8  # Staging and the duties go on side by side, and none should wait for another.
 

@@ -11,10 +11,10 @@ from duly.cli.output import json_option, print_json
 from duly.cli.say import say
 from duly.clock import Rng
 from duly.domain.errors import Refused
-from duly.domain.sealing import Keyring, new_key_line
-from duly.moves.reseal import Resealed, reseal
+from duly.domain.tenancy.sealing import Keyring, new_key_line
+from duly.moves.admin.reseal import Resealed, reseal
 from duly.settings import Settings
-from duly.store.keyring import MISSING, keyring_of
+from duly.store.tenancy.keyring import MISSING, keyring_of
 
 
 @click.group

@@ -5,12 +5,12 @@ from __future__ import annotations
 from duly.cli import programs
 from duly.cli.egress import caller_of
 from duly.clock import Rng
-from duly.domain.callback_token import CallbackTokens
-from duly.domain.sealing import Keyring
+from duly.domain.runs.callback_token import CallbackTokens
+from duly.domain.tenancy.sealing import Keyring
 from duly.log import Log
 from duly.outbound.calling import Caller
 from duly.settings import Settings
-from duly.store.keyring import keyring_of
+from duly.store.tenancy.keyring import keyring_of
 from duly.worker.slots import Kind
 from duly.worker.targets import Part, TargetHandler, Targets
 from duly.worker.targets.workflow import Starter

@@ -14,9 +14,7 @@ from duly.cli.desk import Desk, Living, Sent
 from duly.cli.retry_flags import RetryTyped, changed_retry, expiry_changes, is_typed
 from duly.cli.target_flags import read_target
 from duly.clock import Rng
-from duly.domain import payload as payloads
-from duly.domain.after import check_after, read_after
-from duly.domain.job import (
+from duly.domain.jobs.job import (
     Recurring,
     Submission,
     check_delay,
@@ -27,10 +25,12 @@ from duly.domain.job import (
     check_tags,
     check_timeout,
 )
-from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
-from duly.domain.target import Target, check_handler, handler_of, is_reserved
-from duly.domain.target_words import what_lets_it_run
-from duly.domain.then import check_then
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.callbacks import check_then
+from duly.domain.runs.dependencies import check_after, read_after
+from duly.domain.runs.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
+from duly.domain.targets.target import Target, check_handler, handler_of, is_reserved
+from duly.domain.targets.words import what_lets_it_run
 
 _NAMES_SHOWN = 10
 

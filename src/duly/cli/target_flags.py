@@ -10,8 +10,8 @@ import msgspec
 
 from duly.cli.arguments import read_duration
 from duly.domain.duration import parse_option
-from duly.domain.target import Command, Container, Target, Webhook
-from duly.domain.target_checks import check_target
+from duly.domain.targets.checks import check_target
+from duly.domain.targets.target import Command, Container, Target, Webhook
 
 _METHOD_DEFAULT = "POST"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.job import Recurring, Submission
-from duly.domain.manifest_diff import told_of as who_is_told
-from duly.domain.run import read_options, then_of
-from duly.domain.target_secrets import masked_then
-from duly.domain.target_shapes import told_in_short
-from duly.domain.target_told import told_of
-from duly.domain.target_words import described
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.jobs.manifest_diff import told_of as who_is_told
+from duly.domain.runs.run import read_options, then_of
+from duly.domain.targets.masking import masked_then
+from duly.domain.targets.shapes import told_in_short
+from duly.domain.targets.told import told_of
+from duly.domain.targets.words import described
 
 
 def job_row(row: Mapping[str, Any]) -> dict[str, Any]:

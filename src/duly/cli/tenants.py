@@ -18,7 +18,7 @@ from duly.cli.say import say
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidSchedule
 from duly.settings import Settings
-from duly.store.tenants import Limits, Tenant
+from duly.store.tenancy.tenants import Limits, Tenant
 
 _SHOWN_MAX = 10_000
 _NONE = "none"

@@ -11,9 +11,9 @@ from duly.cli.key_rows import told_key_row
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden, NotFound
 from duly.clock import host_now
-from duly.domain.api_key import Secret
 from duly.domain.duration import parse, to_iso
-from duly.store.tenants import Limits, Tenant
+from duly.domain.tenancy.api_key import Secret
+from duly.store.tenancy.tenants import Limits, Tenant
 from duly.wire import keys as wire
 
 _PAGE = 200  # The API gives no more at once.

@@ -19,7 +19,7 @@ from duly.cli.postgres import Postgres
 from duly.cli.screen import Screen
 from duly.cli.stopping import stop_on_signals
 from duly.clock import SystemClock
-from duly.domain.audit import check_retention
+from duly.domain.tenancy.audit import check_retention
 from duly.settings import Settings
 
 

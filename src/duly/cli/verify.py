@@ -11,7 +11,7 @@ from duly.cli.failures import REFUSED
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_rows
 from duly.settings import Settings
-from duly.store import history
+from duly.store.boxes import history
 
 COLUMNS = {
     "broken": lambda row: row["broken"],

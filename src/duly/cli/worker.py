@@ -19,19 +19,19 @@ from duly.cli.scheduler import process_name
 from duly.cli.serving import targets_of
 from duly.cli.stopping import end_now, end_within, stop_on_signals, stop_with_parent
 from duly.clock import Rng
-from duly.domain.declaration import Declarations
 from duly.domain.errors import Refused
-from duly.domain.queue_weight import read_queues
-from duly.domain.run import QUEUE_DEFAULT
-from duly.domain.target import WEBHOOK, WORKFLOW
-from duly.domain.triggers.asking import check
-from duly.domain.triggers.summary import sentence
+from duly.domain.jobs.declaration import Declarations
+from duly.domain.limits.queue_weight import read_queues
+from duly.domain.runs.run import QUEUE_DEFAULT
+from duly.domain.targets.target import WEBHOOK, WORKFLOW
+from duly.domain.triggers.schedule.options import check
+from duly.domain.triggers.schedule.summary import sentence
 from duly.log import Log
 from duly.settings import Settings, hand_on
-from duly.store.keyring import MISSING, keyring_of
+from duly.store.tenancy.keyring import MISSING, keyring_of
+from duly.worker.garbage import spare_what_stays
 from duly.worker.handlers import Registry
 from duly.worker.service import Worker, WorkerOptions
-from duly.worker.sparing import spare_what_stays
 from duly.worker.targets import Targets
 
 _TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our runs have ended.

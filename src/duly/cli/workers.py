@@ -15,7 +15,7 @@ from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
 from duly.cli.say import say
-from duly.domain.explain.words import spoken
+from duly.domain.diagnosis.explain.words import spoken
 from duly.settings import Settings
 
 

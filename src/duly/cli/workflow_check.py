@@ -9,9 +9,9 @@ import msgspec
 
 from duly.domain.errors import Refused
 from duly.domain.problems import Problem
-from duly.domain.references import has_references
-from duly.domain.target import is_reserved
-from duly.domain.workflow import Node
+from duly.domain.targets.target import is_reserved
+from duly.domain.workflows.references import has_references
+from duly.domain.workflows.workflow import Node
 
 
 def problems_with(app: Any, node: Node) -> Iterator[Problem]:

@@ -15,20 +15,22 @@ from duly.cli.desk import Row
 from duly.cli.egress import submitted_check
 from duly.cli.paging import gather
 from duly.client.asynchronous.client import AsyncClient
-from duly.domain.called import called_in
 from duly.domain.errors import DulyError, NotFound
-from duly.domain.filter import WORKFLOWS, parse
-from duly.domain.manifest_export import workflow_spec
-from duly.domain.payload import read_anyhow
-from duly.domain.run import TENANT_DEFAULT
-from duly.domain.workflow import Workflow
-from duly.domain.workflow_told import told_nodes
-from duly.moves import workflows as moves
-from duly.moves.workflows import Replay
+from duly.domain.jobs.filter import WORKFLOWS, parse
+from duly.domain.jobs.manifest_export import workflow_spec
+from duly.domain.runs.payload import read_anyhow
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.targets.addresses import called_in
+from duly.domain.workflows.told import told_nodes
+from duly.domain.workflows.workflow import Workflow
+from duly.moves.workflows import workflows as moves
+from duly.moves.workflows.workflows import Replay
 from duly.outbound.shapes import Check
 from duly.settings import Settings
-from duly.store import hints, lists, workflows
-from duly.store.database import Database
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.reads import lists
+from duly.store.tables import workflows
 
 _DEADLINE_SECONDS = 20.0
 _PAGE = 200

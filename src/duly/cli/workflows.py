@@ -28,10 +28,10 @@ from duly.cli.workflow_check import problems_with
 from duly.cli.workflow_desk import WorkflowDesk, at_workflows
 from duly.cli.workflow_tree import drawn
 from duly.clock import SystemClock
-from duly.domain.filter import WORKFLOW_STATES, WORKFLOWS
-from duly.domain.job import check_key, check_reason
-from duly.domain.manifest import read_workflow
-from duly.domain.workflow import FINAL
+from duly.domain.jobs.filter import WORKFLOW_STATES, WORKFLOWS
+from duly.domain.jobs.job import check_key, check_reason
+from duly.domain.jobs.manifest import read_workflow
+from duly.domain.workflows.workflow import FINAL
 from duly.settings import Settings
 
 _NODES_SHOWN = 200

@@ -13,9 +13,9 @@ from duly.cli.options import span
 from duly.cli.plan import Plan
 from duly.clock import SystemClock
 from duly.log import Log
-from duly.store import workers
-from duly.store.database import Database
-from duly.store.workers import WorkerRow
+from duly.store.connection.database import Database
+from duly.store.tables import workers
+from duly.store.tables.workers import WorkerRow
 
 # The whole of `duly up` ends within ten seconds of Ctrl-C: runs have at most so long to finish, and the worker a moment
 # more to settle and say good-bye.

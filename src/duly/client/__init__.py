@@ -27,16 +27,16 @@ from duly.client.errors import (
 from duly.client.streaming import Event
 from duly.client.synchronous.client import Client
 from duly.client.targets import command, container, webhook
-from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
-from duly.wire.batches import LineAnswer
+from duly.domain.targets.shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.calendars import Calendar
 from duly.wire.callbacks import Callback
-from duly.wire.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
 from duly.wire.events import EventMatch
-from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, NodeDefinition, WorkflowTarget
-from duly.wire.previews import Preview
+from duly.wire.jobs.batches import LineAnswer
+from duly.wire.jobs.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
+from duly.wire.jobs.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, NodeDefinition, WorkflowTarget
+from duly.wire.jobs.previews import Preview
+from duly.wire.jobs.versions import JobVersion
 from duly.wire.problems import Fault
-from duly.wire.versions import JobVersion
 from duly.wire.workflows import Node, StartedWorkflow, Workflow, WorkflowDefinition
 
 __all__ = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from duly.domain.api_key import Secret
 from duly.domain.errors import InvalidOption
+from duly.domain.tenancy.api_key import Secret
 from duly.settings import load
 
 

@@ -8,8 +8,8 @@ import msgspec
 
 from duly.client.asking import NDJSON, Ask, Reply, path, unexpected
 from duly.client.definitions import written
-from duly.wire.batches import LINES_MAX, LineAnswer
-from duly.wire.jobs import JobDefinition
+from duly.wire.jobs.batches import LINES_MAX, LineAnswer
+from duly.wire.jobs.jobs import JobDefinition
 
 CHUNK_LINES = 5_000
 _CHUNK_BYTES = 8_388_608

@@ -13,11 +13,11 @@ from duly.client.errors import ApiError, VersionChanged
 from duly.client.writing import write
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
-from duly.domain.target_shapes import CommandTarget, ContainerTarget, WebhookTarget
+from duly.domain.targets.shapes import CommandTarget, ContainerTarget, WebhookTarget
 from duly.wire.callbacks import Callback
-from duly.wire.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
 from duly.wire.events import EventMatch
-from duly.wire.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, WorkflowTarget
+from duly.wire.jobs.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
+from duly.wire.jobs.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, WorkflowTarget
 
 Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""

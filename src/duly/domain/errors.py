@@ -10,7 +10,7 @@ DulyError
 │   ├── InvalidOption          an option outside its range
 │   ├── InvalidWorkflow        a workflow that cannot be kept: circles, unknown parents, too many nodes
 │   ├── WorkflowChanged        what was asked of a workflow does not fit where it stands
-│   ├── InvalidFilter          a filter that cannot be read: see domain/filter.py
+│   ├── InvalidFilter          a filter that cannot be read: see domain/jobs/filter.py
 │   ├── UnknownHandler         no handler of that name is registered here
 │   ├── UnknownQueue           a strict app does not declare that queue
 │   ├── KeyConflict            the idempotency key was used for another job
@@ -18,8 +18,8 @@ DulyError
 │   ├── NameTaken              a schedule of that name exists
 │   ├── DeclaredInCode         a program declares that schedule: it is changed there
 │   ├── InvalidManifest        a file of schedules with all that is wrong in it: see domain/problems.py
-│   ├── NotTheFiles            a name in the file belongs to a job that it may not take: see domain/manifest_plan.py
-│   ├── PlanChanged            what would be done is no longer what was looked at: see domain/manifest_plan.py
+│   ├── NotTheFiles            a name in the file belongs to a job that it may not take: see domain/jobs/manifest_plan.py
+│   ├── PlanChanged            what would be done is no longer what was looked at: see domain/jobs/manifest_plan.py
 │   ├── VersionChanged         the job is of another version by now
 │   ├── TenantSuspended        the tenant may add nothing for now
 │   ├── QuotaReached           the tenant has as much as it may have
@@ -28,7 +28,7 @@ DulyError
 │   ├── LeaseOver              the run is not, or no longer, in that worker's hands
 │   ├── ParentEnded            the run that was to have a subtask is not there, or has ended
 │   ├── AttemptOver            a receiver says what an attempt came to that has ended otherwise
-│   ├── CannotOpen             a sealed secret whose key is not there: see domain/sealing.py
+│   ├── CannotOpen             a sealed secret whose key is not there: see domain/tenancy/sealing.py
 │   └── NotFound               no run or job of that id
 ├── Unsettled                  it kept changing while we looked: ask again
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from duly.domain.problems import Path, Problem, path_of
-from duly.domain.run import NOT_BLANK
+from duly.domain.runs.run import NOT_BLANK
 from duly.domain.triggers.errors import nearest, shown
 from duly.domain.wanted import wanted
 

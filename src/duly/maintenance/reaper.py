@@ -18,9 +18,11 @@ from uuid import UUID
 from duly.clock import Rng
 from duly.log import Log
 from duly.moves.reclaim import reclaim
-from duly.store import hints, leased, workers
-from duly.store.database import Database, Unavailable
-from duly.store.workers import Departed, WorkerRow
+from duly.store.boxes import leased
+from duly.store.connection import hints
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import workers
+from duly.store.tables.workers import Departed, WorkerRow
 
 STEP_SECONDS = 0.25
 _ORPHANS_EVERY_STEPS = 120

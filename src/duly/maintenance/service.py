@@ -10,46 +10,31 @@ from math import inf
 import msgspec
 
 from duly.clock import Rng
+from duly.domain.diagnosis.loops import Rounds
 from duly.domain.errors import DulyError
-from duly.domain.health import TICK_SECONDS
-from duly.domain.overload import AGE_LIMIT
-from duly.domain.rounds import Rounds
+from duly.domain.limits.overload import AGE_LIMIT
+from duly.domain.targets.circuit import TICK_SECONDS
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
-from duly.moves import purge, receive
+from duly.moves.admin.destinations import mind
+from duly.moves.admin.overload import note_overloads
 from duly.moves.aside import FIRST, Crowd, bring_back, set_aside
 from duly.moves.cancel import carry_out, void_overstayed
-from duly.moves.destinations import mind
 from duly.moves.expire import expire
 from duly.moves.follow import check_followers
-from duly.moves.overload import note_overloads
 from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.recall import put_back
+from duly.moves.schedules import purge
 from duly.moves.tell import tell
-from duly.moves.workflow_runs import settle_ended
-from duly.moves.workflows import run_errands
-from duly.store import (
-    answers,
-    audit,
-    browser_sessions,
-    destinations,
-    duties,
-    events,
-    figures,
-    followers,
-    history,
-    job_changes,
-    leased,
-    ready,
-    shards,
-    tenants,
-    workers,
-    workflow_changes,
-    workflows,
-    zones,
-)
-from duly.store.database import Database
-from duly.store.duties import Work
+from duly.moves.workers import receive
+from duly.moves.workflows.runs import settle_ended
+from duly.moves.workflows.workflows import run_errands
+from duly.store.boxes import history, leased, ready
+from duly.store.connection.database import Database
+from duly.store.reads import figures, job_changes, maintenance_tasks, workflow_changes
+from duly.store.reads.maintenance_tasks import Work
+from duly.store.tables import dependencies, destinations, events, shards, workers, workflows, zones
+from duly.store.tenancy import answers, audit, browser_sessions, tenants
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
@@ -171,7 +156,7 @@ class Maintenance:
         self.reaped_at = self._database.clock.monotonic()
         if self.reaped_at >= self._noted_at + _NOTE_SECONDS:
             self._noted_at = self.reaped_at
-            await duties.note(self._database, {REAP: 0.0, **self._rounds_to_note(self.reaped_at)})
+            await maintenance_tasks.note(self._database, {REAP: 0.0, **self._rounds_to_note(self.reaped_at)})
 
     def _rounds_to_note(self, now: float) -> dict[str, float]:
         """Give the rounds of this process, every few seconds, for those who cannot see into it."""
@@ -228,7 +213,7 @@ class Maintenance:
         await ready.vacuum(self._database)
         await leased.vacuum(self._database)
         await workflows.vacuum_endings(self._database)
-        await followers.vacuum(self._database)
+        await dependencies.vacuum(self._database)
         await figures.vacuum(self._database)
 
     async def fold(self) -> None:
@@ -315,7 +300,7 @@ class Maintenance:
         async with self._looking:
             now = self._database.clock.monotonic()
             if self._seen is None or now - self._seen[0] >= _LOOK_SECONDS:
-                self._seen = (now, await duties.look(self._database))
+                self._seen = (now, await maintenance_tasks.look(self._database))
             return self._seen[1]
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from duly.store import ready
-from duly.store.database import Database
-from duly.store.ready import Line
+from duly.store.boxes import ready
+from duly.store.boxes.ready import Line
+from duly.store.connection.database import Database
 
 BATCH_MAX = 2_000
 FIRST: Line = ("", 0, 0)

@@ -9,14 +9,15 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.audit import Action, Subject
-from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, NotFound, Unsettled
-from duly.moves.note import actor_of, audited, note, note_runs
+from duly.domain.jobs.declaration import OWNER
+from duly.domain.tenancy.audit import Action, Subject
+from duly.moves.admin.audit import actor_of, audited, note, note_runs
 from duly.moves.recall import recalled
-from duly.moves.schedule import see
-from duly.store import awaited, declared, jobs, leased, runs
-from duly.store.database import Database
+from duly.moves.schedules.schedule import see
+from duly.store.boxes import awaited, leased, runs
+from duly.store.connection.database import Database
+from duly.store.tables import declared, jobs
 
 _LOOKS_MAX = 100
 _BATCH = 5_000

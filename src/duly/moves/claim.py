@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from duly.domain.run import Run
-from duly.store import ready
-from duly.store.database import Database
+from duly.domain.runs.run import Run
+from duly.store.boxes import ready
+from duly.store.connection.database import Database
 
 
 async def claim(

@@ -13,11 +13,11 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.outcome import Awaited, Deferral, Parked
-from duly.domain.run import Run
-from duly.domain.target import RESERVED
-from duly.store import awaited, leased
-from duly.store.database import Database
+from duly.domain.runs.outcome import Awaited, Deferral, Parked
+from duly.domain.runs.run import Run
+from duly.domain.targets.target import RESERVED
+from duly.store.boxes import awaited, leased
+from duly.store.connection.database import Database
 
 
 class Deferred(msgspec.Struct, frozen=True, gc=False):

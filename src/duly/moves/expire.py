@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from duly.store import runs
-from duly.store.database import Database
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
 
 BATCH_MAX = 1_000  # in each box, by one statement
 

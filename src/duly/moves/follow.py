@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from duly.store import followers
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import dependencies
 
 BATCH_MAX = 100
 
 
 async def check_followers(database: Database) -> int:
     """Look at those that are due to be looked at, each batch in a transaction of its own. Returns how many."""
-    looked = total = await followers.check(database, BATCH_MAX)
+    looked = total = await dependencies.check(database, BATCH_MAX)
     while looked == BATCH_MAX:
-        total += (looked := await followers.check(database, BATCH_MAX))
+        total += (looked := await dependencies.check(database, BATCH_MAX))
     return total

@@ -11,15 +11,15 @@ import asyncio
 from collections import deque
 
 from duly.clock import Rng
-from duly.domain.audit import Actor
 from duly.domain.errors import Refused
-from duly.domain.job import Submission
-from duly.domain.run import has_parent
-from duly.moves.seal import sealed
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import has_parent
+from duly.domain.tenancy.audit import Actor
+from duly.moves.admin.seal import sealed
 from duly.moves.submit import submit
-from duly.store import audit
-from duly.store.database import Database
-from duly.store.jobs import Submitted
+from duly.store.connection.database import Database
+from duly.store.tables.jobs import Submitted
+from duly.store.tenancy import audit
 
 AT_ONCE_MAX = 2  # While PostgreSQL commits some, it may insert others.
 TOGETHER_MAX = 200

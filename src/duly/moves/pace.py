@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from duly.store import gates
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import concurrency_keys
 
 RATES_MAX = 1_000
 TURNS_SECONDS = 0.25  # how often, while runs wait
@@ -13,6 +13,6 @@ IDLE_SECONDS = 0.5  # and while none does: turns are given for a second ahead, b
 async def pace(database: Database) -> int:
     """Give all turns that may be given now. Returns how many rates were looked at, the last time."""
     while True:
-        paced = await gates.pace(database, RATES_MAX)
+        paced = await concurrency_keys.pace(database, RATES_MAX)
         if paced.given < RATES_MAX:
             return paced.looked

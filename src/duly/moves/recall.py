@@ -14,9 +14,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from duly.domain.errors import DulyError, NotFound, Unsettled
-from duly.store import hints, runs
-from duly.store.database import Database
-from duly.store.runs import Recalled
+from duly.store.boxes import runs
+from duly.store.boxes.runs import Recalled
+from duly.store.connection import hints
+from duly.store.connection.database import Database
 
 # Within a second: a worker that holds something looks for signals four times as often.
 _LOOKS_MAX = 50

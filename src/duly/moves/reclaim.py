@@ -10,14 +10,14 @@ from __future__ import annotations
 import msgspec
 
 from duly.clock import Rng
-from duly.domain.outcome import Lost
-from duly.domain.run import Run
-from duly.domain.target import is_reserved
+from duly.domain.runs.outcome import Lost
+from duly.domain.runs.run import Run
+from duly.domain.targets.target import is_reserved
 from duly.moves.settle import give_back, lose
-from duly.store import leased
-from duly.store.database import Database
-from duly.store.leased import Handle
-from duly.store.workers import Departed
+from duly.store.boxes import leased
+from duly.store.boxes.leased import Handle
+from duly.store.connection.database import Database
+from duly.store.tables.workers import Departed
 
 BATCH_MAX = 500
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
-from duly.domain.audit import Action
-from duly.moves.note import audited, note_runs
-from duly.store import runs
-from duly.store.database import Database
+from duly.domain.tenancy.audit import Action
+from duly.moves.admin.audit import audited, note_runs
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
 
 
 @audited

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from duly.domain.run import Run
-from duly.store import workers
-from duly.store.database import Database
-from duly.store.leased import Handle
+from duly.domain.runs.run import Run
+from duly.store.boxes.leased import Handle
+from duly.store.connection.database import Database
+from duly.store.tables import workers
 
 
 async def retire(database: Database, worker_id: UUID, held: Sequence[Run]) -> bool:

@@ -9,15 +9,17 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.audit import Action, Subject
 from duly.domain.errors import InvalidOption, NotFound, Refused
-from duly.domain.job import Submission
-from duly.domain.references import has_references
-from duly.domain.run import HORIZON, PRIORITY_DEFAULT, options_again
-from duly.moves.note import audited, note
-from duly.store import jobs, overview, runs
-from duly.store.database import Database
-from duly.store.jobs import Submitted
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import HORIZON, PRIORITY_DEFAULT, options_again
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.workflows.references import has_references
+from duly.moves.admin.audit import audited, note
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.reads import overview
+from duly.store.tables import jobs
+from duly.store.tables.jobs import Submitted
 
 
 class Changes(msgspec.Struct, frozen=True):

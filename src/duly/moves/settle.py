@@ -18,15 +18,15 @@ import msgspec
 
 from duly.clock import Rng, moment_of
 from duly.domain.counting import some
-from duly.domain.job import DELAY_MAX
-from duly.domain.lifecycle import Bury, Finish, Transition, WaitFor, decide
-from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
-from duly.domain.payload import storable
-from duly.domain.run import HORIZON, Run
-from duly.store import leased
-from duly.store.database import Database
-from duly.store.leased import Finished, Handle, Moved
-from duly.store.refusals import BAD_ROW
+from duly.domain.jobs.job import DELAY_MAX
+from duly.domain.runs.lifecycle import Bury, Finish, Transition, WaitFor, decide
+from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
+from duly.domain.runs.payload import storable
+from duly.domain.runs.run import HORIZON, Run
+from duly.store.boxes import leased
+from duly.store.boxes.leased import Finished, Handle, Moved
+from duly.store.connection.database import Database
+from duly.store.connection.refusals import BAD_ROW
 
 _REASON_CHARACTERS_MAX = 2_000
 _Item = TypeVar("_Item", Finished, Moved)

@@ -12,17 +12,18 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.run import HORIZON
+from duly.domain.runs.run import HORIZON
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.planning import FirePlan, cohort_of, cut_to, first_left_out, hold_fire, plan_fire
-from duly.domain.triggers.schedules import GRACE_SECONDS, Schedule
-from duly.domain.triggers.timing import read_calendars, schedule_of
-from duly.domain.triggers.zone_change import zones_of
+from duly.domain.triggers.schedule.planning import FirePlan, cohort_of, cut_to, first_left_out, hold_fire, plan_fire
+from duly.domain.triggers.schedule.schedules import GRACE_SECONDS, Schedule
+from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
+from duly.domain.triggers.zones.change import zones_of
 from duly.log import Log
 from duly.moves.stage_around import Batch, LeftOut, stage_around
-from duly.store import schedules, timers
-from duly.store.database import Database
-from duly.store.timers import Answer, DueFire, Staged
+from duly.store.boxes import timers
+from duly.store.boxes.timers import Answer, DueFire, Staged
+from duly.store.connection.database import Database
+from duly.store.tables import schedules
 
 GRACE = timedelta(seconds=GRACE_SECONDS)
 BATCH_MAX = 10_000

@@ -16,10 +16,10 @@ from uuid import UUID
 import msgspec
 
 from duly.log import Log
-from duly.store import timers
-from duly.store.database import Database
-from duly.store.refusals import BAD_ROW
-from duly.store.timers import Answer, Staged
+from duly.store.boxes import timers
+from duly.store.boxes.timers import Answer, Staged
+from duly.store.connection.database import Database
+from duly.store.connection.refusals import BAD_ROW
 
 AGAIN_SECONDS = 10.0
 AGAIN_SECONDS_MAX = 600.0

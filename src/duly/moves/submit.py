@@ -7,18 +7,18 @@ from hashlib import sha256
 
 import msgspec
 
-from duly.domain.audit import Action, Subject
-from duly.domain.job import Recurring, Submission
-from duly.domain.run import HORIZON, TENANT_DEFAULT
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.run import HORIZON, TENANT_DEFAULT
+from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.moments import EPOCH
-from duly.domain.triggers.schedules import Schedule
-from duly.domain.triggers.timing import Timing, calendars_in, is_closed, read_calendars, schedule_of, timing_of
-from duly.moves.note import actor_of, audited, note
-from duly.moves.seal import sealed
-from duly.store import jobs as store
-from duly.store.database import Connection
-from duly.store.jobs import Submitted
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.schedule.timing import Timing, calendars_in, is_closed, read_calendars, schedule_of, timing_of
+from duly.moves.admin.audit import actor_of, audited, note
+from duly.moves.admin.seal import sealed
+from duly.store.connection.database import Connection
+from duly.store.tables import jobs as store
+from duly.store.tables.jobs import Submitted
 
 _encoder = msgspec.msgpack.Encoder()
 

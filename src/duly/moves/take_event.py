@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.audit import Action, Subject
-from duly.domain.run import Options, encode_options
-from duly.moves.note import note
-from duly.store import events
-from duly.store.database import Database
-from duly.store.events import Taken
+from duly.domain.runs.run import Options, encode_options
+from duly.domain.tenancy.audit import Action, Subject
+from duly.moves.admin.audit import note
+from duly.store.connection.database import Database
+from duly.store.tables import events
+from duly.store.tables.events import Taken
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):

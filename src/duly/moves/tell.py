@@ -10,17 +10,18 @@ from uuid import UUID
 
 from duly.domain.errors import KeyBusy
 from duly.log import Log
-from duly.store import hints, tellings
-from duly.store.database import Database, Unavailable
-from duly.store.tellings import Delivered, Pending
+from duly.store.connection import hints
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import callbacks
+from duly.store.tables.callbacks import Delivered, Pending
 
 BATCH_MAX = 500
 
 
 async def tell(database: Database, log: Log) -> int:
     """Trigger the jobs, the oldest note first. Returns how many runs were made, or were on record as skipped."""
-    told, after, busy = 0, tellings.FIRST, set[UUID]()
-    while batch := await tellings.pending(database, after, BATCH_MAX):
+    told, after, busy = 0, callbacks.FIRST, set[UUID]()
+    while batch := await callbacks.pending(database, after, BATCH_MAX):
         delivered = [await _told(database, one, busy, log) for one in batch]
         queues = {one.queue for one in delivered if one is not None}
         if queues:
@@ -34,7 +35,7 @@ async def _told(database: Database, one: Pending, busy: set[UUID], log: Log) -> 
     if one.job_id in busy:
         return None
     try:
-        return await tellings.deliver(database, one.telling_id)
+        return await callbacks.deliver(database, one.telling_id)
     except Unavailable:
         raise
     except KeyBusy:  # Somebody holds the job for long: it is told at the next look, and waited for once.

@@ -7,12 +7,12 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.audit import Action, Subject
 from duly.domain.errors import NotFound
-from duly.moves.note import actor_of, audited, note
+from duly.domain.tenancy.audit import Action, Subject
+from duly.moves.admin.audit import actor_of, audited, note
 from duly.moves.recall import taking_back, unless_held
-from duly.store import jobs, schedules
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import jobs, schedules
 
 
 class TriggerState(StrEnum):

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from duly.domain.webhook_url import WebhookUrl, read_url
+from duly.domain.targets.webhook_url import WebhookUrl, read_url
 from duly.log import Log
 from duly.outbound.addresses import Address, read_address
 from duly.outbound.egress import Egress

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from duly.domain.webhook_url import WebhookUrl
+from duly.domain.targets.webhook_url import WebhookUrl
 from duly.outbound.addresses import Address, read_address
 from duly.outbound.connection import BODY_BYTES_MAX, HEADERS_BYTES_MAX, NO_ANSWER, Answer, Connection
 from duly.outbound.errors import NoAnswer

@@ -14,18 +14,19 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, Rng
-from duly.domain.rounds import Rounds
-from duly.domain.run import HORIZON
-from duly.domain.triggers.zones import database_version
+from duly.domain.diagnosis.loops import Rounds
+from duly.domain.runs.run import HORIZON
+from duly.domain.triggers.zones.zones import database_version
 from duly.log import Log
-from duly.moves import recover, zones
-from duly.moves.backfill import Allowance, go_on
+from duly.moves.schedules import recover, zones
+from duly.moves.schedules.backfill import Allowance, go_on
 from duly.moves.stage import BATCH_MAX, Cohorts, look, move
 from duly.moves.stage_around import LeftOut
-from duly.store import hints, shards
-from duly.store.database import Database, Unavailable
-from duly.store.recovery import OPEN, Standing
-from duly.store.timers import Staged
+from duly.store.boxes.timers import Staged
+from duly.store.connection import hints
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import shards
+from duly.store.tables.recovery import OPEN, Standing
 
 LEASE = timedelta(seconds=2)
 RENEW_SECONDS = 0.5

@@ -7,14 +7,14 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
-from duly.domain.apps import SEPARATOR, check_app_name
-from duly.domain.declaration import Declarations
+from duly.domain.diagnosis.apps import SEPARATOR, check_app_name
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidOption, UnknownQueue
-from duly.domain.job import check_name
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
-from duly.domain.target import Command, Container, Webhook
-from duly.moves.calendars import put_calendar
+from duly.domain.jobs.declaration import Declarations
+from duly.domain.jobs.job import check_name
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
+from duly.domain.targets.target import Command, Container, Webhook
+from duly.moves.schedules.calendars import put_calendar
 from duly.sdk.background import Background
 from duly.sdk.choices import Told, handler_options
 from duly.sdk.connections import Connections

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
-from duly.domain import payload as payloads
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
-from duly.domain.expiry import check_expires_after
-from duly.domain.gate import Rate, check_concurrency, check_line, check_rate
-from duly.domain.job import Recurring, check_arguments, check_name, check_priority, check_timeout
-from duly.domain.run import amend_options, then_of
-from duly.domain.then import Then, check_then
-from duly.domain.triggers import asking
+from duly.domain.jobs.job import Recurring, check_arguments, check_name, check_priority, check_timeout
+from duly.domain.limits.concurrency import Rate, check_concurrency, check_line, check_rate
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.callbacks import Then, check_then
+from duly.domain.runs.expiry import check_expires_after
+from duly.domain.runs.run import amend_options, then_of
+from duly.domain.triggers.schedule import options
 from duly.sdk.choices import Misfire, Mode, Overlap, Told, spelled
 from duly.sdk.retry import Retry
 
@@ -75,11 +75,11 @@ def changed(job: Recurring, changes: Changes, handler: Handler | None) -> Recurr
 
 
 def _schedule(job: Recurring, changes: Changes) -> Mapping[str, Any]:
-    said = {option: value for option, value in changes.items() if option in asking.OPTIONS}
+    said = {option: value for option, value in changes.items() if option in options.OPTIONS}
     if not said:
         return job.schedule
-    shape = asking.amend(job.schedule, said, spelled)
-    asking.check(shape)
+    shape = options.amend(job.schedule, said, spelled)
+    options.check(shape)
     return shape
 
 

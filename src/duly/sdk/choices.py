@@ -11,12 +11,9 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.domain.after import After, check_after
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
-from duly.domain.expiry import check_expires_after, check_expires_at
-from duly.domain.gate import Rate, check_concurrency, check_line, check_rate
-from duly.domain.job import (
+from duly.domain.jobs.job import (
     Recurring,
     Submission,
     check_delay,
@@ -29,11 +26,14 @@ from duly.domain.job import (
     check_timeout,
     check_traceparent,
 )
+from duly.domain.limits.concurrency import Rate, check_concurrency, check_line, check_rate
 from duly.domain.number import is_whole
-from duly.domain.run import DEFAULTS, Options, encode_options, said
-from duly.domain.then import check_then
-from duly.domain.triggers import asking
+from duly.domain.runs.callbacks import check_then
+from duly.domain.runs.dependencies import After, check_after
+from duly.domain.runs.expiry import check_expires_after, check_expires_at
+from duly.domain.runs.run import DEFAULTS, Options, encode_options, said
 from duly.domain.triggers.errors import shown
+from duly.domain.triggers.schedule import options as asking
 from duly.sdk.retry import Retry
 from duly.worker.context import RunContext
 

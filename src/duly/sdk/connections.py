@@ -13,16 +13,17 @@ from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from duly.domain.errors import DatabaseUnusable, NotFound
-from duly.domain.run import TENANT_DEFAULT
-from duly.domain.sealing import FindKeyring, Keyring
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.sealing import FindKeyring, Keyring
 from duly.outbound.shapes import Check, egress_of, url_check
+from duly.postgres.unix_socket import is_our_own
 from duly.settings import Settings, SettingsError, load, redacted
-from duly.store import migrate, tenants
-from duly.store.database import Database
-from duly.store.embedded_socket import is_our_own
-from duly.store.keyring import keyring_of
-from duly.store.local import this_account
-from duly.store.waker import Waker
+from duly.store.connection.database import Database
+from duly.store.connection.local import this_account
+from duly.store.connection.waker import Waker
+from duly.store.schema import migrate
+from duly.store.tenancy import tenants
+from duly.store.tenancy.keyring import keyring_of
 
 
 class Line:
@@ -182,7 +183,7 @@ def _found(settings: Settings) -> str:
         return settings.database_url
     if settings.url is not None and not settings.is_given("data"):
         raise _over_http(settings.sources["url"], settings.url)
-    from duly.store.embedded import attach
+    from duly.postgres.embedded import attach
 
     url = attach(settings.data)
     if url is None:

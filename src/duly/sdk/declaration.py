@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from duly.domain.declaration import OWNER
 from duly.domain.errors import InvalidArguments, InvalidOption
-from duly.domain.job import Recurring, check_name
-from duly.domain.run import encode_options
-from duly.domain.triggers.asking import check
+from duly.domain.jobs.declaration import OWNER
+from duly.domain.jobs.job import Recurring, check_name
+from duly.domain.runs.run import encode_options
 from duly.domain.triggers.at import At
 from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.schedule.options import check
 from duly.sdk.choices import Work
 from duly.worker.handlers import Handler
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from duly.domain.errors import NotFound
-from duly.domain.run_id import occurrence_id
-from duly.domain.triggers.schedules import Schedule
-from duly.domain.triggers.summary import due_moments, is_once, is_period, sentence
+from duly.domain.runs.run_id import occurrence_id
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.schedule.summary import due_moments, is_once, is_period, sentence
 from duly.moves.cancel import CancelAnswer, cancel_subtasks
 from duly.moves.submit import Accepted
 from duly.sdk.job import NEXT_FIRES, Job
 from duly.sdk.run_handle import Progress, RunHandle
-from duly.store import runs
-from duly.store.database import Database
-from duly.store.jobs import Submitted
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.tables.jobs import Submitted
 
 if TYPE_CHECKING:
     from duly.sdk.app import App

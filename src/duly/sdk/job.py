@@ -11,23 +11,23 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Rng
-from duly.domain import payload as payloads
 from duly.domain.errors import NotFound
-from duly.domain.job import check_arguments, check_job, check_key, check_moment, check_reason
-from duly.domain.triggers.preview import fires_left
-from duly.domain.triggers.summary import due_moments, sentence
-from duly.moves import backfill as backfills
-from duly.moves import pause as pauses
-from duly.moves.backfill import Asked
+from duly.domain.jobs.job import check_arguments, check_job, check_key, check_moment, check_reason
+from duly.domain.runs import payload as payloads
+from duly.domain.triggers.schedule.preview import fires_left
+from duly.domain.triggers.schedule.summary import due_moments, sentence
 from duly.moves.cancel import CancelAnswer, cancel_job
-from duly.moves.edit import amend
-from duly.moves.schedule import find_job_id
-from duly.moves.skip_next import skip_next
+from duly.moves.schedules import backfill as backfills
+from duly.moves.schedules import pause as pauses
+from duly.moves.schedules.backfill import Asked
+from duly.moves.schedules.edit import amend
+from duly.moves.schedules.schedule import find_job_id
+from duly.moves.schedules.skip_next import skip_next
 from duly.moves.trigger import TriggerState, trigger
 from duly.sdk.changes import Changes, changed
 from duly.sdk.run_handle import RunHandle
-from duly.store import jobs
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import jobs
 
 if TYPE_CHECKING:
     from duly.sdk.app import App

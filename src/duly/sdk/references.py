@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Self
 
 from duly.domain.errors import InvalidArguments
-from duly.domain.references import ERROR, ITEM, RESULT
 from duly.domain.triggers.errors import shown
+from duly.domain.workflows.references import ERROR, ITEM, RESULT
 
 On = Literal["success", "failure", "always"]
 

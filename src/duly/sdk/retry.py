@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from duly.domain import retry as domain
 from duly.domain.duration import Duration
-from duly.domain.retry_rules import kinds_of
+from duly.domain.runs import retry as domain
+from duly.domain.runs.retry_rules import kinds_of
 
 
 @dataclass(frozen=True, slots=True)

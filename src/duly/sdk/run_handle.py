@@ -10,14 +10,14 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain import payload as payloads
 from duly.domain.errors import DulyError, NotFound
-from duly.domain.job import check_arguments, check_key, check_name, check_priority
+from duly.domain.jobs.job import check_arguments, check_key, check_name, check_priority
+from duly.domain.runs import payload as payloads
 from duly.moves.cancel import CancelAnswer, cancel_run, cancel_subtasks
 from duly.moves.run_again import Changes, run_again
 from duly.sdk.waiting import until_final
-from duly.store import runs
-from duly.store.database import Database
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
 
 if TYPE_CHECKING:
     from duly.sdk.app import App

@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import UNSET, UnsetType
 
 from duly.domain.duration import Duration
-from duly.domain.gate import Rate
+from duly.domain.limits.concurrency import Rate
 from duly.sdk.choices import Choices, Followed, Misfire, Mode, On, Overlap, Told, Work
 from duly.sdk.handle import Handle
 from duly.sdk.retry import Retry

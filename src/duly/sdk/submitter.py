@@ -11,19 +11,19 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.clock import moment_of
-from duly.domain.called import called_by
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload
-from duly.domain.job import Submission, check_arguments
-from duly.domain.run import HORIZON
+from duly.domain.jobs.job import Submission, check_arguments
+from duly.domain.runs.run import HORIZON
+from duly.domain.targets.addresses import called_by
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
 from duly.sdk.choices import Choices, Work, recurring, submission
 from duly.sdk.handle import Handle
-from duly.store import callers
-from duly.store.database import Connection, Database, DiskFull, Unavailable
-from duly.store.hints import DUE
-from duly.store.jobs import Submitted
+from duly.store.connection import callers
+from duly.store.connection.database import Connection, Database, DiskFull, Unavailable
+from duly.store.connection.hints import DUE
+from duly.store.tables.jobs import Submitted
 
 if TYPE_CHECKING:
     from duly.sdk.app import App

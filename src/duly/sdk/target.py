@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from duly.domain import payload as payloads
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidArguments, InvalidOption
-from duly.domain.job import check_arguments, check_name, check_priority
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
-from duly.domain.target import Target as Kind
-from duly.domain.target import handler_of
-from duly.domain.target_checks import check_target
+from duly.domain.jobs.job import check_arguments, check_name, check_priority
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.targets.checks import check_target
+from duly.domain.targets.target import Target as Kind
+from duly.domain.targets.target import handler_of
 from duly.domain.triggers.errors import shown
 from duly.sdk.choices import Told, handler_options
 from duly.sdk.declaration import Declaration

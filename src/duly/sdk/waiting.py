@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TypeVar
 
 from duly.clock import Clock
-from duly.store.database import Unavailable
+from duly.store.connection.database import Unavailable
 
 T = TypeVar("T")
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption
-from duly.domain.triggers import asking
+from duly.domain.triggers.schedule import options
 from duly.sdk.choices import spelled
 
 
@@ -35,4 +35,4 @@ def shape_of(when: When) -> dict[str, Any] | None:
     """Give the shape that keywords ask for; None without any. Raises InvalidOption, InvalidSchedule."""
     if unknown := sorted(when.keys() - When.__annotations__.keys()):
         raise InvalidOption(f"{unknown[0]}= is no option; a schedule has {', '.join(When.__annotations__)}")
-    return asking.compose(when, spelled)
+    return options.compose(when, spelled)

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from duly.domain.called import called_by, called_in
 from duly.domain.counting import some
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidWorkflow
-from duly.domain.job import check_key, check_name, check_priority, check_tags
-from duly.domain.manifest_export import workflow_spec
-from duly.domain.references import Reference as KnownReference
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
-from duly.domain.target import WORKFLOW
-from duly.domain.then import check_then
+from duly.domain.jobs.job import check_key, check_name, check_priority, check_tags
+from duly.domain.jobs.manifest_export import workflow_spec
+from duly.domain.runs.callbacks import check_then
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.targets.addresses import called_by, called_in
+from duly.domain.targets.target import WORKFLOW
 from duly.domain.triggers.errors import shown
-from duly.domain.workflow import Edge as KnownEdge
-from duly.domain.workflow import Node as KnownNode
-from duly.domain.workflow import On, check_node_name, check_workflow
-from duly.domain.workflow import Workflow as Known
-from duly.domain.workflow_target import target_for
-from duly.moves.workflows import add_nodes, submit_workflow
+from duly.domain.workflows.references import Reference as KnownReference
+from duly.domain.workflows.target import target_for
+from duly.domain.workflows.workflow import Edge as KnownEdge
+from duly.domain.workflows.workflow import Node as KnownNode
+from duly.domain.workflows.workflow import On, check_node_name, check_workflow
+from duly.domain.workflows.workflow import Workflow as Known
+from duly.moves.workflows.workflows import add_nodes, submit_workflow
 from duly.sdk.choices import Choices, Told, submission
 from duly.sdk.declaration import Declaration
 from duly.sdk.references import Edge, Fault, Item, OfNode, Reference, placeholders, written

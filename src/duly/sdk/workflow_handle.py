@@ -9,13 +9,13 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.errors import DulyError, NotFound
-from duly.domain.job import check_reason
-from duly.domain.workflow import FINAL
-from duly.domain.workflow_told import told_nodes
-from duly.moves import workflows as moves
+from duly.domain.jobs.job import check_reason
+from duly.domain.workflows.told import told_nodes
+from duly.domain.workflows.workflow import FINAL
+from duly.moves.workflows import workflows as moves
 from duly.sdk.waiting import until_final
-from duly.store import workflows
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import workflows
 
 if TYPE_CHECKING:
     from duly.sdk.app import App

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from duly.domain.progress import Progress
-from duly.domain.run import Run
+from duly.domain.runs.progress import Progress
+from duly.domain.runs.run import Run
 from duly.sdk.app import App
-from duly.store import runs
+from duly.store.boxes import runs
 from duly.testing.fires import Line
 
 

@@ -19,33 +19,35 @@ from duly import __version__
 from duly.clock import Rng, SystemClock
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidSchedule
-from duly.domain.job import check_moment
-from duly.domain.outcome import Awaited, Outcome, Parked, TimedOut
-from duly.domain.run import Run
-from duly.domain.sealing import KEY_BYTES, Keyring
-from duly.domain.target import WORKFLOW
-from duly.moves.backfill import go_on
+from duly.domain.jobs.job import check_moment
+from duly.domain.runs.outcome import Awaited, Outcome, Parked, TimedOut
+from duly.domain.runs.run import Run
+from duly.domain.targets.target import WORKFLOW
+from duly.domain.tenancy.sealing import KEY_BYTES, Keyring
+from duly.moves.admin.seal import sealed_declarations
 from duly.moves.cancel import carry_out
 from duly.moves.claim import claim
-from duly.moves.declare import declare
 from duly.moves.defer import Deferred, defer
 from duly.moves.expire import expire
 from duly.moves.follow import check_followers
-from duly.moves.hand_out import hand_out
-from duly.moves.seal import sealed_declarations
+from duly.moves.schedules.backfill import go_on
+from duly.moves.schedules.declare import declare
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
-from duly.moves.workflow_runs import settle_ended
-from duly.moves.workflows import run_errands
+from duly.moves.workflows.hand_out import hand_out
+from duly.moves.workflows.runs import settle_ended
+from duly.moves.workflows.workflows import run_errands
 from duly.sdk.app import App
 from duly.sdk.handler import Handler
-from duly.store import ready, runs, schedules, shards, test_clock, workers
-from duly.store.database import Database
+from duly.store.boxes import ready, runs
+from duly.store.connection import test_clock
+from duly.store.connection.database import Database
+from duly.store.tables import schedules, shards, workers
 from duly.testing.desk import EnvironmentDesk
 from duly.testing.fires import Fire, fire_of
 from duly.testing.scratch import scratch
-from duly.worker.attempt import attempt_in_thread, attempt_on_loop
 from duly.worker.context import RunContext
+from duly.worker.execute.attempt import attempt_in_thread, attempt_on_loop
 from duly.worker.handlers import Handler as Registered
 from duly.worker.targets.workflow import start
 

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.lifecycle import Bury, Finish, WaitFor, decide
-from duly.domain.outcome import Outcome, Succeeded
-from duly.domain.run import Run
+from duly.domain.runs.lifecycle import Bury, Finish, WaitFor, decide
+from duly.domain.runs.outcome import Outcome, Succeeded
+from duly.domain.runs.run import Run
 from duly.worker.handlers import Handler
 
 

@@ -10,10 +10,11 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
+from duly.postgres import embedded
 from duly.sdk.background import Background
-from duly.store import embedded, test_clock
-from duly.store.database import Database
-from duly.store.migrate import migrate
+from duly.store.connection import test_clock
+from duly.store.connection.database import Database
+from duly.store.schema.migrate import migrate
 
 _TEMPLATE = "duly_template"
 # Nothing lives long enough to be vacuumed, and a database in which a vacuum is at work cannot be dropped by force.

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import msgspec
 
 from duly.wire.events import BINARY_MARK, CloudEvent
-from duly.wire.fitting import Wrong
-from duly.wire.reading import Malformed, Misshapen, check_depth, read_value
+from duly.wire.schema.fitting import Wrong
+from duly.wire.schema.reading import Malformed, Misshapen, check_depth, read_value
 
 _PREFIX = "ce-"
 _ATTRIBUTES = ("specversion", "id", "source", "type", "time", "subject", "dataschema")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from duly.wire.schedule_schema import CalendarShape
-from duly.wire.shapes import Told
+from duly.wire.schema.schedule_schema import CalendarShape
+from duly.wire.schema.shapes import Told
 
 
 class Calendar(Told, frozen=True):

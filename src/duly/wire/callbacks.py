@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.shapes import Asked, Duration, Moment, Name, Told
+from duly.wire.schema.shapes import Asked, Duration, Moment, Name, Told
 
 Url = Annotated[str, Meta(max_length=2_048, description="http or https.", examples=["https://hooks.example/done"])]
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.wire.shapes import Asked, Moment, Name, Told
+from duly.wire.schema.shapes import Asked, Moment, Name, Told
 
 MEDIA_TYPE = "application/cloudevents+json"
 BATCH_MEDIA_TYPE = "application/cloudevents-batch+json"

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.domain.explain.codes import Code, HoldingCode
-from duly.wire.shapes import Moment, Told
+from duly.domain.diagnosis.explain.codes import Code, HoldingCode
+from duly.wire.schema.shapes import Moment, Told
 
 
 class Reason(Told, frozen=True):

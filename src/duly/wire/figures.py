@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from duly.wire.shapes import Asked, Moment, Name, Told
+from duly.wire.schema.shapes import Asked, Moment, Name, Told
 
 StepSeconds = Annotated[
     int, Meta(ge=60, le=604_800, description="Seconds of a step: whole minutes; over more than two days, whole hours.")

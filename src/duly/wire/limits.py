@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from duly.wire.keys import Places, TenantNumber
-from duly.wire.shapes import Asked, Moment, Name, Told
+from duly.wire.schema.shapes import Asked, Moment, Name, Told
 
 
 class LimitRequest(Asked, frozen=True):

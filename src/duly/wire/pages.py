@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.shapes import Asked
+from duly.wire.schema.shapes import Asked
 
 PAGE_SIZE_MAX = 200
 

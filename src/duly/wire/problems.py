@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from duly.wire.shapes import Told
+from duly.wire.schema.shapes import Told
 
 MEDIA_TYPE = "application/problem+json"
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.wire.keys import TenantNumber
-from duly.wire.shapes import Asked, Moment, Told
+from duly.wire.schema.shapes import Asked, Moment, Told
 
 ChoiceName = Literal["skip", "once", "all"]
 

@@ -8,9 +8,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.wire.definitions import RunDefinition
+from duly.wire.jobs.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, NextPageToken, PageQuery, PageToken
-from duly.wire.shapes import Asked, Moment, Name, Priority, Told, check_reach
+from duly.wire.schema.shapes import Asked, Moment, Name, Priority, Told, check_reach
 
 State = Literal[
     "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from duly.wire.keys import TenantNumber
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.shapes import Asked, Moment, Told
+from duly.wire.schema.shapes import Asked, Moment, Told
 
 
 class LogIn(Asked, frozen=True):

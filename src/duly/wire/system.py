@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.shapes import Moment, Told
+from duly.wire.schema.shapes import Moment, Told
 
 
 class SystemVersions(Told, frozen=True):

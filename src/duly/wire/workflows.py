@@ -8,13 +8,13 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.domain.job import REASON_CHARACTERS_MAX
-from duly.domain.workflow import NODES_MAX
+from duly.domain.jobs.job import REASON_CHARACTERS_MAX
+from duly.domain.workflows.workflow import NODES_MAX
 from duly.wire.callbacks import Callback
-from duly.wire.jobs import NODE_PATTERN, NodeDefinition, NodeName, Nodes, Tags
+from duly.wire.jobs.jobs import NODE_PATTERN, NodeDefinition, NodeName, Nodes, Tags
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import TargetSummary
-from duly.wire.shapes import PRINTABLE, Asked, IdempotencyKey, Moment, Name, Told
+from duly.wire.schema.shapes import PRINTABLE, Asked, IdempotencyKey, Moment, Name, Told
 
 WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
 NodeState = Literal["waiting", "ready", "running", "succeeded", "failed", "cancelled", "skipped", "expired"]

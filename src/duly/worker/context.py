@@ -13,11 +13,11 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain import payload as payloads
 from duly.domain.duration import Duration, parse
 from duly.domain.errors import DulyError, InvalidOption
-from duly.domain.progress import Progress, progress_of
-from duly.domain.run import Run
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.progress import Progress, progress_of
+from duly.domain.runs.run import Run
 
 MESSAGE_CHARACTERS_MAX = 8_192
 FIELDS_BYTES_MAX = 262_144  # of a line, in all

@@ -16,26 +16,28 @@ from typing import Any
 from uuid import UUID
 
 from duly.clock import Rng
-from duly.domain.hold import Holds
-from duly.domain.outcome import Cancelled, Succeeded
-from duly.domain.run import Run
+from duly.domain.limits.pause import Holds
+from duly.domain.runs.outcome import Cancelled, Succeeded
+from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled, hand_back
-from duly.store import hints, runs, workers
-from duly.store.database import Database, Unavailable
-from duly.store.workers import Identity
-from duly.worker.apart import Apart
-from duly.worker.claiming import Claiming
-from duly.worker.crew import Crew
-from duly.worker.desk import WorkerDesk
-from duly.worker.executor import Ended, Executor
+from duly.store.boxes import runs
+from duly.store.connection import hints
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import workers
+from duly.store.tables.workers import Identity
+from duly.worker.claim import Claiming
+from duly.worker.execute.executor import Ended, Executor
+from duly.worker.execute.isolated import Apart
+from duly.worker.execute.process_pool import Crew
 from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
-from duly.worker.hands import Hands, Held
-from duly.worker.lifeline import Lifeline
+from duly.worker.heartbeat.lease import Lifeline
+from duly.worker.held_runs import Hands, Held
 from duly.worker.outbox import Outbox
 from duly.worker.pacing import REST_SECONDS, Setback, again, pause
+from duly.worker.run_records import WorkerDesk
 from duly.worker.slots import POOL_OF, POOLS_ON_LOOP, Kind, Pool, Slots
 from duly.worker.targets import Targets
 from duly.worker.watch import Watch

@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 
-from duly.domain.outcome import Cancelled, Expired, Failed, Lost, Snoozed, Spent, Succeeded, TimedOut
+from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Snoozed, Spent, Succeeded, TimedOut
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled
-from duly.store.tail import SKEW_BOUNDS
+from duly.store.reads.tail import SKEW_BOUNDS
 
 # As history names them.
 _OUTCOMES = {

@@ -16,11 +16,11 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from duly.domain import payload as payloads
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload, UnknownHandler
-from duly.domain.job import check_name, check_priority
-from duly.domain.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
-from duly.domain.target import check_handler
+from duly.domain.jobs.job import check_name, check_priority
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.targets.target import check_handler
 from duly.worker.context import RunContext
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

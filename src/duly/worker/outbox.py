@@ -18,12 +18,12 @@ from typing import TypeAlias, cast
 from uuid import UUID
 
 from duly.clock import Rng
-from duly.domain.outcome import Failed
-from duly.domain.run import Run
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, Unstorable, settle
-from duly.store.database import Database, Unavailable
+from duly.store.connection.database import Database, Unavailable
 from duly.worker.pacing import again
 
 BATCH_MAX = 2_000

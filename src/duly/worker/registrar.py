@@ -6,10 +6,10 @@ The looks between are for what happens elsewhere: another version of the program
 from __future__ import annotations
 
 from duly.clock import Rng
-from duly.domain.declaration import Declarations
+from duly.domain.jobs.declaration import Declarations
 from duly.log import Log
-from duly.moves.declare import Became, Declared, declare
-from duly.store.database import Database
+from duly.moves.schedules.declare import Became, Declared, declare
+from duly.store.connection.database import Database
 
 LOOK_SECONDS = 30.0
 LOOK_AGAIN_SECONDS = 1.0

@@ -18,27 +18,27 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Rng
-from duly.domain.apps import clashes
-from duly.domain.declaration import Declarations
+from duly.domain.diagnosis.apps import clashes
 from duly.domain.errors import DatabaseUnusable, DulyError, Refused
-from duly.domain.scaling import FUNCTIONS
-from duly.domain.sealing import FindKeyring, no_keyring
+from duly.domain.jobs.declaration import Declarations
+from duly.domain.limits.scaling import FUNCTIONS
+from duly.domain.tenancy.sealing import FindKeyring, no_keyring
 from duly.log import Log
+from duly.moves.admin.seal import sealed_declarations
 from duly.moves.defer import Deferred
 from duly.moves.retire import retire
-from duly.moves.seal import sealed_declarations
 from duly.moves.settle import Settled
-from duly.store import clocks, workers
-from duly.store.database import Database, Unavailable
-from duly.store.local import this_account
-from duly.store.workers import Identity
-from duly.worker.crew import Crew
+from duly.store.connection.database import Database, Unavailable
+from duly.store.connection.local import this_account
+from duly.store.tables import clocks, workers
+from duly.store.tables.workers import Identity
 from duly.worker.engine import Engine
-from duly.worker.executor import Ended, Executor
+from duly.worker.execute.executor import Ended, Executor
+from duly.worker.execute.loop_watch import LoopWatch
+from duly.worker.execute.process_pool import Crew
 from duly.worker.figures import Figures
 from duly.worker.handlers import Registry
-from duly.worker.lifeline import Lifeline
-from duly.worker.loop_watch import LoopWatch
+from duly.worker.heartbeat.lease import Lifeline
 from duly.worker.outbox import Outbox
 from duly.worker.pacing import again
 from duly.worker.registrar import Registrar

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from uuid import UUID
 
-from duly.domain.run import Run
+from duly.domain.runs.run import Run
 
 _HANDICAP_SECONDS = 30
 _RANK_SECONDS = 0.25  # so much, at most, rank moves a run in its line

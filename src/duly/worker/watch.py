@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
-from duly.domain.hold import Holds
-from duly.domain.limit import StandingLimits
-from duly.store import runs
-from duly.store.database import Database, Unavailable
-from duly.store.runs import News
+from duly.domain.limits.limit import StandingLimits
+from duly.domain.limits.pause import Holds
+from duly.store.boxes import runs
+from duly.store.boxes.runs import News
+from duly.store.connection.database import Database, Unavailable
 
 FRESH_SECONDS = 0.75  # Nothing is started on older news: so nothing new starts a second after a hold was answered.
 HEAR_SECONDS = 0.3  # So long a start waits for news; then the database is taken for silent, and what is due is started.

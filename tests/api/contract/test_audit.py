@@ -10,7 +10,7 @@ import pytest
 
 from duly.api.audited import AUDITED, NOT_AUDITED, SAFE, check_audited
 from duly.api.routes import OPERATIONS
-from duly.domain.outcome import Failed
+from duly.domain.runs.outcome import Failed
 from tests.api.contract.described import BY_NAME, described
 from tests.api.contract.yard import Asked, Yard
 from tests.builders import a_ready_run

@@ -11,7 +11,7 @@ import schemathesis
 
 from duly.api.routes import OPERATIONS
 from duly.wire.problems import KINDS
-from duly.wire.shapes import Asked
+from duly.wire.schema.shapes import Asked
 from tests.api.contract.described import BY_NAME, DOCUMENT, NAMES, codes, described, responses
 
 COMPONENTS = DOCUMENT["components"]

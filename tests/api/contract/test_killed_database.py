@@ -19,9 +19,9 @@ import pytest
 
 from duly.api.operations import ACT_SECONDS
 from duly.clock import Rng
-from duly.domain.api_key import Scope, new_key, written
-from duly.store import api_keys
-from duly.store.database import Database
+from duly.domain.tenancy.api_key import Scope, new_key, written
+from duly.store.connection.database import Database
+from duly.store.tenancy import api_keys
 from tests.api.front import A_TARGET
 from tests.end_to_end.house import PYTHONPATH, ROOT, House, a_house, wait_until
 

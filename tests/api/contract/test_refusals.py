@@ -15,16 +15,17 @@ import pytest
 from duly.api.asked import HEADER_BYTES_MAX
 from duly.api.operations import ANYBODY, EVENT_STREAM, NDJSON, Operation
 from duly.api.places import CLAIMS, EVENTS, LOGS
-from duly.domain.api_key import Scope, implied_by
-from duly.domain.declaration import OWNER
-from duly.domain.hold import HOLDS_MAX
-from duly.domain.limit import LIMITS_MAX
+from duly.domain.jobs.declaration import OWNER
+from duly.domain.limits.limit import LIMITS_MAX
+from duly.domain.limits.pause import HOLDS_MAX
+from duly.domain.tenancy.api_key import Scope, implied_by
 from duly.moves.submit import submit_recurring
-from duly.store import lists, tenants
-from duly.store.database import Database
-from duly.store.remote_workers import WORKERS_MAX
-from duly.store.tenants import Limits
-from duly.wire.batches import LINES_MAX
+from duly.store.connection.database import Database
+from duly.store.reads import lists
+from duly.store.tables.remote_workers import WORKERS_MAX
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits
+from duly.wire.jobs.batches import LINES_MAX
 from tests.api.contract.described import BY_NAME, NAMES, codes, faults
 from tests.api.contract.yard import A_WORKER, HOURLY_SINCE_LONG_AGO, UNKNOWN_ID, Asked, Yard, request_for, unknown
 from tests.api.front import A_TARGET, CALLBACKS, Caller, Front
@@ -580,7 +581,7 @@ async def for_no_time(scene, asked):
 
 
 async def in_an_order_for_fewer(scene, asked):
-    scene.patience.setattr("duly.store.lists.jobs_by_next", partial(lists.jobs_by_next, most=0))
+    scene.patience.setattr("duly.store.reads.lists.jobs_by_next", partial(lists.jobs_by_next, most=0))
     await scene.api.a_job()
     return await asked.with_query("sort=next_run_at").by(scene.api)
 

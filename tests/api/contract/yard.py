@@ -13,12 +13,13 @@ import msgspec
 
 from duly.api.operations import NDJSON, Operation
 from duly.clock import Rng
-from duly.domain.outcome import Failed, Outcome, Succeeded
-from duly.domain.run import Run
+from duly.domain.runs.outcome import Failed, Outcome, Succeeded
+from duly.domain.runs.run import Run
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, settle
-from duly.store import browser_sessions, runs
-from duly.store.database import Database
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.tenancy import browser_sessions
 from tests.api.contract.described import described
 from tests.api.contract.samples import least
 from tests.api.front import A_TARGET, CALLBACKS, EVERY_HOUR, Caller

@@ -11,11 +11,11 @@ from datetime import timedelta
 import pytest
 
 from duly.clock import Rng
-from duly.domain.api_key import Scope, new_key, written
-from duly.domain.job import Submission
+from duly.domain.jobs.job import Submission
+from duly.domain.tenancy.api_key import Scope, new_key, written
 from duly.moves.submit import submit
-from duly.store import api_keys
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tenancy import api_keys
 from tests.end_to_end import checker
 from tests.end_to_end.aftermath import calm_down, gathered, verified
 from tests.end_to_end.client import PLAIN

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from duly.clock import Rng
-from duly.domain.sealing import new_key_line
-from duly.store import history
-from duly.store.database import Database
+from duly.domain.tenancy.sealing import new_key_line
+from duly.store.boxes import history
+from duly.store.connection.database import Database
 from tests.end_to_end.house import PYTHONPATH, ROOT, House, a_house, wait_until
 from tests.end_to_end.receiver import HEAD_END, Receiver
 

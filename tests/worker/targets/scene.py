@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from duly.domain.outcome import Outcome
-from duly.domain.run import Options, Run, encode_options
-from duly.domain.target import Command, Container, handler_of
-from duly.worker.attempt import attempt_target
+from duly.domain.runs.outcome import Outcome
+from duly.domain.runs.run import Options, Run, encode_options
+from duly.domain.targets.target import Command, Container, handler_of
 from duly.worker.context import RunContext
+from duly.worker.execute.attempt import attempt_target
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler
 from duly.worker.targets.command import Commands

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from duly.domain.outcome import Failed, Succeeded
+from duly.domain.runs.outcome import Failed, Succeeded
 from duly.worker.targets import cgroup
 from duly.worker.targets.cgroup import Groups, Limits
 from duly.worker.targets.command import Commands

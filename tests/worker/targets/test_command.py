@@ -8,8 +8,8 @@ import time
 import msgspec
 import pytest
 
-from duly.domain.outcome import Cancelled, Failed, Succeeded, TimedOut
-from duly.domain.target import COMMAND
+from duly.domain.runs.outcome import Cancelled, Failed, Succeeded, TimedOut
+from duly.domain.targets.target import COMMAND
 from tests.worker.stories import until
 from tests.worker.targets.scene import (
     GRACE_SECONDS,

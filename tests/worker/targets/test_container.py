@@ -5,8 +5,8 @@ import time
 import msgspec
 import pytest
 
-from duly.domain.outcome import Cancelled, Failed, Succeeded, TimedOut
-from duly.domain.target import CONTAINER, Container
+from duly.domain.runs.outcome import Cancelled, Failed, Succeeded, TimedOut
+from duly.domain.targets.target import CONTAINER, Container
 from duly.worker.targets.container import Containers
 from duly.worker.targets.orphans import OWNER_LABEL, Owner
 from tests.worker.stories import until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.payload import RESULT_BYTES_MAX
+from duly.domain.runs.payload import RESULT_BYTES_MAX
 from duly.worker.context import RunLog
 from duly.worker.targets.output import KEPT_BYTES_MAX, LINE_BYTES_MAX, LINE_COST_BYTES, LINES_MAX, Output
 from tests.worker.stories import a_run

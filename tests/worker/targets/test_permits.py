@@ -10,14 +10,14 @@ import asyncpg
 import pytest
 
 from duly.clock import Rng
-from duly.domain.health import Health
-from duly.domain.verdict import Verdict
+from duly.domain.targets.circuit import Health
+from duly.domain.targets.verdict import Verdict
 from duly.log import Log
-from duly.moves import destinations as moves
+from duly.moves.admin import destinations as moves
 from duly.moves.retire import retire
-from duly.store import destinations
-from duly.store.database import Database, Unavailable
-from duly.store.destinations import Allowed
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import destinations
+from duly.store.tables.destinations import Allowed
 from duly.worker.targets.permits import Permits
 from duly.worker.targets.share import LINGER_SECONDS, Share
 from tests.builders import a_worker

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from duly.domain.retry import Retry
-from duly.domain.target import Command, Container, handler_of
+from duly.domain.runs.retry import Retry
+from duly.domain.targets.target import Command, Container, handler_of
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.store import explain, history, runs
+from duly.store.boxes import history, runs
+from duly.store.reads import explain
 from duly.worker.handlers import Registry
 from duly.worker.targets import Targets
 from tests.cli.processes import Process
@@ -192,7 +193,9 @@ class TestWorkerProcess:
             await submitted_target(store, sh("trap '' TERM; sleep $1; sleep $1", mark))
             await until(lambda: marked(mark))
             [pulse] = [
-                pid for pid in family_of(process.process.pid) if "duly.worker.pulse" in command_lines().get(pid, "")
+                pid
+                for pid in family_of(process.process.pid)
+                if "duly.worker.heartbeat.process" in command_lines().get(pid, "")
             ]
 
             os.kill(pulse, signal.SIGSTOP)

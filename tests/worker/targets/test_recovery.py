@@ -11,14 +11,14 @@ from uuid import UUID
 import pytest
 
 from duly.clock import Rng
-from duly.domain.health import TICK_SECONDS
-from duly.domain.outcome import Parked
-from duly.domain.run import Run
-from duly.domain.verdict import Verdict
+from duly.domain.runs.outcome import Parked
+from duly.domain.runs.run import Run
+from duly.domain.targets.circuit import TICK_SECONDS
+from duly.domain.targets.verdict import Verdict
+from duly.moves.admin.destinations import limit, mind, report
 from duly.moves.defer import Deferred, defer
-from duly.moves.destinations import limit, mind, report
-from duly.store import destinations
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import destinations
 from duly.worker.targets.permits import PATIENCE_SECONDS
 from duly.worker.targets.share import Share
 from tests.builders import a_ready_run, a_worker, claimed

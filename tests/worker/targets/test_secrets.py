@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from duly.clock import Rng
-from duly.domain.destination import signing_key
-from duly.domain.sealing import new_key_line, read_keyring
-from duly.moves.destinations import make, rotate
+from duly.domain.targets.destination import signing_key
+from duly.domain.tenancy.sealing import new_key_line, read_keyring
+from duly.moves.admin.destinations import make, rotate
 from duly.worker.targets import secrets as module
 from duly.worker.targets.secrets import AGAIN_SECONDS, KEPT_SECONDS, PATIENCE_SECONDS, STALE_SECONDS, Secrets
 from duly.worker.targets.webhook import CannotSign

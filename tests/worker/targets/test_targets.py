@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from duly.domain.outcome import Failed, Parked, Succeeded
-from duly.domain.target import WEBHOOK, Webhook
-from duly.store import history
+from duly.domain.runs.outcome import Failed, Parked, Succeeded
+from duly.domain.targets.target import WEBHOOK, Webhook
+from duly.store.boxes import history
 from duly.worker.handlers import Registry
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler, Targets

@@ -14,20 +14,21 @@ from standardwebhooks import Webhook as Reference
 
 from duly import __version__
 from duly.clock import Rng
-from duly.domain.callback_token import CallbackTokens
-from duly.domain.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
-from duly.domain.retry import Retry
-from duly.domain.run import TENANT_DEFAULT, Options, Run, encode_options, target_of
-from duly.domain.sealed_options import seal_options
-from duly.domain.sealing import KEY_BYTES, Keyring, new_key_line, read_keyring
-from duly.domain.target import WEBHOOK, Webhook
-from duly.domain.target_shapes import told_target
-from duly.domain.verdict import Verdict
-from duly.domain.webhook_secret import show_secret
+from duly.domain.runs.callback_token import CallbackTokens
+from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
+from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import TENANT_DEFAULT, Options, Run, encode_options, target_of
+from duly.domain.targets.shapes import told_target
+from duly.domain.targets.target import WEBHOOK, Webhook
+from duly.domain.targets.verdict import Verdict
+from duly.domain.targets.webhook_secret import show_secret
+from duly.domain.tenancy.sealed_options import seal_options
+from duly.domain.tenancy.sealing import KEY_BYTES, Keyring, new_key_line, read_keyring
 from duly.log import Log
+from duly.moves.admin.destinations import limit
 from duly.moves.cancel import CancelAnswer, cancel_run
-from duly.moves.destinations import limit
-from duly.store import destinations, runs
+from duly.store.boxes import runs
+from duly.store.tables import destinations
 from duly.webhooks import verify
 from duly.worker.context import RunContext
 from duly.worker.handlers import Registry

@@ -8,15 +8,15 @@ import msgspec
 
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.job import check_name
-from duly.domain.manifest import read_manifest
-from duly.domain.manifest_export import export as exported
-from duly.domain.manifest_plan import Plan, StepKind
-from duly.domain.manifest_shapes import JOBS_MAX
-from duly.moves.apply import Done, apply, plan
-from duly.store import applied, schedules
-from duly.wire.manifests import MANIFEST_BYTES_MAX, Applied, ApplyQuery, ExportQuery, FileShape
-from duly.wire.reading import read_value
+from duly.domain.jobs.job import check_name
+from duly.domain.jobs.manifest import read_manifest
+from duly.domain.jobs.manifest_export import export as exported
+from duly.domain.jobs.manifest_plan import Plan, StepKind
+from duly.domain.jobs.manifest_shapes import JOBS_MAX
+from duly.moves.schedules.apply import Done, apply, plan
+from duly.store.tables import applied, schedules
+from duly.wire.jobs.manifests import MANIFEST_BYTES_MAX, Applied, ApplyQuery, ExportQuery, FileShape
+from duly.wire.schema.reading import read_value
 
 routes = Routes("schedules as code")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
-from duly.domain.audit import Action, Entry, Wanted
-from duly.store import audit
-from duly.store.audit import Position
+from duly.domain.tenancy.audit import Action, Entry, Wanted
+from duly.store.tenancy import audit
+from duly.store.tenancy.audit import Position
 from duly.wire.audit import AuditActor, AuditEntry, AuditList, AuditQuery, AuditSubject
-from duly.wire.fitting import nearest
+from duly.wire.schema.fitting import nearest
 
 routes = Routes("audit")
 

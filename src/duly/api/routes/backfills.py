@@ -8,10 +8,10 @@ from uuid import UUID
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.errors import NotFound
-from duly.moves.backfill import cancel_backfill as stop
-from duly.store import schedules
-from duly.wire.shapes import Nothing
-from duly.wire.verbs import BackfillCancelled, BackfillList, BackfillQuery, BackfillStatus
+from duly.moves.schedules.backfill import cancel_backfill as stop
+from duly.store.tables import schedules
+from duly.wire.jobs.verbs import BackfillCancelled, BackfillList, BackfillQuery, BackfillStatus
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("backfills")
 _NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))

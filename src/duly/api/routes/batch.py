@@ -14,17 +14,17 @@ from duly.api.operations import NDJSON, Answer, Call, Routes
 from duly.api.refusals import Refusal, found_in
 from duly.api.routes.jobs import due_of, extra_of, now_of
 from duly.domain.errors import QuotaReached, Refused
-from duly.domain.job import Recurring, Submission, check_key
+from duly.domain.jobs.job import Recurring, Submission, check_key
 from duly.domain.triggers.on_event import NEVER
-from duly.domain.triggers.summary import only_run_id
+from duly.domain.triggers.schedule.summary import only_run_id
 from duly.moves import submit as moves
 from duly.moves.submit import Accepted, note_jobs
-from duly.store.hints import DUE
-from duly.store.jobs import Submitted
-from duly.wire.batches import BATCH_BYTES_MAX, LINES_MAX, LineAnswer, LineRefused
-from duly.wire.jobs import NewJob
-from duly.wire.reading import read_body
-from duly.wire.shapes import Nothing
+from duly.store.connection.hints import DUE
+from duly.store.tables.jobs import Submitted
+from duly.wire.jobs.batches import BATCH_BYTES_MAX, LINES_MAX, LineAnswer, LineRefused
+from duly.wire.jobs.jobs import NewJob
+from duly.wire.schema.reading import read_body
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs")
 _TURN = 500  # lines read before others on this loop have their turn

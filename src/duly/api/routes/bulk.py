@@ -14,18 +14,29 @@ from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.errors import NotFound
-from duly.domain.filter import JOBS, RUNS, Field, Filter, parse
-from duly.domain.job import check_reason
-from duly.moves import in_bulk
-from duly.moves import pause as pauses
+from duly.domain.jobs.filter import JOBS, RUNS, Field, Filter, parse
+from duly.domain.jobs.job import check_reason
+from duly.moves.bulk import jobs_and_runs
+from duly.moves.bulk.dead import check_rate
+from duly.moves.bulk.jobs_and_runs import ChangeJob, ChangeRuns, Done, OpenSession, Place, Read, Way
 from duly.moves.cancel import cancel_live, end_job
-from duly.moves.dead import check_rate
-from duly.moves.in_bulk import ChangeJob, ChangeRuns, Done, OpenSession, Place, Read, Way
 from duly.moves.replay import replay
-from duly.store import jobs, lists, runs
-from duly.store.database import Database, Unavailable
-from duly.wire.bulk import LIMIT_DEFAULT, Many, ManyDeleted, ManyDone, ManyPaused, ManyReplayed, ManyResumed, NotChanged
-from duly.wire.shapes import Nothing
+from duly.moves.schedules import pause as pauses
+from duly.store.boxes import runs
+from duly.store.connection.database import Database, Unavailable
+from duly.store.reads import lists
+from duly.store.tables import jobs
+from duly.wire.jobs.bulk import (
+    LIMIT_DEFAULT,
+    Many,
+    ManyDeleted,
+    ManyDone,
+    ManyPaused,
+    ManyReplayed,
+    ManyResumed,
+    NotChanged,
+)
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("bulk")
 _CHOOSE = "Which are meant is not said: a filter that asks for something, ids, or all of them; one of the three."
@@ -95,7 +106,7 @@ async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Answer:
         await end_job(session, await _ours(session, call.tenant, job_id), stop=call.body.running == "stop")
         return True
 
-    return await _jobs(call, in_bulk.OPEN, end)
+    return await _jobs(call, jobs_and_runs.OPEN, end)
 
 
 @routes.add(
@@ -115,7 +126,7 @@ async def cancel_runs(call: Call[Nothing, Many]) -> Answer:
     async def cancel(session: Database, run_ids: Sequence[UUID], _: int) -> int:
         return await cancel_live(session, run_ids, "cancelled")
 
-    return await _runs(call, in_bulk.LIVE, cancel)
+    return await _runs(call, jobs_and_runs.LIVE, cancel)
 
 
 @routes.add(
@@ -163,11 +174,11 @@ async def _jobs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
     of = f"jobs in bulk {asked.filter}"
     chosen = _chosen(asked, JOBS, states)
     if asked.ids:
-        return await _named(call, of, lambda: in_bulk.change_jobs(_opened(call), _distinct(asked), change))
+        return await _named(call, of, lambda: jobs_and_runs.change_jobs(_opened(call), _distinct(asked), change))
     read = _reading(lists.jobs, call.tenant, chosen)
     if asked.dry_run:
-        return await _resumed(call, of, partial(in_bulk.count_matching, _opened(call), read, "job_id"))
-    return await _resumed(call, of, partial(in_bulk.change_jobs_matching, _opened(call), read, change))
+        return await _resumed(call, of, partial(jobs_and_runs.count_matching, _opened(call), read, "job_id"))
+    return await _resumed(call, of, partial(jobs_and_runs.change_jobs_matching, _opened(call), read, change))
 
 
 async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeRuns) -> Answer:
@@ -178,8 +189,8 @@ async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
         return await _named(call, of, lambda: _named_runs(call, asked, change))
     read = _reading(lists.runs, call.tenant, chosen)
     if asked.dry_run:
-        return await _resumed(call, of, partial(in_bulk.count_matching, _opened(call), read, "run_id"))
-    return await _resumed(call, of, partial(in_bulk.change_runs_matching, _opened(call), read, change))
+        return await _resumed(call, of, partial(jobs_and_runs.count_matching, _opened(call), read, "run_id"))
+    return await _resumed(call, of, partial(jobs_and_runs.change_runs_matching, _opened(call), read, change))
 
 
 async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[Done]]) -> Answer:

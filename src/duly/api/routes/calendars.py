@@ -6,11 +6,11 @@ from typing import Any
 
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.errors import InvalidOption, NotFound
-from duly.moves.calendars import drop_calendar, put_calendar
-from duly.store import schedules
+from duly.moves.schedules.calendars import drop_calendar, put_calendar
+from duly.store.tables import schedules
 from duly.wire.calendars import Calendar, Calendars, KeptCalendar
-from duly.wire.schedule_schema import CalendarShape
-from duly.wire.shapes import Nothing
+from duly.wire.schema.schedule_schema import CalendarShape
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("calendars")
 

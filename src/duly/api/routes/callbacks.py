@@ -14,15 +14,15 @@ from typing import Any
 from duly.api.operations import OPEN, Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.api.spans import read_span
-from duly.domain import payload as payloads
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.job import DELAY_MAX
-from duly.domain.outcome import Failed, Succeeded
-from duly.domain.progress import progress_of
-from duly.moves.receive import EXTENSION_MAX, extend, receive, report
-from duly.store.leased import Handle
+from duly.domain.jobs.job import DELAY_MAX
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.outcome import Failed, Succeeded
+from duly.domain.runs.progress import progress_of
+from duly.moves.workers.receive import EXTENSION_MAX, extend, receive, report
+from duly.store.boxes.leased import Handle
 from duly.wire.callbacks import CallbackExtended, CallbackExtension, CallbackOutcome, CallbackProgress, CallbackSettled
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("callbacks")
 _REASON_CHARACTERS_MAX = 2_000

@@ -12,12 +12,12 @@ from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.api.run_views import find_run
 from duly.domain.errors import NotFound
-from duly.domain.filter import DEAD, parse
-from duly.moves import dead as moves
-from duly.moves.dead import Bulk
+from duly.domain.jobs.filter import DEAD, parse
+from duly.moves.bulk import dead as moves
+from duly.moves.bulk.dead import Bulk
 from duly.moves.replay import discard, replay
-from duly.store import lists
-from duly.store.lists import DeadAt
+from duly.store.reads import lists
+from duly.store.reads.lists import DeadAt
 from duly.wire.runs import (
     BulkAnswer,
     BulkEdit,
@@ -30,7 +30,7 @@ from duly.wire.runs import (
     DeadQuery,
     RunMoved,
 )
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("dead letters")
 

@@ -12,9 +12,9 @@ from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.duration import parse_option
 from duly.domain.errors import NotFound
-from duly.domain.webhook_url import origin_of
-from duly.moves import destinations as moves
-from duly.store import destinations
+from duly.domain.targets.webhook_url import origin_of
+from duly.moves.admin import destinations as moves
+from duly.store.tables import destinations
 from duly.wire.destinations import (
     Destination,
     DestinationChange,
@@ -29,7 +29,7 @@ from duly.wire.destinations import (
     WaitingRunList,
 )
 from duly.wire.pages import PageQuery
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("destinations")
 

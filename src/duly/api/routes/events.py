@@ -12,10 +12,10 @@ from duly.api.places import EVENTS
 from duly.api.refusals import Refusal
 from duly.api.routes.jobs import extra_of
 from duly.domain.errors import InvalidOption, InvalidPayload
-from duly.domain.job import check_name
-from duly.domain.payload import PAYLOAD_BYTES_MAX, encode
+from duly.domain.jobs.job import check_name
+from duly.domain.runs.payload import PAYLOAD_BYTES_MAX, encode
 from duly.moves.take_event import Event, note_events, take_event
-from duly.store.events import Taken
+from duly.store.tables.events import Taken
 from duly.wire.binary_events import is_binary, read_binary
 from duly.wire.events import (
     BATCH_MEDIA_TYPE,
@@ -27,8 +27,8 @@ from duly.wire.events import (
     EventTaken,
     StreamQuery,
 )
-from duly.wire.fitting import nearest
-from duly.wire.shapes import Nothing
+from duly.wire.schema.fitting import nearest
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("events")
 

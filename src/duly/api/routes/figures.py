@@ -10,18 +10,19 @@ from duly.api.attention import needing_attention, unknown_of
 from duly.api.job_views import no_job
 from duly.api.operations import Answer, Call, Routes
 from duly.clock import moment_of
+from duly.domain.diagnosis.figures import MINUTE, counted_per_minute, fires_per_minute, percentile
 from duly.domain.errors import InvalidOption
-from duly.domain.figures import MINUTE, counted_per_minute, fires_per_minute, percentile
-from duly.domain.hold import Scope
+from duly.domain.limits.pause import Scope
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.planning import moments_between
-from duly.domain.triggers.timing import read_calendars, schedule_of
-from duly.domain.triggers.zone_days import begin_of, change_days, day_in
-from duly.domain.triggers.zones import Zone
-from duly.domain.triggers.zones import find as find_zone
-from duly.store import figures, holds, jobs, schedules, workers
-from duly.store.database import Database
-from duly.store.figures import COUNTED_MAX, Coming, Quarter, Step, Waiting
+from duly.domain.triggers.schedule.planning import moments_between
+from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
+from duly.domain.triggers.zones.days import begin_of, change_days, day_in
+from duly.domain.triggers.zones.zones import Zone
+from duly.domain.triggers.zones.zones import find as find_zone
+from duly.store.connection.database import Database
+from duly.store.reads import figures
+from duly.store.reads.figures import COUNTED_MAX, Coming, Quarter, Step, Waiting
+from duly.store.tables import jobs, pauses, schedules, workers
 from duly.wire.figures import (
     ComingFires,
     ComingMinute,
@@ -34,7 +35,7 @@ from duly.wire.figures import (
     Series,
     SeriesQuery,
 )
-from duly.wire.shapes import Nothing, check_reach
+from duly.wire.schema.shapes import Nothing, check_reach
 
 routes = Routes("figures")
 POINTS_MAX = 1_500
@@ -84,7 +85,7 @@ async def read_overview(call: Call[Nothing, None]) -> Answer:
     """
     now = await call.database.read_clock()
     living = [row for row in await workers.live(call.database) if row.serves(call.tenant)]
-    held = [one for one in await holds.standing(call.database) if one.scope.tenant in (None, call.tenant)]
+    held = [one for one in await pauses.standing(call.database) if one.scope.tenant in (None, call.tenant)]
     async with call.open() as session:
         recent = await _recent(session, call.tenant, now)
         waiting = await figures.waiting(session, call.tenant)

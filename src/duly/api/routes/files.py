@@ -7,11 +7,11 @@ from typing import Any
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.errors import NotFound
-from duly.domain.manifest_diff import drift
-from duly.store import applied
-from duly.wire.manifests import FileDifference, FileJob, FileJobList, FileJobQuery, FileList, FileSummary
+from duly.domain.jobs.manifest_diff import drift
+from duly.store.tables import applied
+from duly.wire.jobs.manifests import FileDifference, FileJob, FileJobList, FileJobQuery, FileList, FileSummary
 from duly.wire.pages import PageQuery
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("schedules as code")
 _PAGE_MAX = 50  # Each is counted anew.

@@ -7,12 +7,12 @@ from typing import Any
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.errors import NotFound
-from duly.domain.gate import Rate, in_words, kind_of
-from duly.moves import gates as moves
-from duly.store import gates
+from duly.domain.limits.concurrency import Rate, in_words, kind_of
+from duly.moves.admin import concurrency_keys as moves
+from duly.store.tables import concurrency_keys
 from duly.wire.gates import Gate, GateLimits, GateList, GateRate, SetLimits
 from duly.wire.pages import PageQuery
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("gates")
 
@@ -21,7 +21,7 @@ routes = Routes("gates")
 async def list_gates(call: Call[PageQuery, None]) -> Answer:
     """List the keys that hold runs back, or are limited."""
     after = paging.position(call.query.page_token, "gates", str)
-    found = await gates.page(call.database, call.tenant, after, call.query.page_size)
+    found = await concurrency_keys.page(call.database, call.tenant, after, call.query.page_size)
     more = paging.token(found[-1].key, "gates") if len(found) == call.query.page_size else None
     return Answer(200, GateList(items=[_shown(one) for one in found], next_page_token=more))
 
@@ -30,7 +30,7 @@ async def list_gates(call: Call[PageQuery, None]) -> Answer:
 async def read_gate(call: Call[Nothing, None]) -> Answer:
     """Read a key: how many of its runs are inside, how many wait, and what is set for it."""
     key = call.known_name
-    found = await gates.find(call.database, call.tenant, key)
+    found = await concurrency_keys.find(call.database, call.tenant, key)
     if found is None:
         raise NotFound(f"no run is held back by the key {key!r}, and no limit is set for it")
     return Answer(200, _shown(found))
@@ -58,7 +58,7 @@ async def lift_gate(call: Call[Nothing, None]) -> Answer:
     return Answer(204)
 
 
-def _shown(one: gates.Gate) -> Gate:
+def _shown(one: concurrency_keys.Gate) -> Gate:
     limits = None
     if one.changed_at is not None:
         rate = _rate(one.limit_per_second, one.limit_burst)

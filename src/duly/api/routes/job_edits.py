@@ -22,18 +22,19 @@ from duly.api.routes.jobs import (
     submit_defined,
     tag_of,
 )
-from duly.domain.declaration import OWNER
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
-from duly.domain.filter import Filter
-from duly.domain.job import check_name
-from duly.domain.run import kept_of_one_shot
-from duly.moves.change_one_shot import change_one_shot
-from duly.moves.edit import edit_version
-from duly.moves.overtaken import until_settled
-from duly.store import jobs, lists, overview
-from duly.wire.jobs import Job, JobDefinition, JobPatch, PutJob
-from duly.wire.reading import merge_patch, read_value
-from duly.wire.shapes import Nothing
+from duly.domain.jobs.declaration import OWNER
+from duly.domain.jobs.filter import Filter
+from duly.domain.jobs.job import check_name
+from duly.domain.runs.run import kept_of_one_shot
+from duly.moves.schedules.change_one_shot import change_one_shot
+from duly.moves.schedules.conflict import until_settled
+from duly.moves.schedules.edit import edit_version
+from duly.store.reads import lists, overview
+from duly.store.tables import jobs
+from duly.wire.jobs.jobs import Job, JobDefinition, JobPatch, PutJob
+from duly.wire.schema.reading import merge_patch, read_value
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs")
 _DEFINITION = tuple(JobDefinition.__struct_fields__)

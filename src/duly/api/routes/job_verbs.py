@@ -5,13 +5,12 @@ from __future__ import annotations
 from duly.api import definitions
 from duly.api.operations import Answer, Call, Routes
 from duly.api.routes.jobs import find_live_job
-from duly.domain.job import check_reason
-from duly.moves import backfill as backfills
-from duly.moves import pause as pauses
-from duly.moves.skip_next import skip_next as leave_out
+from duly.domain.jobs.job import check_reason
+from duly.moves.schedules import backfill as backfills
+from duly.moves.schedules import pause as pauses
+from duly.moves.schedules.skip_next import skip_next as leave_out
 from duly.moves.trigger import TriggerState, trigger
-from duly.wire.shapes import Nothing
-from duly.wire.verbs import (
+from duly.wire.jobs.verbs import (
     BackfillAsked,
     BackfillRequest,
     JobStatus,
@@ -21,6 +20,7 @@ from duly.wire.verbs import (
     TriggeredRun,
     TriggerRequest,
 )
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs")
 

@@ -14,24 +14,26 @@ from duly.api.refusals import Refusal
 from duly.api.routes.runs import shown_explanation
 from duly.clock import moment_of
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.filter import JOBS, parse
-from duly.domain.job import Submission, check_traceparent
-from duly.domain.run import HORIZON
+from duly.domain.jobs.filter import JOBS, parse
+from duly.domain.jobs.job import Submission, check_traceparent
+from duly.domain.runs.run import HORIZON
 from duly.domain.triggers.on_event import NEVER
-from duly.domain.triggers.summary import only_run_id, sentence
+from duly.domain.triggers.schedule.summary import only_run_id, sentence
 from duly.moves import submit as moves
 from duly.moves.cancel import end_job
-from duly.moves.purge import purge
+from duly.moves.schedules.purge import purge
 from duly.moves.submit import Accepted
-from duly.store import explain, jobs, lists, overview, runs
-from duly.store.database import Database
-from duly.store.hints import DUE
-from duly.store.lists import NamedAt, NextAt
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.connection.hints import DUE
+from duly.store.reads import explain, lists, overview
+from duly.store.reads.lists import NamedAt, NextAt
+from duly.store.tables import jobs
 from duly.wire.explanations import Explanation
-from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobList, NewJob
+from duly.wire.jobs.jobs import CreatedJob, Job, JobDefinition, JobList, NewJob
+from duly.wire.jobs.verbs import Deleted, Deletion
 from duly.wire.pages import JobsQuery
-from duly.wire.shapes import Nothing
-from duly.wire.verbs import Deleted, Deletion
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs")
 _ONE_SHOT = "Change or delete it while it waits, and run it again when it has ended; or give jobs a name or a schedule."

@@ -10,14 +10,14 @@ import msgspec
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
-from duly.domain.api_key import ApiKey, read_scopes
 from duly.domain.duration import parse_option
 from duly.domain.errors import InvalidOption, NotFound
-from duly.moves.api_keys import create_key, revoke_key
-from duly.store import api_keys
-from duly.store.database import Database
+from duly.domain.tenancy.api_key import ApiKey, read_scopes
+from duly.moves.admin.api_keys import create_key, revoke_key
+from duly.store.connection.database import Database
+from duly.store.tenancy import api_keys
 from duly.wire.keys import Key, KeyList, KeyQuery, KeyRequest, MadeKey
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("keys")
 

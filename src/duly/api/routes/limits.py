@@ -7,12 +7,13 @@ from typing import Any
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.hold import Scope
-from duly.domain.limit import Limit as Known
-from duly.moves.limit import limit, unlimit
-from duly.store import limits, tenants
+from duly.domain.limits.limit import Limit as Known
+from duly.domain.limits.pause import Scope
+from duly.moves.admin.limit import limit, unlimit
+from duly.store.tables import limits
+from duly.store.tenancy import tenants
 from duly.wire.limits import Limit, LimitList, LimitQuery, LimitRequest
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("limits")
 _BY_CHARACTERS_MAX = 180

@@ -10,16 +10,17 @@ from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
 from duly.api.spans import read_span
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.hold import Hold as Held
-from duly.domain.hold import Scope
-from duly.domain.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN
-from duly.moves.drain import drain, undrain
-from duly.moves.hold import Change, hold, lift
-from duly.moves.overload import limit_age
-from duly.store import holds, overloads, tenants
-from duly.store import workers as store
-from duly.store.pressure import Pressure
-from duly.store.workers import WorkerRow
+from duly.domain.limits.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN
+from duly.domain.limits.pause import Hold as Held
+from duly.domain.limits.pause import Scope
+from duly.moves.admin.overload import limit_age
+from duly.moves.admin.pause import Change, hold, lift
+from duly.moves.workers.drain import drain, undrain
+from duly.store.reads.pressure import Pressure
+from duly.store.tables import overloads, pauses
+from duly.store.tables import workers as store
+from duly.store.tables.workers import WorkerRow
+from duly.store.tenancy import tenants
 from duly.wire.queues import (
     Draining,
     HeldRun,
@@ -38,7 +39,7 @@ from duly.wire.queues import (
     Worker,
     WorkerList,
 )
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("queues")
 _HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
@@ -49,7 +50,7 @@ async def list_queues(call: Call[Nothing, None]) -> Answer:
     """Show what waits of the caller's own in each queue, who serves it, and whether it is held."""
     pressure, overloaded = await call.gauge.read(call.tenant), await overloads.standing(call.database)
     living = [row for row in pressure.living if row.serves(call.tenant)]
-    held = [one.scope for one in await holds.standing(call.database) if one.scope.tenant in (None, call.tenant)]
+    held = [one.scope for one in await pauses.standing(call.database) if one.scope.tenant in (None, call.tenant)]
     named = (scope.queue for scope in held if scope.queue is not None)
     names = sorted({*pressure.own, *(queue for row in living for queue in row.queues), *named})
     items = [_queue(name, living, held, pressure, is_overloaded=(call.tenant, name) in overloaded) for name in names]
@@ -115,7 +116,7 @@ async def resume_queue(call: Call[Nothing, QueueResume]) -> Answer:
 @routes.add("GET", "/v1/holds", scope="jobs:read", answers={200: HoldList}, in_session=False)
 async def list_holds(call: Call[Nothing, None]) -> Answer:
     """Show all that is held and touches the caller's runs; to the operator, all."""
-    standing = await holds.standing(call.database)
+    standing = await pauses.standing(call.database)
     return Answer(200, HoldList(items=_shown(call, standing)))
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from duly.api.operations import Answer, Call, Routes
 from duly.api.recovery_views import told
-from duly.domain.recovery import Rule
+from duly.domain.jobs.recovery import Rule
 from duly.log import Log
-from duly.moves import recover
-from duly.store import recovery_plan
+from duly.moves.schedules import recover
+from duly.store.reads import recovery_plan
 from duly.wire.recovery import RecoveryApproval, RecoveryPlan
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("recovery")
 _LOG = Log("recovery")

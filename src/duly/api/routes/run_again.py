@@ -6,12 +6,12 @@ from duly.api import definitions
 from duly.api.operations import Answer, Call, Routes
 from duly.api.routes.jobs import extra_of, now_of
 from duly.api.run_views import find_run
-from duly.domain.job import check_name
-from duly.domain.run import HORIZON
+from duly.domain.jobs.job import check_name
+from duly.domain.runs.run import HORIZON
 from duly.moves.run_again import Changes
 from duly.moves.run_again import run_again as make_again
 from duly.wire.runs import RunAgain, RunAgainRequest
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("runs")
 

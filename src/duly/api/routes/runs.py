@@ -15,12 +15,13 @@ from duly.api.places import LOGS
 from duly.api.refusals import Refusal
 from duly.api.run_views import decoded, find_run, no_run, shown_attempt, shown_run
 from duly.domain.errors import NotFound
-from duly.domain.filter import RUNS, parse
+from duly.domain.jobs.filter import RUNS, parse
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.replay import replay
-from duly.store import explain, lists, runs
-from duly.store.explain import Explanation as Explained
+from duly.store.boxes import runs
+from duly.store.reads import explain, lists
+from duly.store.reads.explain import Explanation as Explained
 from duly.wire.explanations import Explanation, Holding, Reason
 from duly.wire.pages import RunsQuery
 from duly.wire.runs import (
@@ -35,7 +36,7 @@ from duly.wire.runs import (
     RunSummary,
     SavedCheckpoint,
 )
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("runs")
 _FIRST_LINE = (0, -1)

@@ -6,9 +6,9 @@ from duly import __version__
 from duly.api.audited import check_audited
 from duly.api.logins import Logins, csrf_of
 from duly.api.operations import OPEN, Answer, Call, Identity, Operation, Routes
-from duly.domain.api_key import Secret
+from duly.domain.tenancy.api_key import Secret
+from duly.wire.schema.shapes import Nothing
 from duly.wire.sessions import LogIn, Who
-from duly.wire.shapes import Nothing
 
 _PATH = "/v1/session"
 _BODY_BYTES_MAX = 1_000

@@ -11,11 +11,11 @@ import msgspec
 from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.api.refusals import Refusal
-from duly.domain.api_key import Scope
-from duly.moves import log_in
-from duly.store import browser_sessions
+from duly.domain.tenancy.api_key import Scope
+from duly.moves.admin import log_in
+from duly.store.tenancy import browser_sessions
+from duly.wire.schema.shapes import Nothing
 from duly.wire.sessions import Session, SessionList, SessionQuery
-from duly.wire.shapes import Nothing
 
 routes = Routes("sessions")
 

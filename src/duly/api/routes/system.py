@@ -8,9 +8,9 @@ import msgspec
 
 from duly.api.operations import Answer, Call, Routes
 from duly.clock import host_now
-from duly.domain.doctor import SHARDS, Facts, findings, is_well
-from duly.store import system
-from duly.wire.shapes import Nothing
+from duly.domain.diagnosis.doctor import SHARDS, Facts, findings, is_well
+from duly.store.reads import system
+from duly.wire.schema.shapes import Nothing
 from duly.wire.system import (
     System,
     SystemClock,

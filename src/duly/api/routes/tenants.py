@@ -11,12 +11,12 @@ from duly.api import paging
 from duly.api.operations import Answer, Call, Routes
 from duly.domain.duration import parse_option, to_iso
 from duly.domain.errors import NotFound
-from duly.moves import tenants as moves
-from duly.store import tenants
-from duly.store.tenants import Limits
+from duly.moves.admin import tenants as moves
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits
 from duly.wire.keys import Tenant, TenantChange, TenantLimits, TenantList, TenantRequest
 from duly.wire.pages import PageQuery
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("tenants")
 

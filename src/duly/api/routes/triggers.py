@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from duly.api.operations import Answer, Call, Routes
 from duly.clock import moment_of
-from duly.domain.triggers.preview import preview_schedule
-from duly.domain.triggers.timing import calendars_in, read_calendars
-from duly.store import jobs, schedules
-from duly.wire.previews import Preview, PreviewRequest
-from duly.wire.shapes import Nothing
+from duly.domain.triggers.schedule.preview import preview_schedule
+from duly.domain.triggers.schedule.timing import calendars_in, read_calendars
+from duly.store.tables import jobs, schedules
+from duly.wire.jobs.previews import Preview, PreviewRequest
+from duly.wire.schema.shapes import Nothing
 
 routes = Routes("triggers")
 

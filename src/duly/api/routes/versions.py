@@ -8,10 +8,10 @@ from typing import Any
 from duly.api import definitions, paging
 from duly.api.job_views import asked_schedule, no_job
 from duly.api.operations import Answer, Call, Routes
-from duly.domain.payload import read_anyhow
-from duly.store import jobs
+from duly.domain.runs.payload import read_anyhow
+from duly.store.tables import jobs
+from duly.wire.jobs.versions import JobVersion, JobVersionList
 from duly.wire.pages import PageQuery
-from duly.wire.versions import JobVersion, JobVersionList
 
 routes = Routes("jobs")
 _PAGE_MAX = 20  # Each comes with its payload.

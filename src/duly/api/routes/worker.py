@@ -19,21 +19,22 @@ from duly.api import line
 from duly.api.operations import ACT_SECONDS, Answer, Call, Routes
 from duly.api.places import CLAIMS
 from duly.api.spans import read_span
-from duly.domain import payload as payloads
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, LeaseOver
-from duly.domain.job import DELAY_MAX, check_name
-from duly.domain.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
-from duly.domain.progress import Progress, progress_of
-from duly.domain.target import check_handler
+from duly.domain.jobs.job import DELAY_MAX, check_name
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.runs.progress import Progress, progress_of
+from duly.domain.targets.target import check_handler
 from duly.moves import retire
-from duly.moves.lend import Parcel, lend
 from duly.moves.settle import hand_back
-from duly.moves.take_back import Told, take_back
-from duly.store import remote_workers, runs
-from duly.store.leased import Handle
-from duly.store.workers import Identity
-from duly.wire.shapes import Duration, Nothing
+from duly.moves.workers.lend import Parcel, lend
+from duly.moves.workers.take_back import Told, take_back
+from duly.store.boxes import runs
+from duly.store.boxes.leased import Handle
+from duly.store.tables import remote_workers
+from duly.store.tables.workers import Identity
+from duly.wire.schema.shapes import Duration, Nothing
 from duly.wire.workers import (
     Checkpoint,
     ClaimedRun,

@@ -12,17 +12,18 @@ from duly.api import paging, workflow_definitions
 from duly.api.operations import Answer, Call, Routes
 from duly.api.routes.jobs import extra_of
 from duly.domain.errors import LeaseOver, NotFound
-from duly.domain.filter import WORKFLOWS, parse
-from duly.domain.job import check_reason
-from duly.domain.payload import read_anyhow
-from duly.domain.workflow import NodeState
-from duly.domain.workflow_told import told_nodes
-from duly.moves import workflows as moves
-from duly.store import lists, workflows
-from duly.store.database import Database
+from duly.domain.jobs.filter import WORKFLOWS, parse
+from duly.domain.jobs.job import check_reason
+from duly.domain.runs.payload import read_anyhow
+from duly.domain.workflows.told import told_nodes
+from duly.domain.workflows.workflow import NodeState
+from duly.moves.workflows import workflows as moves
+from duly.store.connection.database import Database
+from duly.store.reads import lists
+from duly.store.tables import workflows
 from duly.wire.pages import WorkflowsQuery
 from duly.wire.runs import TargetSummary
-from duly.wire.shapes import Nothing
+from duly.wire.schema.shapes import Nothing
 from duly.wire.workflows import (
     Edge,
     NewWorkflow,

@@ -17,10 +17,10 @@ from duly.bench.app import STAMPED
 from duly.bench.baseline import Meter
 from duly.bench.bench import Bench, chunks
 from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.job import Submission
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.submit import submit_many
-from duly.store.database import Database
+from duly.store.connection.database import Database
 
 _BATCH = 1_000
 _SUBMITTED_PER_SECOND = 20_000  # at least; so much longer ahead is the instant

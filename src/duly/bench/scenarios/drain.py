@@ -20,12 +20,12 @@ from duly.bench.app import NOOP
 from duly.bench.baseline import Meter
 from duly.bench.bench import Bench, chunks
 from duly.bench.report import Result, rate, share
-from duly.domain.job import Submission
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, encode_options
-from duly.domain.run import Options as RunOptions
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, encode_options
+from duly.domain.runs.run import Options as RunOptions
 from duly.moves.submit import submit_many
-from duly.store import hints
-from duly.store.database import Database
+from duly.store.connection import hints
+from duly.store.connection.database import Database
 
 _TELL_SECONDS = 0.05
 _SLOWEST_PER_SECOND = 500

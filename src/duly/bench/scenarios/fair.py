@@ -18,13 +18,13 @@ from duly.bench.app import NOOP, STAMPED
 from duly.bench.bench import Bench
 from duly.bench.report import Result, percentiles, rate
 from duly.bench.stamps import Stamp
-from duly.domain.job import Submission
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.moves.admin.tenants import create_tenant
 from duly.moves.submit import submit
-from duly.moves.tenants import create_tenant
-from duly.store import hints
-from duly.store.database import Database
-from duly.store.tenants import Limits
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.tenancy.tenants import Limits
 
 _START_SECONDS = 60.0
 _SETTLE_SECONDS = 60.0

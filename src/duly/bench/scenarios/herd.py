@@ -17,13 +17,13 @@ import msgspec
 from duly.bench.app import STAMPED
 from duly.bench.bench import Bench
 from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.job import Recurring, Submission
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.moves.admin.tenants import create_tenant
 from duly.moves.submit import submit, submit_recurring
-from duly.moves.tenants import create_tenant
-from duly.store import hints
-from duly.store.database import Database
-from duly.store.tenants import Limits
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.tenancy.tenants import Limits
 
 _SETTLE_SECONDS = 60.0
 # The herd is copied from one job that was submitted; each copy has its own due moment behind the instant, as its jitter has it.

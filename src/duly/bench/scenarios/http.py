@@ -26,9 +26,9 @@ from duly.bench.report import Percentiles, Result, percentiles, rate, share
 from duly.bench.role_process import RoleConfig
 from duly.bench.roles import running
 from duly.clock import Rng
-from duly.domain.api_key import Scope
-from duly.moves.api_keys import create_key
-from duly.store.database import Database
+from duly.domain.tenancy.api_key import Scope
+from duly.moves.admin.api_keys import create_key
+from duly.store.connection.database import Database
 
 _TURN = 1_000
 _LINES = 50_000

@@ -27,7 +27,7 @@ from duly.bench.fill import Jobs
 from duly.bench.report import Result, rate, share
 from duly.bench.roles import RoleFailed, environment
 from duly.domain.errors import Refused
-from duly.store.database import Database
+from duly.store.connection.database import Database
 
 _START_SECONDS = 60.0
 _CALM_SECONDS = 5.0

@@ -19,11 +19,11 @@ import msgspec
 from duly.bench import processes
 from duly.bench.bench import Bench
 from duly.bench.report import Percentiles, Result, percentiles, rate, share
-from duly.domain import filter as filters
-from duly.domain.filter import Field, Filter
-from duly.store import lists
-from duly.store.database import Database
-from duly.store.lists import DeadAt
+from duly.domain.jobs import filter as filters
+from duly.domain.jobs.filter import Field, Filter
+from duly.store.connection.database import Database
+from duly.store.reads import lists
+from duly.store.reads.lists import DeadAt
 
 PAGE = 50
 _LARGE, _SMALL = 1, 2

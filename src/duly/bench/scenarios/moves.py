@@ -23,17 +23,18 @@ from duly.bench.fill import Jobs
 from duly.bench.report import Result, percentiles, rate, share
 from duly.clock import Rng
 from duly.domain.errors import Refused
-from duly.domain.job import Submission
-from duly.domain.outcome import Succeeded
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.outcome import Succeeded
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, settle
 from duly.moves.stage import stage
 from duly.moves.submit import submit_many
-from duly.store import leased, ready, shards, workers
-from duly.store.database import Database
-from duly.store.timers import Staged
-from duly.store.workers import Identity
+from duly.store.boxes import leased, ready
+from duly.store.boxes.timers import Staged
+from duly.store.connection.database import Database
+from duly.store.tables import shards, workers
+from duly.store.tables.workers import Identity
 
 T = TypeVar("T")
 _LEASE = timedelta(hours=1)

@@ -17,11 +17,11 @@ import msgspec
 from duly.bench.app import NOOP, STAMPED
 from duly.bench.bench import Bench
 from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.job import Recurring, Submission
-from duly.moves.backfill import FLEET_RATE
+from duly.domain.jobs.job import Recurring, Submission
+from duly.moves.schedules.backfill import FLEET_RATE
 from duly.moves.submit import submit_many, submit_recurring
-from duly.store import history
-from duly.store.database import Database
+from duly.store.boxes import history
+from duly.store.connection.database import Database
 
 _START_SECONDS = 60.0
 _SETTLE_SECONDS = 30.0

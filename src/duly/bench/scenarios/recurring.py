@@ -28,10 +28,10 @@ from duly.bench.fill import MINUTE, Jobs
 from duly.bench.report import Result, percentiles, rate, share
 from duly.bench.roles import Roles
 from duly.bench.stamps import Stamp
-from duly.domain.triggers import zones
 from duly.domain.triggers.moments import EPOCH
-from duly.domain.triggers.timing import timing_of
-from duly.store.database import Database
+from duly.domain.triggers.schedule.timing import timing_of
+from duly.domain.triggers.zones import zones
+from duly.store.connection.database import Database
 
 BASELINE_ROWS_MAX = 100_000
 WINDOW_SECONDS = 5

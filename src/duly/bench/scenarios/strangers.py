@@ -20,12 +20,13 @@ from duly.bench.app import NOOP
 from duly.bench.bench import Bench
 from duly.bench.report import Result, milliseconds, percentiles, rate, share
 from duly.domain.errors import Refused
-from duly.domain.run import QUEUE_DEFAULT
+from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.moves.aside import Crowd, bring_back, set_aside
 from duly.moves.claim import claim
-from duly.store import leased, ready, workers
-from duly.store.database import Database
-from duly.store.workers import Identity
+from duly.store.boxes import leased, ready
+from duly.store.connection.database import Database
+from duly.store.tables import workers
+from duly.store.tables.workers import Identity
 
 _LEASE = timedelta(hours=1)
 _STRANGER = "bench:nobody_knows"

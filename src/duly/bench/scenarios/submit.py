@@ -18,10 +18,10 @@ from duly.bench.app import NOOP
 from duly.bench.baseline import CONNECTIONS, Meter
 from duly.bench.bench import Bench, chunks
 from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.job import Submission
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.submit import submit, submit_many
-from duly.store.database import Database
+from duly.store.connection.database import Database
 
 if TYPE_CHECKING:
     from duly.bench.baseline import Connection

@@ -22,8 +22,8 @@ from duly.bench.fill import Jobs
 from duly.bench.report import Result, milliseconds, percentiles, rate, share
 from duly.domain.errors import Refused
 from duly.moves.stage import stage
-from duly.store import shards
-from duly.store.database import Database
+from duly.store.connection.database import Database
+from duly.store.tables import shards
 
 # All fires lie this far ahead, as many as are due at a call within each such span; the horizon of a call ends with a span.
 _AHEAD = timedelta(hours=1)

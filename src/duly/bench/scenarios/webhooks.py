@@ -27,17 +27,17 @@ from duly.bench.roles import RoleFailed, Roles, configs, running
 from duly.bench.senders import sender_alone
 from duly.bench.sink import running_sink
 from duly.clock import Rng
-from duly.domain.job import Submission
-from duly.domain.progress import Progress
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT, Run, encode_options
-from duly.domain.run import Options as RunOptions
-from duly.domain.target import WEBHOOK, Webhook
-from duly.domain.webhook_url import origin_of
-from duly.moves import destinations
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.progress import Progress
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT, Run, encode_options
+from duly.domain.runs.run import Options as RunOptions
+from duly.domain.targets.target import WEBHOOK, Webhook
+from duly.domain.targets.webhook_url import origin_of
+from duly.moves.admin import destinations
 from duly.moves.submit import submit_many
-from duly.store import destinations as kept_destinations
-from duly.store import hints
-from duly.store.database import Database
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.tables import destinations as kept_destinations
 from duly.worker.context import RunContext
 from duly.worker.targets.webhook import Sender, build_request
 

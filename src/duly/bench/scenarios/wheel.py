@@ -19,7 +19,7 @@ import msgspec
 
 from duly.bench.bench import Bench
 from duly.bench.report import Result, rate, share
-from duly.domain.run import HORIZON
+from duly.domain.runs.run import HORIZON
 from duly.worker.wheel import Wheel
 
 _NOW = 1_800_000_000.0

@@ -19,12 +19,12 @@ from duly.bench.app import NOOP
 from duly.bench.baseline import Meter
 from duly.bench.bench import Bench
 from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.job import Submission
-from duly.domain.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
-from duly.domain.workflow import Edge, Node, Workflow
-from duly.moves.workflows import submit_workflow
-from duly.store import hints
-from duly.store.database import Database
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
+from duly.domain.workflows.workflow import Edge, Node, Workflow
+from duly.moves.workflows.workflows import submit_workflow
+from duly.store.connection import hints
+from duly.store.connection.database import Database
 
 _CHAIN = 3
 _SLOWEST_PER_SECOND = 300

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from duly.client.asking import Id, deleting, getting, path
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.paging import listing
-from duly.wire.verbs import BackfillCancelled, BackfillStatus
+from duly.wire.jobs.verbs import BackfillCancelled, BackfillStatus
 
 
 class AsyncBackfills:

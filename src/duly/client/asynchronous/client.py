@@ -31,7 +31,7 @@ from duly.client.asynchronous.workflows import AsyncWorkflows
 from duly.client.streaming import Event, read_event
 from duly.client.talking import Patience
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
-from duly.wire.previews import Preview
+from duly.wire.jobs.previews import Preview
 from duly.wire.system import System
 
 if TYPE_CHECKING:

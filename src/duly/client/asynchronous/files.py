@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from duly.client.asking import getting, path
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.paging import listing
-from duly.wire.manifests import FileJob, FileSummary
+from duly.wire.jobs.manifests import FileJob, FileSummary
 
 
 class AsyncFiles:

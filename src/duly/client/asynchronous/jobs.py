@@ -14,14 +14,14 @@ from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
 from duly.client.many import Chosen
 from duly.client.paging import listing
-from duly.wire.batches import LineAnswer
-from duly.wire.bulk import ManyDone
 from duly.wire.explanations import Explanation
-from duly.wire.jobs import CreatedJob, Job, JobDefinition, JobSummary
-from duly.wire.manifests import Applied
+from duly.wire.jobs.batches import LineAnswer
+from duly.wire.jobs.bulk import ManyDone
+from duly.wire.jobs.jobs import CreatedJob, Job, JobDefinition, JobSummary
+from duly.wire.jobs.manifests import Applied
+from duly.wire.jobs.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
+from duly.wire.jobs.versions import JobVersion
 from duly.wire.runs import FollowedJob
-from duly.wire.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
-from duly.wire.versions import JobVersion
 
 APPLY_SECONDS = 60.0  # The server takes as long as this for a large file.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from duly.client.asking import Id, deleting, getting, path
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
-from duly.wire.verbs import BackfillCancelled, BackfillStatus
+from duly.wire.jobs.verbs import BackfillCancelled, BackfillStatus
 
 
 class Backfills:

@@ -32,7 +32,7 @@ from duly.client.synchronous.runs import Runs
 from duly.client.synchronous.workflows import Workflows
 from duly.client.talking import Patience
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
-from duly.wire.previews import Preview
+from duly.wire.jobs.previews import Preview
 from duly.wire.system import System
 
 if TYPE_CHECKING:

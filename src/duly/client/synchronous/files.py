@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from duly.client.asking import getting, path
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
-from duly.wire.manifests import FileJob, FileSummary
+from duly.wire.jobs.manifests import FileJob, FileSummary
 
 
 class Files:

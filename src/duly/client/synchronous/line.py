@@ -14,7 +14,7 @@ from duly.client.pausing import pause
 from duly.client.streaming import SILENCE_SECONDS, Listening, Read
 from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.clock import Rng, SystemClock
-from duly.wire.bulk import ManyDone
+from duly.wire.jobs.bulk import ManyDone
 
 if TYPE_CHECKING:
     import httpx2

@@ -15,8 +15,8 @@ from duly.client.many import Chosen
 from duly.client.paging import listing
 from duly.client.streaming import read_log
 from duly.client.synchronous.line import Line
-from duly.wire.bulk import ManyDone
 from duly.wire.explanations import Explanation
+from duly.wire.jobs.bulk import ManyDone
 from duly.wire.runs import (
     Attempt,
     LogEnd,

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from duly.domain.triggers.compiled import Compiled
-from duly.domain.triggers.english import in_zone
+from duly.domain.triggers.english.phrases import in_zone
 from duly.domain.triggers.moments import EPOCH, clock_text, fraction_text, local_text, utc_text
 from duly.domain.triggers.stamps import SECOND
-from duly.domain.triggers.zones import UTC_ZONE, Zone
+from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 
 class At(Compiled):

@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from duly.domain.triggers import stamps, zones
+from duly.domain.triggers import stamps
 from duly.domain.triggers.compiling import check_keys, check_object, string
-from duly.domain.triggers.cron_fields import Reader
-from duly.domain.triggers.cron_specs import DAY_OF_WEEK
+from duly.domain.triggers.cron.fields import Reader
+from duly.domain.triggers.cron.specs import DAY_OF_WEEK
 from duly.domain.triggers.errors import TriggerError, shown, together
 from duly.domain.triggers.moments import DAY
-from duly.domain.triggers.zones import Zone
+from duly.domain.triggers.zones import zones
+from duly.domain.triggers.zones.zones import Zone
 
 BLOCKED_DAYS_MAX = 400
 DATES_MAX, WINDOWS_MAX, WEEKLY_MAX = 10_000, 1_000, 50

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from duly.domain.triggers.moments import DAY, EPOCH, FIRST_SECOND, LAST_SECOND
-from duly.domain.triggers.zones import UTC_ZONE, Zone
+from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 Kind = Literal["fixed", "wildcard", "elapsed"]
 _EARLIEST = EPOCH + timedelta(0, FIRST_SECOND)

@@ -9,18 +9,20 @@ from typing import Any, Literal, NoReturn, overload
 import msgspec
 
 from duly.domain.errors import InvalidSchedule
-from duly.domain.job import check_delay
-from duly.domain.triggers import periods, stamps, text, zones
+from duly.domain.jobs.job import check_delay
+from duly.domain.triggers import periods, stamps
 from duly.domain.triggers.any_of import MEMBERS_MAX, MEMBERS_MIN, AnyOf
 from duly.domain.triggers.at import At
 from duly.domain.triggers.compiled import Compiled
-from duly.domain.triggers.cron import compile_cron
+from duly.domain.triggers.cron.expression import compile_cron
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
+from duly.domain.triggers.english import grammar
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 from duly.domain.triggers.iso8601 import compile_iso
 from duly.domain.triggers.moments import EPOCH, second_of
-from duly.domain.triggers.rrule import compile_rrule
-from duly.domain.triggers.zones import UTC_ZONE, Zone
+from duly.domain.triggers.rrule.rule import compile_rrule
+from duly.domain.triggers.zones import zones
+from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 _TEXT_CHARACTERS_MAX = 256
 _EVERY_SECONDS_MAX = 2**31 - 1
@@ -161,7 +163,7 @@ def _rrule(shape: Mapping[str, Any], context: Context) -> Compiled:
 
 def _text(shape: Mapping[str, Any], context: Context) -> Compiled:
     words = string(shape, "text")
-    compiled = _compile(text.parse(words, _zone(shape) or UTC_ZONE, context.creation), context)
+    compiled = _compile(grammar.parse(words, _zone(shape) or UTC_ZONE, context.creation), context)
     compiled.words = words
     return compiled
 

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from duly.domain.triggers.compiled import TriggerWarning, WholeSeconds
-from duly.domain.triggers.english import counted
+from duly.domain.triggers.english.phrases import counted
 from duly.domain.triggers.interval import describe_every
 from duly.domain.triggers.moments import LAST_SECOND, utc_text
 from duly.domain.triggers.periods import clock_iso
-from duly.domain.triggers.zones import UTC_ZONE, Zone
+from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 _DENSE = 60
 

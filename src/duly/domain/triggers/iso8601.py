@@ -8,12 +8,12 @@ from typing import Any
 from duly.domain.triggers import periods, stamps
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import ClockRepeat
-from duly.domain.triggers.english import counted, in_zone, listed
+from duly.domain.triggers.english.phrases import counted, in_zone, listed
 from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.triggers.moments import DAY, LAST_YEAR, clock_text, date_of, day_of, local_text, month_days
 from duly.domain.triggers.periods import Period
 from duly.domain.triggers.started_rule import StartedRule
-from duly.domain.triggers.zones import UTC_ZONE, Zone
+from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 _COUNT = re.compile(r"R(-?\d{0,9})", re.ASCII)
 _MONTH_SECONDS = 2_629_746

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from duly.domain.triggers.compiled import Compiled
-from duly.domain.triggers.schedules import Overlap, Schedule
+from duly.domain.triggers.schedule.schedules import Overlap, Schedule
 
 ON_EVENT = "on_event"
 # The moment that never comes, as the database's driver writes `infinity`: it is never compared with another.

@@ -7,7 +7,7 @@ from datetime import date, datetime
 
 from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.triggers.moments import DAY, EPOCH_ORDINAL, LAST_SECOND, LAST_YEAR, clock_text, local_text, offset_text
-from duly.domain.triggers.zones import Zone
+from duly.domain.triggers.zones.zones import Zone
 
 FIRST_YEAR = 1900
 SECOND = 1_000_000  # in microseconds

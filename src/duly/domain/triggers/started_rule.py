@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from duly.domain.triggers.local_rule import LocalRule
 from duly.domain.triggers.moments import local_text, offset_text
-from duly.domain.triggers.zones import Zone
+from duly.domain.triggers.zones.zones import Zone
 
 
 class StartedRule(LocalRule):

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.outcome import Deferral, Outcome
-from duly.domain.run import Run
-from duly.store.database import Database
+from duly.domain.runs.outcome import Deferral, Outcome
+from duly.domain.runs.run import Run
+from duly.store.connection.database import Database
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from duly.domain.callback_token import HEADER, CallbackTokens
-from duly.domain.outcome import Awaited
-from duly.domain.run import Run
-from duly.domain.target import Webhook
-from duly.domain.target_checks import callback_seconds
+from duly.domain.runs.callback_token import HEADER, CallbackTokens
+from duly.domain.runs.outcome import Awaited
+from duly.domain.runs.run import Run
+from duly.domain.targets.checks import callback_seconds
+from duly.domain.targets.target import Webhook
 
 WITHIN_SECONDS_DEFAULT = 86_400.0
 

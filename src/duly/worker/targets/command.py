@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from duly.domain.errors import Refused
-from duly.domain.outcome import Failed, Outcome
-from duly.domain.program_environment import check_allowed_variables, check_command_environment
-from duly.domain.run import Run
-from duly.domain.sealed_options import open_target
-from duly.domain.sealing import FindKeyring, no_keyring
-from duly.domain.target import COMMAND, Command
+from duly.domain.runs.outcome import Failed, Outcome
+from duly.domain.runs.run import Run
+from duly.domain.targets.program_environment import check_allowed_variables, check_command_environment
+from duly.domain.targets.target import COMMAND, Command
+from duly.domain.tenancy.sealed_options import open_target
+from duly.domain.tenancy.sealing import FindKeyring, no_keyring
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler, process

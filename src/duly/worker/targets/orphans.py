@@ -18,7 +18,7 @@ from uuid import UUID
 import msgspec
 
 from duly.log import Log
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from duly.worker.targets.process import ask
 
 OWNER_LABEL = "duly.owner"

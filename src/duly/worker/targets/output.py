@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from duly.domain.payload import RESULT_BYTES_MAX, encode_result, storable
+from duly.domain.runs.payload import RESULT_BYTES_MAX, encode_result, storable
 from duly.worker.context import RunLog
 
 KEPT_BYTES_MAX = 1_000_000  # A little below what the desk keeps of an attempt, so that our last word is kept too.

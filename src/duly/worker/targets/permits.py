@@ -15,12 +15,12 @@ from uuid import UUID
 
 from duly.clock import Clock, Rng, SystemClock
 from duly.domain.errors import DulyError
-from duly.domain.health import TICK_SECONDS
-from duly.domain.verdict import Verdict
+from duly.domain.targets.circuit import TICK_SECONDS
+from duly.domain.targets.verdict import Verdict
 from duly.log import Log
-from duly.moves.destinations import report
-from duly.store.database import Database
-from duly.store.destinations import Allowed, Told
+from duly.moves.admin.destinations import report
+from duly.store.connection.database import Database
+from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.share import Share
 
 PATIENCE_SECONDS = (

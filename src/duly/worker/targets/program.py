@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from duly.domain.errors import Refused
-from duly.domain.outcome import Failed, Outcome, Succeeded
-from duly.domain.program_environment import OURS
-from duly.domain.run import Run
-from duly.domain.target import Command, Container
+from duly.domain.runs.outcome import Failed, Outcome, Succeeded
+from duly.domain.runs.run import Run
+from duly.domain.targets.program_environment import OURS
+from duly.domain.targets.target import Command, Container
 from duly.worker.context import RunContext
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import Exit

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from duly.domain.errors import Refused
-from duly.domain.target import Command
+from duly.domain.targets.target import Command
 from duly.worker.targets.process import FILE_FD, FILTER_FD, SCRATCH_FOLDERS, STATUS_FD, Account, Launch
 from duly.worker.targets.seccomp import filter_of
 from duly.worker.targets.view import view_of

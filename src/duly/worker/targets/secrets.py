@@ -13,12 +13,12 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import Clock, Rng, SystemClock
-from duly.domain.destination import SECRET_KEPT, signing_key
-from duly.domain.sealing import CannotOpen, Keyring
+from duly.domain.targets.destination import SECRET_KEPT, signing_key
+from duly.domain.tenancy.sealing import CannotOpen, Keyring
 from duly.log import Log
-from duly.moves.destinations import secrets_for
-from duly.store.database import Database, Unavailable
-from duly.store.destinations import find_by_origin
+from duly.moves.admin.destinations import secrets_for
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables.destinations import find_by_origin
 from duly.worker.targets.webhook import CannotSign
 
 KEPT_SECONDS = 5.0

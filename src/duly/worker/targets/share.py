@@ -10,10 +10,10 @@ import asyncio
 from collections import deque
 from uuid import UUID
 
-from duly.domain.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
-from duly.domain.health import FAILURES_IN_A_ROW, TICK_SECONDS, State
-from duly.domain.verdict import Verdict
-from duly.store.destinations import Allowed, Told
+from duly.domain.targets.circuit import FAILURES_IN_A_ROW, TICK_SECONDS, State
+from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
+from duly.domain.targets.verdict import Verdict
+from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.turns import Turns
 
 BELIEVED_SECONDS = 2.0  # how long "not now" is believed, before it is asked again: somebody may close it by hand

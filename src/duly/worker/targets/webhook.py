@@ -17,25 +17,25 @@ import msgspec
 
 from duly import __version__
 from duly.clock import Clock, SystemClock, moment_of
-from duly.domain import callback_token
 from duly.domain.errors import DulyError, InvalidOption, Refused
-from duly.domain.lifecycle import is_retry
-from duly.domain.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
-from duly.domain.payload import RESULT_BYTES_MAX
-from duly.domain.retry_rules import kinds_of
-from duly.domain.run import Options, Run
-from duly.domain.sealed_options import open_target
-from duly.domain.sealing import FindKeyring, no_keyring
-from duly.domain.target import WEBHOOK, Webhook
-from duly.domain.verdict import Verdict
-from duly.domain.webhook_answer import Taken, excerpt, is_ailing, read_retry_after, result_of, take
-from duly.domain.webhook_request import WITHOUT_BODY, check_headers, check_method
-from duly.domain.webhook_url import WebhookUrl, read_url
+from duly.domain.runs import callback_token
+from duly.domain.runs.lifecycle import is_retry
+from duly.domain.runs.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
+from duly.domain.runs.payload import RESULT_BYTES_MAX
+from duly.domain.runs.retry_rules import kinds_of
+from duly.domain.runs.run import Options, Run
+from duly.domain.targets.target import WEBHOOK, Webhook
+from duly.domain.targets.verdict import Verdict
+from duly.domain.targets.webhook_answer import Taken, excerpt, is_ailing, read_retry_after, result_of, take
+from duly.domain.targets.webhook_request import WITHOUT_BODY, check_headers, check_method
+from duly.domain.targets.webhook_url import WebhookUrl, read_url
+from duly.domain.tenancy.sealed_options import open_target
+from duly.domain.tenancy.sealing import FindKeyring, no_keyring
 from duly.outbound.calling import Caller, DeadlinePassed
 from duly.outbound.errors import NotAllowed, OutboundError
 from duly.outbound.signing import sign
 from duly.outbound.transport import Answer, Request
-from duly.store.database import Database
+from duly.store.connection.database import Database
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler

@@ -10,12 +10,12 @@ import asyncio
 from uuid import UUID
 
 from duly.domain.errors import Refused
-from duly.domain.outcome import Awaited, Deferral, Failed, Outcome
-from duly.domain.run import Run
-from duly.domain.target import WORKFLOW, WorkflowTarget
-from duly.domain.workflow_target import workflow_of
-from duly.moves.workflows import submit_workflow
-from duly.store.database import Database
+from duly.domain.runs.outcome import Awaited, Deferral, Failed, Outcome
+from duly.domain.runs.run import Run
+from duly.domain.targets.target import WORKFLOW, WorkflowTarget
+from duly.domain.workflows.target import workflow_of
+from duly.moves.workflows.workflows import submit_workflow
+from duly.store.connection.database import Database
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler

@@ -1,0 +1,1 @@
+"""Diagnosis: explain, doctor and the figures that people read."""

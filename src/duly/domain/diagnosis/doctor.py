@@ -1,0 +1,443 @@
+"""The doctor: what is wrong with an installation, and what to do about it, from what was read of it.
+
+A finding has a code that does not change, a sentence for people, and a remedy. An error means that runs are late, or could be
+lost; a warning, that it will come to that; a notice is good to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from shlex import quote
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.counting import some
+from duly.domain.diagnosis.apps import Clash
+from duly.domain.diagnosis.clocks import ClockSetBack, HostClock
+from duly.domain.diagnosis.explain.words import moment_text, spoken
+from duly.domain.jobs.filter import quoted
+from duly.domain.limits.overload import Overload
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.targets.target import is_reserved
+from duly.domain.targets.words import what_lets_it_run
+
+SHARDS = 64
+LAG_SECONDS_MAX = 5.0
+REAPER_SECONDS_MAX = 4.0
+CLOCK_SECONDS_MAX = 2.0
+TRANSACTION_SECONDS_MAX = 300.0
+PREPARED_SECONDS_MAX = 60.0
+CONNECTIONS_SHARE_MAX = 0.8
+DEAD_ROWS_LEAST = 50_000  # of fewer, nobody notices
+DEAD_TIMES_MAX = 5.0  # what autovacuum waits for
+REPLICA_SECONDS_MAX = 60.0
+RETAINED_BYTES_MAX = 1 << 30
+_NAMED_MAX = 5
+
+Severity = Literal["error", "warning", "notice"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "notice")
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that is not as it should be."""
+
+    code: str
+    severity: Severity
+    says: str
+    remedy: str
+
+
+class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
+    """A scheduler that lives, and how many shards it holds."""
+
+    scheduler_id: UUID
+    name: str
+    version: str
+    tzdb: str | None
+    started_at: datetime
+    until: datetime
+    shards: int
+
+
+class Stalled(msgspec.Struct, frozen=True):
+    """A worker that starts nothing because a handler holds it, for how long, and the handlers, where they are known."""
+
+    name: str
+    seconds: float
+    handlers: list[str]
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """A table with all its partitions and indexes. `dead_limit`: at so many dead rows it is due to be vacuumed."""
+
+    name: str
+    bytes: int
+    rows: int
+    dead_rows: int
+    dead_limit: float
+    vacuumed_at: datetime | None
+    analyzed_at: datetime | None
+
+
+class Index(msgspec.Struct, frozen=True):
+    """An index as the server has it."""
+
+    name: str
+    is_valid: bool
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """A server that follows; None: it does not say how far behind it is, or we may not know."""
+
+    name: str
+    state: str | None
+    lag_bytes: int | None
+    lag_seconds: float | None
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """A replication slot, and how much write-ahead log is kept for it."""
+
+    name: str
+    is_active: bool
+    retained_bytes: int
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """The PostgreSQL."""
+
+    version: str
+    database: str
+    bytes: int
+    is_read_only: bool
+    fsync: bool
+    full_page_writes: bool
+    synchronous_commit: str
+    autovacuum: bool
+    wal_level: str
+    wal_position: str | None
+    connections: int
+    connections_max: int
+    oldest_transaction_seconds: float | None
+    prepared_transactions: int
+    oldest_prepared_seconds: float | None
+
+
+class Unroutable(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that are due and that no live worker can run. `is_served`: somebody serves the queue, without this handler."""
+
+    queue: str
+    handler: str
+    runs: int
+    is_more: bool  # At least so many: no further was counted.
+    oldest_due_at: datetime
+    tenants: list[int]
+    is_served: bool
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was read, at one moment. `expected_indexes` and `expected_partitions` are those that there should be."""
+
+    read_at: datetime
+    version: str
+    schema: int
+    tzdb: str
+    tzdb_in_force: str | None
+    worker_versions: dict[str, int]
+    stalled: list[Stalled] = []
+    schedulers: list[Scheduler]
+    lag_seconds: float
+    reaper_age_seconds: float | None
+    server: Server
+    tables: list[Table]
+    indexes: list[Index]
+    expected_indexes: frozenset[str]
+    missing_partitions: list[str]
+    replicas: list[Replica]
+    slots: list[Slot]
+    clock_difference_seconds: float
+    overloads: Sequence[Overload] = ()
+    clocks: list[HostClock] = []
+    clock_set_back: ClockSetBack | None = None
+    clashes: list[Clash] = []
+    unroutable: list[Unroutable] = []
+
+    @property
+    def shards_held(self) -> int:
+        """How many shards live schedulers hold."""
+        return sum(one.shards for one in self.schedulers)
+
+
+def findings(facts: Facts) -> list[Finding]:
+    """Say what is wrong, the gravest first."""
+    found = [
+        *_engine(facts),
+        *_storage(facts),
+        *_durability(facts.server),
+        *_server(facts),
+        *_clocks(facts),
+        *_agreement(facts),
+    ]
+    found += [*_clashes(facts.clashes), *_unroutable(facts)]
+    return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
+
+
+def is_well(found: Iterable[Finding]) -> bool:
+    """Say whether nothing needs a person: notices do not."""
+    return all(one.severity == "notice" for one in found)
+
+
+def _engine(facts: Facts) -> Iterator[Finding]:
+    if facts.server.is_read_only:
+        yield _error("read_only", "The database takes no writes, so nothing can move.", "Lead us to the primary.")
+    if not facts.schedulers:
+        yield _error(
+            "no_scheduler", "No scheduler lives: nothing that waits falls due.", "Start one: `duly scheduler`."
+        )
+    elif facts.shards_held < SHARDS:
+        yield _error(
+            "shards_unheld",
+            f"{SHARDS - facts.shards_held} of {SHARDS} shards are held by no scheduler: what is in them is not staged.",
+            "Look at the schedulers' logs; a scheduler whose time zone data is not in force holds none.",
+        )
+    if facts.lag_seconds > LAG_SECONDS_MAX:
+        yield _error(
+            "staging_late",
+            f"Staging is {facts.lag_seconds:.0f} s behind: runs begin late.",
+            "Start another scheduler, and look at what the database is busy with.",
+        )
+    if facts.reaper_age_seconds is None or facts.reaper_age_seconds > REAPER_SECONDS_MAX:
+        since = "never" if facts.reaper_age_seconds is None else f"for {facts.reaper_age_seconds:.0f} s not"
+        yield _error(
+            "reaper_silent",
+            f"Dead workers were {since} looked for: what they held is not run again.",
+            "Start a scheduler, which does that too: `duly scheduler`.",
+        )
+    for worker in facts.stalled:
+        held_by = f"handler {', '.join(worker.handlers)} holds it" if worker.handlers else "a handler holds it"
+        yield _error(
+            "worker_stalled",
+            f"Worker {worker.name} has started nothing for {worker.seconds:.0f} s: {held_by}.",
+            "Give a function that computes for long a timeout, so that it runs in a process of its own; an async def must"
+            " not block. Restart the worker if it does not end.",
+        )
+    if not facts.worker_versions:
+        yield _warning("no_worker", "No worker lives: nothing runs.", "Start one: `duly worker app:app`.")
+    yield from _backlogs(facts.overloads)
+
+
+def _backlogs(overloads: Sequence[Overload]) -> Iterator[Finding]:
+    """Name the oldest backlogs; the last one says how many more there are."""
+    oldest = sorted(overloads, key=lambda one: -one.age)[:_NAMED_MAX]
+    more = len(overloads) - len(oldest)
+    for number, one in enumerate(oldest, 1):
+        others = f" {more} more are overloaded." if more and number == len(oldest) else ""
+        yield _warning(
+            "queue_overloaded",
+            f"Queue {one.queue} of tenant {one.tenant} is overloaded: {one.waited}.{others}",
+            f"Start more workers: `duly worker app:app --queue {one.queue}`; `duly queues` shows who serves it.",
+        )
+
+
+def _storage(facts: Facts) -> Iterator[Finding]:
+    missing = sorted(facts.expected_indexes - {one.name for one in facts.indexes})
+    if missing:
+        yield _error(
+            "index_missing",
+            f"{_named(missing, 'index', 'indexes')} missing: what they find is searched for row by row.",
+            "Make them again, as the migrations in src/duly/store/schema/migrations say, with `create index concurrently`.",
+        )
+    invalid = sorted(one.name for one in facts.indexes if not one.is_valid)
+    if invalid:
+        yield _error(
+            "index_invalid",
+            f"{_named(invalid, 'index', 'indexes')} not valid: the server keeps them and does not use them.",
+            f"reindex index concurrently duly.{invalid[0]};",
+        )
+    if facts.missing_partitions:
+        yield _error(
+            "partition_missing",
+            f"{_named(facts.missing_partitions, 'partition', 'partitions')} of tomorrow missing: history then goes to the"
+            " default partition, which is dropped row by row.",
+            "Start a scheduler, which makes them ahead; its log says why it could not.",
+        )
+    for table in facts.tables:
+        if table.dead_rows >= max(DEAD_ROWS_LEAST, DEAD_TIMES_MAX * table.dead_limit):
+            yield _warning(
+                "vacuum_behind",
+                f"Table {table.name} has {table.dead_rows:,} dead rows; {table.dead_limit:,.0f} were enough to vacuum it.",
+                f"End what is open for long, then `vacuum duly.{table.name};`. Give autovacuum more cost limit if it recurs.",
+            )
+
+
+def _durability(server: Server) -> Iterator[Finding]:
+    for name, is_on in (("fsync", server.fsync), ("full_page_writes", server.full_page_writes)):
+        if not is_on:
+            yield _error(
+                f"{name}_off",
+                f"{name} is off: a crash of the machine can lose or spoil what was accepted.",
+                f"alter system set {name} = on; select pg_reload_conf();",
+            )
+    if server.synchronous_commit == "off":
+        yield _error(
+            "synchronous_commit_off",
+            "synchronous_commit is off: what was accepted in the last moments before a crash is lost.",
+            "alter system set synchronous_commit = on; select pg_reload_conf();",
+        )
+    if not server.autovacuum:
+        yield _error(
+            "autovacuum_off",
+            "autovacuum is off: tables grow, and in the end the server stops for a wraparound.",
+            "alter system set autovacuum = on; select pg_reload_conf();",
+        )
+    if server.wal_level == "minimal":
+        yield _notice(
+            "wal_level_minimal",
+            "wal_level is minimal: no replica can follow, and no archive can be restored to a moment.",
+            "alter system set wal_level = replica; and restart the server.",
+        )
+
+
+def _server(facts: Facts) -> Iterator[Finding]:
+    server = facts.server
+    if server.prepared_transactions and (server.oldest_prepared_seconds or 0.0) > PREPARED_SECONDS_MAX:
+        yield _warning(
+            "prepared_transactions",
+            f"{server.prepared_transactions} prepared, the oldest for {server.oldest_prepared_seconds:.0f} s: nothing that"
+            " died since can be vacuumed.",
+            "select gid, prepared from pg_prepared_xacts; then `commit prepared` or `rollback prepared` each.",
+        )
+    if (server.oldest_transaction_seconds or 0.0) > TRANSACTION_SECONDS_MAX:
+        yield _warning(
+            "old_transaction",
+            f"A transaction has been open for {server.oldest_transaction_seconds:.0f} s: nothing that died since can be"
+            " vacuumed.",
+            "Find it in pg_stat_activity by xact_start, and end it there or with pg_terminate_backend.",
+        )
+    if server.connections > CONNECTIONS_SHARE_MAX * server.connections_max:
+        yield _warning(
+            "connections_scarce",
+            f"{server.connections} of {server.connections_max} connections are taken.",
+            "Raise max_connections, or put a pooler in front and set pooler = true.",
+        )
+    for replica in facts.replicas:
+        if (replica.lag_seconds or 0.0) > REPLICA_SECONDS_MAX or (replica.lag_bytes or 0) > RETAINED_BYTES_MAX:
+            yield _warning(
+                "replica_lags",
+                f"Replica {replica.name} is behind by {replica.lag_bytes or 0:,} bytes, {replica.lag_seconds or 0:.0f} s.",
+                "Look at its log and its network; until it follows, a failover loses what it lacks.",
+            )
+    for slot in facts.slots:
+        if not slot.is_active and slot.retained_bytes > RETAINED_BYTES_MAX:
+            yield _warning(
+                "slot_idle",
+                f"Nobody reads replication slot {slot.name}, and {slot.retained_bytes:,} bytes of log are kept for it.",
+                f"Let its reader come back, or: select pg_drop_replication_slot('{slot.name}');",
+            )
+
+
+def _clocks(facts: Facts) -> Iterator[Finding]:
+    if (back := facts.clock_set_back) is not None:
+        yield _error(
+            "database_clock_set_back",
+            f"The database's clock was set back by {back.seconds:.0f} s: schedules stand still until it is again where it"
+            f" was, {moment_text(back.resumes_at)}.",
+            "Set the clock of the database's host right, and let a time service keep it: chrony, or systemd-timesyncd. If it"
+            " was ahead before and is right now, run what is urgent by hand: duly jobs trigger JOB.",
+        )
+    apart = [one for one in facts.clocks if abs(one.offset_seconds) > CLOCK_SECONDS_MAX]
+    for host in sorted({one.host for one in apart}):
+        of_host = [one for one in apart if one.host == host]
+        worst = max(of_host, key=lambda one: abs(one.offset_seconds)).offset_seconds
+        roles = ", ".join(sorted({one.role for one in of_host}))
+        way = "ahead of" if worst > 0 else "behind"
+        yield _warning(
+            "host_clock_apart",
+            f"The clock of host {host} ({roles}) is {abs(worst):.1f} s {way} the database's. Runs and signatures go by the"
+            " database's; its logs, and what it checks by its own clock such as certificates, do not.",
+            "Let a time service keep it: chrony, or systemd-timesyncd.",
+        )
+
+
+def _agreement(facts: Facts) -> Iterator[Finding]:
+    told = {one.tzdb for one in facts.schedulers if one.tzdb is not None} | {facts.tzdb}
+    if facts.tzdb_in_force is not None:
+        told.add(facts.tzdb_in_force)
+    if len(told) > 1:
+        yield _warning(
+            "tzdb_differs",
+            f"Time zone data differs between processes: {', '.join(sorted(told))}"
+            + ("." if facts.tzdb_in_force is None else f"; {facts.tzdb_in_force} is in force."),
+            "Install the same tzdata everywhere: pip install --upgrade tzdata, and restart.",
+        )
+    versions = {one.version for one in facts.schedulers} | set(facts.worker_versions) | {facts.version}
+    if len(versions) > 1:
+        yield _notice(
+            "versions_differ",
+            f"Processes of several versions run: {', '.join(sorted(versions))}.",
+            "Finish the upgrade: an older one works with a newer for one minor version.",
+        )
+    if abs(facts.clock_difference_seconds) > CLOCK_SECONDS_MAX:
+        way = "ahead of" if facts.clock_difference_seconds > 0 else "behind"
+        yield _notice(
+            "clock_apart",
+            f"This machine's clock is {abs(facts.clock_difference_seconds):.1f} s {way} the database's. Runs go by the"
+            " database's, so none is late; times in logs do not match.",
+            "Let a time service keep both: chrony, or systemd-timesyncd.",
+        )
+
+
+def _clashes(found: Sequence[Clash]) -> Iterator[Finding]:
+    for clash in found:
+        yield _warning("handler_clash", f"{_capital(clash.text)}.", f"{_capital(clash.remedy)}.")
+
+
+def _unroutable(facts: Facts) -> Iterator[Finding]:
+    for one in facts.unroutable:
+        count = some(one.runs, "run") + (" or more" if one.is_more else "")
+        waits = "waits" if one.runs == 1 and not one.is_more else "wait"
+        since = f"since {moment_text(one.oldest_due_at)}, {spoken(facts.read_at - one.oldest_due_at)} ago"
+        others = one.tenants != [TENANT_DEFAULT]
+        whose = f" of {'tenant' if len(one.tenants) == 1 else 'tenants'} {_few(one.tenants)}" if others else ""
+        lacks = "has that handler" if not is_reserved(one.handler) else "allows it"
+        why = f"no live worker of queue {one.queue} {lacks}" if one.is_served else f"no worker serves queue {one.queue}"
+        yield _warning(
+            "unroutable",
+            f"{count} of {one.handler} on queue {one.queue}{whose} {waits} {since}: {why}.",
+            f"{_capital(what_lets_it_run(one.handler, one.queue))}. To cancel them:"
+            f" duly runs cancel --filter {quote(f'handler:{quoted(one.handler)} AND queue:{quoted(one.queue)}')}",
+        )
+
+
+def _few(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
+    return ", ".join(map(str, numbers[:_NAMED_MAX])) + more
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def tomorrow_of(read_at: datetime) -> str:
+    """Give the day whose partitions have to be there, as their names have it."""
+    return f"{read_at + timedelta(days=1):%Y%m%d}"
+
+
+def _named(names: Sequence[str], one: str, many: str) -> str:
+    shown = ", ".join(names[:_NAMED_MAX]) + (f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else "")
+    return f"{one.capitalize()} {shown} is" if len(names) == 1 else f"{many.capitalize()} {shown} are"
+
+
+def _error(code: str, says: str, remedy: str) -> Finding:
+    return Finding(code, "error", says, remedy)
+
+
+def _warning(code: str, says: str, remedy: str) -> Finding:
+    return Finding(code, "warning", says, remedy)
+
+
+def _notice(code: str, says: str, remedy: str) -> Finding:
+    return Finding(code, "notice", says, remedy)

@@ -1,0 +1,119 @@
+"""What a run waits for that stands in `blocked`: a place, its turn, its parents, or its destination."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from duly.domain.diagnosis.explain.facts import (
+    POSITION_MAX,
+    Awaited,
+    Gate,
+    Parents,
+    Reason,
+    RunFacts,
+    Turn,
+    position_text,
+)
+from duly.domain.diagnosis.explain.words import moment_text, rate_text, spoken
+
+_PARENTS_TOLD = 5
+
+
+def at_gate(run: RunFacts) -> Reason:
+    """Say what keeps a blocked run from its queue."""
+    if run.parents is not None:
+        return _for_parents(run.parents)
+    if run.destination is not None:
+        return _for_destination(run.destination, run.now)
+    if run.turn is not None:
+        return _for_turn(run.turn)
+    if run.gate is None:
+        text = f"it {run.reason or 'waits at a gate'}"
+        return Reason("gate_concurrency", text, frees="a place at its gate")
+    return _in_line(run.gate) if run.gate.is_fifo else _for_place(run, run.gate)
+
+
+def _for_parents(parents: Parents) -> Reason:
+    facts = {"workflow_id": parents.workflow_id, "parents": list(parents.names)}
+    if parents.is_paused:
+        text = f"its workflow {parents.workflow_id} is paused"
+        return Reason("paused", text, facts, frees=f"`duly workflows resume {parents.workflow_id}`")
+    told = ", ".join(parents.names[:_PARENTS_TOLD])
+    more = f" and {len(parents.names) - _PARENTS_TOLD} more" if len(parents.names) > _PARENTS_TOLD else ""
+    text = f"it waits for the end of {told or 'others'}{more}"
+    return Reason("blocked_parent", text, facts, frees=f"the end of {told or 'what it follows'}{more}")
+
+
+def _for_place(run: RunFacts, gate: Gate) -> Reason:
+    held = f"; inside: {', '.join(map(str, gate.holders))}" if gate.holders else ""
+    return Reason(
+        "gate_concurrency",
+        f"it waits for a place at gate {gate.name!r}: {gate.active} of {gate.places} are taken{held};"
+        f" {position_text(gate.before)} before it",
+        {
+            "gate": gate.name,
+            "places": gate.places,
+            "active": gate.active,
+            "holders": list(gate.holders),
+            "before": gate.before,
+        },
+        frees=f"the end of a run inside {gate.name!r}, or more places for it",
+        probable_start_at=_when_inside(run, gate),
+    )
+
+
+def _when_inside(run: RunFacts, gate: Gate) -> datetime | None:
+    """Guess when there is a place: those before it and itself, by places, each as long as a run of its queue takes."""
+    if run.pace.mean_seconds is None or gate.before >= POSITION_MAX:
+        return None
+    return run.now + timedelta(seconds=run.pace.mean_seconds * (gate.before + 1) / gate.places)
+
+
+def _in_line(gate: Gate) -> Reason:
+    first = gate.holders[0] if gate.holders else gate.next_run
+    who = "the one before it" if first is None else f"run {first}"
+    return Reason(
+        "gate_fifo",
+        f"it waits in line at {gate.name!r}, which is strictly in order, with {position_text(gate.before)} before it;"
+        f" {who} goes first",
+        {"gate": gate.name, "before": gate.before, "first": first},
+        frees=f"the end of {who}: a success, or a failure for good",
+    )
+
+
+def _for_turn(turn: Turn) -> Reason:
+    when = "" if turn.turn_at is None else f", which comes at {moment_text(turn.turn_at)}"
+    return Reason(
+        "gate_rate",
+        f"it waits for its turn{when}: {turn.key!r} starts {rate_text(turn.per_second)}, with {position_text(turn.before)}"
+        " before it",
+        msgspec.structs.asdict(turn),
+        frees=f"its turn, or a higher rate for {turn.key!r}",
+        probable_start_at=turn.turn_at,
+    )
+
+
+def _for_destination(awaited: Awaited, now: datetime) -> Reason:
+    """Say what keeps a run from its destination; no attempt of it is used up by that."""
+    facts = msgspec.structs.asdict(awaited)
+    if awaited.state != "closed" or awaited.tried_at is not None:
+        when = "now" if awaited.tried_at is None else f"in {spoken(awaited.tried_at - now)}"
+        text = (
+            f"{awaited.origin} has failed or asked to be left alone, so nothing is sent to it; it is tried next {when}."
+            f" No attempt is used up. `duly destinations close {awaited.origin}` ends the wait"
+        )
+        frees = f"an answer of {awaited.origin}, or `duly destinations close {awaited.origin}`"
+        return Reason("breaker_open", text, facts, frees=frees, probable_start_at=awaited.tried_at or now)
+    if awaited.rate is not None or awaited.ramp_rate is not None:
+        limits = [rate_text(awaited.rate)] if awaited.rate is not None else []
+        limits += ["a slow start after an outage"] if awaited.ramp_rate is not None else []
+        text = f"it waits for its turn: {awaited.origin} is sent requests at {' and '.join(limits)}"
+        return Reason("gate_rate", text, facts, frees="its turn, or `duly destinations limit` with a higher rate")
+    text = (
+        f"it waits for a place: {awaited.in_flight} of {awaited.places} requests to {awaited.origin} are under way;"
+        " `duly destinations limit` gives it more"
+    )
+    frees = "an answer to one of them, or `duly destinations limit` with more places"
+    return Reason("gate_concurrency", text, facts, frees=frees)

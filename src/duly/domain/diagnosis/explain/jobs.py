@@ -1,0 +1,129 @@
+"""Why a recurring job stands as it does."""
+
+from __future__ import annotations
+
+import shlex
+from datetime import timedelta
+
+from duly.domain.diagnosis.explain.codes import code_of
+from duly.domain.diagnosis.explain.facts import JobFacts, Reason
+from duly.domain.diagnosis.explain.waiting import held, no_worker, nobody_stages
+from duly.domain.diagnosis.explain.words import moment_text, spoken
+from duly.domain.limits.overload import is_shed
+
+
+def explain_job(job: JobFacts) -> list[Reason]:
+    """Say how a job stands, what matters most first."""
+    standing = {"active": _active, "paused": _paused}.get(job.state, _over)(job)
+    lives = job.state in ("active", "paused")
+    return [
+        *standing,
+        *(held(job.holds) if lives else []),
+        *_removed(job),
+        *_failing(job),
+        *_last_run(job),
+        *(nobody_stages(job.schedulers) if job.state == "active" and not _is_overdue(job) else []),
+        *(no_worker(job.queue, job.handler, job.workers) if lives else []),
+    ]
+
+
+def _is_overdue(job: JobFacts) -> bool:
+    return job.next_run_at is not None and job.next_run_at <= job.now
+
+
+def _active(job: JobFacts) -> list[Reason]:
+    if job.next_run_at is None:
+        return [_without_moment(job)]
+    left = job.next_run_at - job.now
+    at = moment_text(job.next_run_at)
+    is_ahead = left > timedelta()
+    fires = Reason(
+        "not_due",
+        f"it fires next at {at}, in {spoken(left)}" if is_ahead else f"it was due at {at}, {spoken(left)} ago",
+        {"next_run_at": job.next_run_at, "seconds": left.total_seconds()},
+        frees="its next moment" if is_ahead else "a scheduler's next look",
+        probable_start_at=max(job.next_run_at, job.now),
+    )
+    return [*_shed(job), *(nobody_stages(job.schedulers) if _is_overdue(job) else []), *_excluded(job), fires]
+
+
+def _without_moment(job: JobFacts) -> Reason:
+    if job.waits_for_event:
+        return Reason("not_due", "it fires when an event comes that it waits for", frees="such an event")
+    text = "it fires again after the run that is under way has ended"
+    return Reason("not_due", text, frees="the end of the run that is under way")
+
+
+def _shed(job: JobFacts) -> list[Reason]:
+    """Say that what is due waits because its tenant has more in its queue than it can do."""
+    overload = job.overload
+    if overload is None or not is_shed(job.priority) or not _is_overdue(job):
+        return []
+    text = (
+        f"queue {job.queue} is overloaded: its oldest run has waited for {spoken(overload.age)}, and its limit is"
+        f" {spoken(overload.age_limit)}. Occurrences of priority {job.priority} are put off until it has recovered; then its"
+        " misfire policy decides"
+    )
+    facts = {
+        "queue": job.queue,
+        "priority": job.priority,
+        "oldest_age_seconds": overload.age.total_seconds(),
+        "age_limit_seconds": overload.age_limit.total_seconds(),
+    }
+    frees = f"an oldest run of queue {job.queue} that is younger than {spoken(overload.age_limit / 2)}: more workers, or a more"
+    return [Reason("shed", text, facts, frees=f"{frees} urgent priority")]
+
+
+def _excluded(job: JobFacts) -> list[Reason]:
+    if job.excluded is None:
+        return []
+    names = ", ".join(job.excluded.calendars)
+    text = f"its occurrence at {moment_text(job.excluded.scheduled_at)} is excluded by {names}"
+    facts = {"scheduled_at": job.excluded.scheduled_at, "calendars": list(job.excluded.calendars)}
+    frees = f"the next moment that {names} permits, or another calendar"
+    return [Reason("calendar", text, facts, frees=frees, probable_start_at=job.next_run_at)]
+
+
+def _paused(job: JobFacts) -> list[Reason]:
+    since = f" since {moment_text(job.paused_at)}" if job.paused_at else ""
+    resume = f"duly jobs resume {shlex.quote(job.called)}"
+    why = f": {job.pause_reason}" if job.pause_reason else ""
+    text = f"it is paused{since}{why}; `{resume}` lets it go on"
+    facts = {"paused_at": job.paused_at, "reason": job.pause_reason}
+    return [Reason("paused", text, facts, frees=f"`{resume}`")]
+
+
+def _over(job: JobFacts) -> list[Reason]:
+    return [Reason(code_of(job.state, "completed"), f"it is {job.state}, and fires no more")]
+
+
+def _removed(job: JobFacts) -> list[Reason]:
+    if job.removed_at is None:
+        return []
+    text = f"no worker declares it since {moment_text(job.removed_at)}: declare it again in {job.source}, or cancel it"
+    return [Reason("removed_from_code", text, {"removed_at": job.removed_at, "source": job.source})]
+
+
+def _failing(job: JobFacts) -> list[Reason]:
+    """Count the runs in a row that gave up, from the newest that has come to an end."""
+    ended = [run for run in job.last if run["state"] in ("succeeded", "dead")]
+    streak = next((number for number, run in enumerate(ended) if run["state"] != "dead"), len(ended))
+    streak = max(streak, job.failures)
+    if not streak:
+        return []
+    runs = "its last run" if streak == 1 else f"its last {streak} runs"
+    return [Reason("failing", f"{runs} gave up; `duly dead list` shows why", {"streak": streak})]
+
+
+def _last_run(job: JobFacts) -> list[Reason]:
+    begun = [run for run in job.last if run["state"] not in ("scheduled", "skipped")]
+    if not begun:
+        return [Reason("no_run_yet", "it has not run yet, as far as history is kept")]
+    last = begun[0]
+    return [
+        Reason(
+            "last_run",
+            f"its last run, {last['run_id']}, for {moment_text(last['scheduled_at'])}, is {last['state']}",
+            {"run_id": last["run_id"], "state": last["state"], "scheduled_at": last["scheduled_at"]},
+        )
+    ]

@@ -1,0 +1,175 @@
+"""What a run waits for that is neither a gate's nor over: its moment, a retry, a hold, a worker, its turn in the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from duly.domain.counting import some
+from duly.domain.diagnosis.explain.facts import POSITION_MAX, Reason, RunFacts, Serving, position_text
+from duly.domain.diagnosis.explain.words import moment_text, spoken
+from duly.domain.limits.pause import Hold, Scope
+from duly.domain.runs.run import QUEUE_DEFAULT
+from duly.domain.targets.target import is_reserved
+from duly.domain.targets.words import what_lets_it_run
+
+
+def until_due(run: RunFacts) -> list[Reason]:
+    """Say when a run that waits for its moment is due, or that it is about to be staged."""
+    left = run.due_at - run.now
+    if left > timedelta():
+        return [not_due(run.due_at, left), *nobody_stages(run.schedulers)]
+    text = f"it has been due for {spoken(left)} and is about to be staged"
+    return [*nobody_stages(run.schedulers), Reason("due", text, {"due_at": run.due_at})]
+
+
+def not_due(due_at: datetime, left: timedelta) -> Reason:
+    """Say that something waits for its moment."""
+    return Reason(
+        "not_due",
+        f"it waits for its moment, {moment_text(due_at)}, in {spoken(left)}",
+        {"due_at": due_at, "seconds": left.total_seconds()},
+        frees="its moment",
+        probable_start_at=due_at,
+    )
+
+
+def backing_off(run: RunFacts) -> list[Reason]:
+    """Say when the next attempt is due, while it is not."""
+    left = run.due_at - run.now
+    if left <= timedelta():
+        return []
+    return [
+        Reason(
+            "retry_backoff",
+            f"{attempt_text(run)} failed; the next one starts at {moment_text(run.due_at)}, in {spoken(left)}",
+            {"attempt": run.attempt, "max_attempts": run.max_attempts, "due_at": run.due_at},
+            frees="the end of the pause before its next attempt",
+            probable_start_at=run.due_at,
+        )
+    ]
+
+
+def in_queue(run: RunFacts) -> list[Reason]:
+    """Say what a run that may be claimed waits for: who holds it up, who is missing, or how many come first."""
+    missing = no_worker(run.queue, run.handler, run.workers)
+    first = [*held(run.holds), *missing]
+    if run.due_at > run.now:
+        return [*first, not_due(run.due_at, run.due_at - run.now)]
+    return [*first, _backlog(run), *([] if first else [_busy(run)])]
+
+
+def with_worker(run: RunFacts) -> list[Reason]:
+    """Say which worker holds a run that has not started, and for what it waits: its moment, or its start."""
+    left = run.due_at - run.now
+    if left <= timedelta():
+        text = f"worker {run.worker} holds it and has not started it; it has been due for {spoken(-left)}"
+        return [Reason("not_started", text, {"worker": run.worker, "due_at": run.due_at})]
+    text = f"worker {run.worker} holds it and starts it when it is due, in {spoken(left)}"
+    return [Reason("held_ahead", text, {"worker": run.worker, "due_at": run.due_at}), not_due(run.due_at, left)]
+
+
+def _backlog(run: RunFacts) -> Reason:
+    waited = run.now - run.due_at
+    rate = f"; {run.pace.per_second:.3g} runs of it end a second" if run.pace.per_second else ""
+    return Reason(
+        "queue_backlog",
+        f"it waits in queue {run.queue}, with {position_text(run.before)} before it; it has been due for {spoken(waited)}{rate}",
+        {
+            "queue": run.queue,
+            "before": run.before,
+            "waited_seconds": waited.total_seconds(),
+            "per_second": run.pace.per_second,
+        },
+        frees=f"a free slot of a worker of queue {run.queue}; more workers shorten the wait",
+        probable_start_at=_when_taken(run),
+    )
+
+
+def _when_taken(run: RunFacts) -> datetime | None:
+    """Guess when it is its turn, by how many of its queue end a second; beyond what is counted nobody knows."""
+    if not run.pace.per_second or run.before >= POSITION_MAX:
+        return None
+    return run.now + timedelta(seconds=(run.before + 1) / run.pace.per_second)
+
+
+def _busy(run: RunFacts) -> Reason:
+    able = [one for one in run.workers if run.queue in one.queues and run.handler in one.handlers]
+    slots = sum(one.slots_for(run.handler) for one in able)
+    serve, know, them = ("serves", "knows", "it") if len(able) == 1 else ("serve", "know", "them")
+    return Reason(
+        "workers_busy",
+        f"{some(len(able), 'live worker')} with {some(slots, 'slot')} {serve} queue {run.queue} and {know} {run.handler};"
+        f" what comes first keeps {them} busy: start more to shorten the wait",
+        {"workers": len(able), "slots": slots},
+    )
+
+
+def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reason]:
+    """Say who is missing for a run of a queue: anybody who serves it, or who knows its handler."""
+    serving = [one for one in workers if queue in one.queues]
+    flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
+    if not serving:
+        app = "" if is_reserved(handler) else " module:app"
+        command = f"duly worker{app}{flag}"
+        text = f"no worker serves queue {queue}; this starts one: {command}"
+        return [Reason("no_worker_for_queue", text, {"queue": queue}, frees=f"a worker of the queue: {command}")]
+    if not any(handler in one.handlers for one in serving):
+        known = sorted({name for one in serving if one.name is not None for name in one.handlers})[:10]
+        others = f" (known: {', '.join(known)})" if known else ""
+        what = f"offers {handler}" if is_reserved(handler) else f"knows handler {handler!r}{others}"
+        remedy = what_lets_it_run(handler, queue)
+        text = f"no live worker of queue {queue} {what}; {remedy}"
+        facts = {"queue": queue, "handler": handler, "known": known}
+        return [Reason("no_worker_has_handler", text, facts, frees=remedy)]
+    return _all_stalled(queue, [one for one in serving if handler in one.handlers])
+
+
+def _all_stalled(queue: str, able: Sequence[Serving]) -> list[Reason]:
+    """Say that every worker that could take a run stands still, and in which handlers."""
+    stalled = [(one, one.stall) for one in able if one.stall is not None]
+    if len(stalled) < len(able):
+        return []
+    named = "; ".join(f"{'one' if one.name is None else f'worker {one.name}'} {stall}" for one, stall in stalled[:3])
+    facts = {"queue": queue, "workers": len(stalled), "since": min(stall.since for _, stall in stalled)}
+    frees = f"another worker of queue {queue}, or a restart of one that stands still"
+    return [Reason("workers_stalled", f"every worker that could take it stands still: {named}", facts, frees=frees)]
+
+
+def held(holds: Sequence[Hold]) -> list[Reason]:
+    """Say which pauses cover something."""
+    return [
+        Reason(
+            "queue_paused",
+            f"{hold.scope} is paused since {moment_text(hold.held_at)}: {hold.reason}; {_lifting(hold.scope)} lets it go on",
+            {"queue": hold.scope.queue, "tenant": hold.scope.tenant, "held_at": hold.held_at, "reason": hold.reason},
+            frees=_lifting(hold.scope),
+        )
+        for hold in holds
+    ]
+
+
+def _lifting(scope: Scope) -> str:
+    queue = "" if scope.queue is None else f" --queue {scope.queue}"
+    tenant = "" if scope.tenant is None else f" --tenant {scope.tenant}"
+    return f"`duly resume{queue}{tenant or ('' if queue else ' --all')}`"
+
+
+def nobody_stages(schedulers: int) -> list[Reason]:
+    """Say that nothing falls due, where no scheduler lives."""
+    if schedulers:
+        return []
+    text = "no scheduler is alive, so nothing falls due; this starts one: duly scheduler"
+    return [Reason("no_scheduler", text, frees="a scheduler: duly scheduler")]
+
+
+def last_error(run: RunFacts) -> list[Reason]:
+    """Say what its last attempt said."""
+    if not run.last_error:
+        return []
+    return [Reason("last_error", f"its last attempt said: {run.last_error}", {"error": run.last_error})]
+
+
+def attempt_text(run: RunFacts) -> str:
+    """Number an attempt, of how many where that is known."""
+    return f"attempt {run.attempt}" if run.max_attempts is None else f"attempt {run.attempt} of {run.max_attempts}"

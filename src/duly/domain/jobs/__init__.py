@@ -1,0 +1,1 @@
+"""Jobs: their definition, files of them, plans and filters."""

@@ -1,0 +1,206 @@
+"""What is asked for: a one-shot or a recurring job, checked before it reaches the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.duration import Duration, parse, parse_option
+from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
+from duly.domain.number import is_whole
+from duly.domain.runs.run import NAME_CHARACTERS_MAX, read_options
+from duly.domain.targets.target import RESERVED
+from duly.domain.triggers.errors import shown
+
+REASON_CHARACTERS_MAX = 500
+DELAY_MAX = timedelta(days=36_500)
+# Beyond these a moment may have no name in another zone, and the last and the first ones are sent as infinity.
+YEAR_MIN, YEAR_MAX = 2, 9998
+GATE_PLACES_MAX = 999_999
+GATE_KEPT = RESERVED + "&~"  # Gates that begin so are ours: destinations, what else a run waits for, rates.
+TAGS_MAX = 32
+_PRINTABLE = f"1 to {NAME_CHARACTERS_MAX} printable characters"
+_WAITING = ("queue", "buffer_one", "cancel_running")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[0-9a-f-]{1,100})?")
+
+
+class Submission(msgspec.Struct, frozen=True):
+    """A one-shot: JSON as text, at most one of `at` and `delay`."""
+
+    handler: str
+    payload: str
+    queue: str
+    priority: int
+    at: datetime | None = None
+    delay: timedelta | None = None
+    options: str | None = None
+
+
+class Recurring(msgspec.Struct, frozen=True):
+    """A recurring job: what runs, and the shape of its schedule as it was asked for.
+
+    `owner` is `code` when a program declares it; `source` then names the program.
+    """
+
+    handler: str
+    payload: str
+    queue: str
+    priority: int
+    schedule: Mapping[str, Any]
+    name: str | None = None
+    options: str | None = None
+    owner: str = "api"
+    source: str | None = None
+
+    def digest(self) -> bytes:
+        """Give what tells this definition from another, whenever and wherever it is asked for."""
+        return sha256(msgspec.json.encode(self, order="deterministic")).digest()
+
+
+def check_name(value: str, what: str) -> str:
+    """Take a name of printable characters, not all of them spaces. Raises InvalidOption with the field `what`."""
+    if not _is_printable(value, NAME_CHARACTERS_MAX):
+        is_blank = str(value).isspace()
+        why = "it is blank; give at least one character that is no space" if is_blank else _PRINTABLE
+        raise InvalidOption(f"{what} {shown(value)} is not a name: {why}", what)
+    return value
+
+
+def check_key(value: str) -> str:
+    """Take an idempotency key of printable characters. Raises InvalidOption."""
+    if not _is_printable(value, NAME_CHARACTERS_MAX):
+        raise InvalidOption(
+            f"key {shown(value)} is not a key: 1 to {NAME_CHARACTERS_MAX} printable characters; leave it out for none"
+        )
+    return value
+
+
+def check_job(value: UUID | str) -> UUID | str:
+    """Take what names a job. Raises InvalidOption."""
+    if not isinstance(value, UUID) and not _is_printable(value, NAME_CHARACTERS_MAX):
+        raise InvalidOption(
+            f"job {shown(value)} is neither an id nor a name: give a UUID, or 1 to {NAME_CHARACTERS_MAX} printable characters"
+        )
+    return value
+
+
+def check_reason(value: str) -> str:
+    """Take the reason for a pause. Raises InvalidOption."""
+    if not _is_printable(value, REASON_CHARACTERS_MAX):
+        raise InvalidOption(
+            f"reason {shown(value)} is not one: 1 to {REASON_CHARACTERS_MAX} printable characters on one line;"
+            " write a shorter one, or leave it out"
+        )
+    return value
+
+
+def check_arguments(value: object, handler: str) -> Mapping[str, Any]:
+    """Take a handler's arguments by their names. Raises InvalidArguments."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise InvalidArguments(
+            f'arguments {shown(value)} of {handler} are not named; give a mapping by name, such as {{"customer": 7}}'
+        )
+    return value
+
+
+def check_priority(value: int) -> int:
+    """Take a priority from 0 (first) to 9 (last). Raises InvalidOption."""
+    if not is_whole(value) or not 0 <= value <= 9:
+        raise InvalidOption(f"priority {shown(value)} is outside 0 (first) to 9 (last), in whole numbers")
+    return value
+
+
+def check_moment(value: datetime, what: str) -> datetime:
+    """Take a moment that names its zone. Raises InvalidSchedule."""
+    if not isinstance(value, datetime):
+        raise InvalidSchedule(f"{what} {shown(value)} is not a moment; give a datetime with its time zone")
+    if value.tzinfo is None:
+        raise InvalidSchedule(
+            f"{what} {value} has no time zone; write it with an offset, such as 2026-11-01T09:00:00+01:00"
+        )
+    if not YEAR_MIN <= value.year <= YEAR_MAX:
+        raise InvalidSchedule(
+            f"{what} {value} is outside the years {YEAR_MIN} to {YEAR_MAX}; give a moment within them"
+        )
+    return value
+
+
+def check_delay(value: Duration) -> timedelta:
+    """Take a delay from now. Raises InvalidSchedule."""
+    delay = parse(value, "delay", DELAY_MAX)
+    if delay < timedelta():
+        raise InvalidSchedule(f"delay {value!r} is negative; a delay counts from now and is 0 or more")
+    return delay
+
+
+def check_gate(name: str, places: int) -> tuple[str, int]:
+    """Take a gate's name and how many runs may be inside at once. Raises InvalidOption."""
+    if not is_whole(places) or not 1 <= places <= GATE_PLACES_MAX:
+        raise InvalidOption(f"concurrency {shown(places)} is outside 1 to {GATE_PLACES_MAX} runs at once")
+    return check_gate_key(name, "concurrency key"), places
+
+
+def check_gate_key(name: str, what: str) -> str:
+    """Take the key of a gate or of a rate. Raises InvalidOption."""
+    key = check_name(name, what)
+    if key[0] in GATE_KEPT:
+        raise InvalidOption(f"{what} {shown(key)} begins with {key[0]}, which is kept; begin it with another character")
+    return key
+
+
+def check_tags(values: object) -> tuple[str, ...]:
+    """Take a list of tags, each once. Raises InvalidOption."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise InvalidOption(f"tags {shown(values)} are not a list; give one: [{shown(values)}]")
+    tags = tuple(dict.fromkeys(check_name(value, "tag") for value in values))
+    if len(tags) > TAGS_MAX:
+        raise InvalidOption(f"{len(tags)} tags are too many; the limit is {TAGS_MAX}. Say the rest in the payload")
+    return tags
+
+
+def check_request_id(value: str) -> str:
+    """Take the id of the request that asked for a job. Raises InvalidOption."""
+    if not _is_printable(value, NAME_CHARACTERS_MAX):
+        raise InvalidOption(f"request id {shown(value)} is not one: 1 to {NAME_CHARACTERS_MAX} printable characters")
+    return value
+
+
+def check_traceparent(value: object) -> str:
+    """Take the place in a trace that asked for a job, as W3C Trace Context writes it. Raises InvalidOption."""
+    if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
+        raise InvalidOption(
+            f"traceparent {shown(value)} is none; it reads 00-, 32 hexadecimal digits, -, 16 of them, -, and two flags"
+        )
+    return value
+
+
+def check_overlap(job: Recurring) -> None:
+    """Refuse an overlap that makes runs wait beside a concurrency key, which makes them wait too. Raises InvalidOption."""
+    overlap = job.schedule.get("overlap")
+    if not isinstance(overlap, Mapping) or read_options(job.options, None).gate is None:
+        return
+    policy, limit = overlap.get("policy"), overlap.get("limit")
+    if policy in _WAITING or (policy == "allow" and limit is not None):
+        raise InvalidOption(f"overlap {policy} beside a concurrency key is not possible; use skip or allow")
+
+
+def check_timeout(value: Duration | None) -> float | None:
+    """Take a timeout in seconds, or none. Raises InvalidOption."""
+    if value is None:
+        return None
+    seconds = parse_option(value, "timeout").total_seconds()
+    if seconds <= 0:
+        raise InvalidOption(f"timeout {value!r} must be more than 0; leave it out for none")
+    return seconds
+
+
+def _is_printable(value: object, characters_max: int) -> bool:
+    if not isinstance(value, str) or not 1 <= len(value) <= characters_max:
+        return False
+    return value.isprintable() and not value.isspace()

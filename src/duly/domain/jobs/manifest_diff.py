@@ -1,0 +1,217 @@
+"""What would have to change for a job to be as its file says, field by field.
+
+Two ways to write the same thing are the same: `PT5M` and `PT300S`, a default that is said and one that is not. What a schedule
+was asked with is compared, not what it became, so that `tomorrow at 9am` is no other schedule the day after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.duration import to_iso
+from duly.domain.jobs.job import Recurring
+from duly.domain.jobs.manifest_target import SEALED_QUERY, shown_parts, target_parts
+from duly.domain.limits.concurrency import told_concurrency, told_rate
+from duly.domain.runs.callbacks import Then, told_fields
+from duly.domain.runs.run import Options, is_marks_only, read_options, target_of
+from duly.domain.triggers.compiled import Compiled
+from duly.domain.triggers.elapsed import FixedDelay, FixedRate
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.interval import parse_every
+from duly.domain.triggers.moments import second_of, utc_text
+from duly.domain.triggers.schedule import options as asking
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """The job of a name as it stands in the store. `applied` is the version it had when its file was last applied."""
+
+    job_id: UUID
+    name: str
+    owner: str
+    source: str | None
+    state: str
+    pause_reason: str | None
+    version: int
+    applied: int | None
+    handler: str
+    payload: str | None
+    queue: str
+    priority: int
+    options: str | None
+    schedule: str | None
+    every_seconds: int | None
+    anchor_at: datetime | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it fires no more."""
+        return self.state not in ("active", "paused")
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is paused."""
+        return self.state == "paused"
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The schedule as it was asked for."""
+        return asking.asked_shape(self.schedule, self.every_seconds)
+
+    @property
+    def anchor(self) -> str | None:
+        """The moment from which a period that is kept counts, whether it was asked for or not."""
+        if self.anchor_at is not None:
+            return _utc(self.anchor_at)
+        stored = {} if self.schedule is None else msgspec.json.decode(self.schedule)
+        anchor: str | None = stored.get("trigger", {}).get("anchor")
+        return anchor
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A field that stands in one way and is asked for in another; None: it is not said."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
+    """Say in what a job is not as its file says; the secrets of both are sealed."""
+    after = _plain(wanted.queue, wanted.priority, wanted.payload, wanted.options)
+    after |= target_parts(wanted.handler, target_of(wanted.options))
+    return _compared(kept, after, wanted.schedule)
+
+
+def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
+    """Say in what a job is no longer as it was applied: `before` is what its file said, `after` what stands."""
+    after = _plain(kept.queue, kept.priority, kept.payload, kept.options)
+    after |= target_parts(kept.handler, target_of(kept.options))
+    return _compared(applied, after, kept.shape)
+
+
+def _compared(kept: Kept, after: dict[str, Any], schedule: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Hold a job as it was kept against its parts and its schedule by another word."""
+    before = _plain(kept.queue, kept.priority, kept.payload, kept.options)
+    before |= target_parts(kept.handler, target_of(kept.options))
+    shape = kept.shape
+    if shape != schedule:
+        was, will = _schedules(kept, shape, schedule)
+        before |= {f"schedule.{key}": value for key, value in was.items()}
+        after |= {f"schedule.{key}": value for key, value in will.items()}
+    fields = {**before, **after}
+    return tuple(
+        Difference(field, *shown_parts(field, before.get(field), after.get(field)))
+        for field in fields
+        if before.get(field) != after.get(field)
+    )
+
+
+def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Say in what a calendar is not as its file says."""
+    was, will = ({"tz": "UTC"} | _said(calendar) for calendar in (before, after))
+    return tuple(
+        Difference(field, was.get(field), will.get(field))
+        for field in {**was, **will}
+        if was.get(field) != will.get(field)
+    )
+
+
+def _plain(queue: str, priority: int, payload: str | None, options: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"queue": queue, "priority": priority}
+    found["payload"] = msgspec.json.decode(payload or "{}")
+    known = read_options(options, None)
+    found["tags"] = sorted(known.tags) or None
+    found |= told_of(known) | _sealed_queries(known)
+    found["expires_after"] = None if known.expires_seconds is None else f"{known.expires_seconds:g} s"
+    if options is not None and not is_marks_only(options):
+        found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
+        found["timeout"] = None if known.timeout_seconds is None else f"{known.timeout_seconds:g} s"
+        found["concurrency"] = told_concurrency(known)
+        found["rate_limit"] = told_rate(known)
+        found["options"] = "its own"
+    return found
+
+
+def told_of(options: Options) -> dict[str, Any]:
+    """Say who is told of the ends of a job's runs, in the fields of a file."""
+    then = options.then or Then()
+    return {"on_done": told_fields(then.done), "on_dead": told_fields(then.dead)}
+
+
+def _sealed_queries(options: Options) -> dict[str, Any]:
+    then = options.then or Then()
+    callbacks = {"on_done": then.done, "on_dead": then.dead}
+    return {
+        f"{name}.url, {SEALED_QUERY}": callback.sealed_url
+        for name, callback in callbacks.items()
+        if callback is not None and callback.sealed_url is not None
+    }
+
+
+def _schedules(
+    kept: Kept, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    try:
+        was, will = _schedule(before), _schedule(after)
+    except (
+        TriggerError
+    ):  # What stands can no longer be read, say because a zone was renamed: word is held against word.
+        return _said(before), _said(after)
+    _settle_anchors(was, will, kept)
+    return was, will
+
+
+def _schedule(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a schedule part by part, each in one way. Raises TriggerError."""
+    known = asking.check(shape)
+    return {
+        "trigger": _trigger(shape["trigger"], known.trigger),
+        "start": None if known.start is None else _utc(known.start),
+        "end": None if known.end is None else _utc(known.end),
+        "max_runs": known.max_runs,
+        "jitter": msgspec.to_builtins(known.jitter),
+        "misfire": msgspec.to_builtins(known.misfire),
+        "overlap": msgspec.to_builtins(known.overlap),
+        "calendars": [[use.calendar.name, use.mode, use.on_hit] for use in known.uses],
+        "pause_on_failure": known.pause_on_failure,
+    }
+
+
+def _trigger(shape: Mapping[str, Any], known: Compiled | None = None) -> dict[str, Any]:
+    found = _said(shape)
+    if found.get("tz") == "UTC":
+        del found["tz"]
+    if found["type"] == "any":
+        found["of"] = [_trigger(member) for member in found["of"]]
+    if found["type"] == "interval":
+        found["every"] = to_iso(parse_every(found["every"]))
+        if found.get("mode") == "fixed_rate":
+            del found["mode"]
+        if "anchor" in found and isinstance(known, FixedRate | FixedDelay):
+            found["anchor"] = utc_text(known.anchor)
+    return found
+
+
+def _settle_anchors(was: Mapping[str, Any], will: Mapping[str, Any], kept: Kept) -> None:
+    """Compare the anchors of two periods only where the file names one: without, a period goes on as it did."""
+    before, after = was.get("trigger", {}), will.get("trigger", {})
+    if before.get("type") != "interval" or after.get("type") != "interval":
+        return
+    asked = before.pop("anchor", None)
+    if "anchor" in after:
+        before["anchor"] = (
+            asked if "mode" in before else kept.anchor
+        )  # The first of a delay may be put off by its start.
+
+
+def _utc(moment: datetime) -> str:
+    return utc_text(second_of(moment))
+
+
+def _said(shape: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in shape.items() if value is not None and value != []}

@@ -1,0 +1,103 @@
+"""The schedule of a job in a file, long or in short, into the one shape that schedules are compiled from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duly.domain.errors import Refused
+from duly.domain.gathering import unknown_key
+from duly.domain.problems import Path, Problem, path_of
+from duly.domain.triggers.errors import TriggerError, shown
+from duly.domain.triggers.schedule.options import PARTS, check, read_part
+
+# What is said in short: the type of trigger it stands for, the key that it fills, and what else may stand beside it.
+SHORT: Mapping[str, tuple[str, str, Sequence[str]]] = {
+    "every": ("interval", "every", ("anchor", "mode", "tz")),
+    "cron": ("cron", "expr", ("tz",)),
+    "when": ("text", "text", ("tz",)),
+    "at": ("at", "at", ("tz",)),
+    "delay": ("at", "delay", ("tz",)),
+}
+KEYS = ("trigger", *SHORT, "anchor", "mode", "tz", *PARTS)
+# The triggers that are read in a zone, so that a file's default zone is theirs.
+_ZONED = ("at", "cron", "text", "rrule", "iso8601")
+
+
+def read_schedule(given: object, tz: str | None, path: Path, problems: list[Problem]) -> dict[str, Any] | None:
+    """Read a schedule; None where something is wrong, which is then among the problems. `tz` is for what names none."""
+    if isinstance(given, str):
+        given = {"when": given}
+    if not isinstance(given, Mapping):
+        problems.append(Problem(path, f"{shown(given)} is no schedule; write {{cron: …}}, {{every: …}} or words"))
+        return None
+    said = {key: value for key, value in given.items() if value is not None}
+    before = len(problems)
+    problems.extend(unknown_key(key, KEYS, path) for key in said if key not in KEYS)
+    kind = _kind(said, path, problems)
+    if kind is None or len(problems) > before:
+        return None
+    trigger = said["trigger"] if kind == "trigger" else _trigger(kind, said, path, problems)
+    if len(problems) > before:
+        return None
+    return _checked({"trigger": _zoned(trigger, tz)}, said, kind, path, problems)
+
+
+def _kind(said: Mapping[str, Any], path: Path, problems: list[Problem]) -> str | None:
+    kinds = [kind for kind in ("trigger", *SHORT) if kind in said]
+    if not kinds:
+        problems.append(Problem(path, f"nothing says when it fires; give {', '.join(SHORT)} or trigger"))
+    elif len(kinds) > 1:
+        problems.append(Problem((*path, kinds[1]), f"{kinds[0]} and {kinds[1]} both say when it fires; keep one"))
+    return kinds[0] if len(kinds) == 1 else None
+
+
+def _trigger(kind: str, said: Mapping[str, Any], path: Path, problems: list[Problem]) -> dict[str, Any]:
+    name, key, beside = SHORT[kind]
+    for stray in (stray for stray in ("anchor", "mode", "tz") if stray in said and stray not in beside):
+        others = [other for other, (_, _, keys) in SHORT.items() if stray in keys]
+        problems.append(Problem((*path, stray), f"{stray} is for {', '.join(others)}, not for {kind}; take it out"))
+    return {"type": name, key: said[kind]} | {key: said[key] for key in beside if key in said}
+
+
+def _zoned(trigger: Any, tz: str | None) -> Any:
+    """Give a trigger that names no zone the file's."""
+    if tz is None or not isinstance(trigger, Mapping):
+        return trigger
+    if trigger.get("type") == "any" and isinstance(trigger.get("of"), list):
+        return {**trigger, "of": [_zoned(member, tz) for member in trigger["of"]]}
+    names_zone = trigger.get("tz") is not None or "TZ=" in str(trigger.get("expr"))
+    return trigger if names_zone or trigger.get("type") not in _ZONED else {**trigger, "tz": tz}
+
+
+def _checked(
+    base: dict[str, Any], said: Mapping[str, Any], kind: str, path: Path, problems: list[Problem]
+) -> dict[str, Any] | None:
+    if kind == "trigger":
+        strays = [stray for stray in ("anchor", "mode", "tz") if stray in said]
+        problems.extend(Problem((*path, stray), f"{stray} goes into the trigger") for stray in strays)
+        if strays:
+            return None
+    try:
+        shape = base | {key: read_part(key, said[key]) for key in PARTS if key in said}
+        check(shape)
+    except TriggerError as error:
+        problems.extend(Problem((*path, *_place(kind, one.field)), _told(one)) for one in error.errors)
+    except Refused as error:
+        problems.append(Problem(path, str(error)))
+    else:
+        return shape
+    return None
+
+
+def _told(error: TriggerError) -> str:
+    return error.message if not error.hint or error.hint in error.message else f"{error.message}; try {error.hint}"
+
+
+def _place(kind: str, field: str) -> Path:
+    """Find where a field of the trigger stands in what was written."""
+    steps = path_of(field)
+    if kind == "trigger" or steps[:1] != ("trigger",):
+        return steps
+    name = SHORT[kind][1]
+    return (kind,) if steps[1:2] in ((name,), ()) else steps[1:]

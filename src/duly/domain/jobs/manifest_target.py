@@ -1,0 +1,109 @@
+"""The target of a job in a file: read, and compared part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+
+from duly.domain.errors import Refused
+from duly.domain.gathering import gather
+from duly.domain.jobs.job import check_name
+from duly.domain.jobs.manifest_shapes import FunctionShape
+from duly.domain.problems import Path, Problem
+from duly.domain.runs.run import DEFAULTS, MARKS, Options
+from duly.domain.targets.masking import HIDDEN, is_secret, masked_node
+from duly.domain.targets.shapes import Shape
+from duly.domain.targets.shapes import read_target as read_shape
+from duly.domain.targets.target import FUNCTION, Target, WorkflowTarget, check_handler, handler_of
+from duly.domain.triggers.errors import nearest, shown
+
+_KINDS: Mapping[str, type[msgspec.Struct]] = {
+    str(kind.__struct_config__.tag): kind for kind in (FunctionShape, *get_args(Shape))
+}
+_MAPPINGS = ("headers", "environment")
+_NODES = "target.nodes."
+SEALED_QUERY = "secrets in the query"  # the part that a URL is not shown with
+
+
+def read_target(given: object, path: Path, problems: list[Problem]) -> tuple[str, Target | None]:
+    """Read what a job runs: the handler, and the target where it is no function. What is wrong is among the problems."""
+    if isinstance(given, str):
+        given = {"handler": given}
+    try:
+        shape = _shape(given, path, problems)
+        if shape is None:
+            return "", None
+        if isinstance(shape, FunctionShape):
+            return check_handler(check_name(shape.handler, "handler")), None
+        target = read_shape(shape)
+        return handler_of(target), target
+    except Refused as error:
+        problems.append(Problem(path, str(error)))
+        return "", None
+
+
+def _shape(given: object, path: Path, problems: list[Problem]) -> Any:
+    if not isinstance(given, Mapping):
+        problems.append(
+            Problem(path, f"{shown(given)} is no target; name a function, or write {{type: webhook, url: …}}")
+        )
+        return None
+    kind = given.get("type", FUNCTION)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        known = [*_KINDS, str(WorkflowTarget.__struct_config__.tag)]
+        meant = nearest(str(kind), known)
+        remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
+        problems.append(Problem((*path, "type"), f"{shown(kind)} is no type of target; {remedy}"))
+        return None
+    return gather(_KINDS[kind], {key: part for key, part in given.items() if key != "type"}, path, problems)
+
+
+def target_parts(handler: str, target: Target | None) -> dict[str, Any]:
+    """Give a target part by part, as it is, to be compared."""
+    if target is None:
+        return {"target": handler}
+    found: dict[str, Any] = {"target": target.__struct_config__.tag}
+    if isinstance(target, WorkflowTarget):
+        nodes = {f"{_NODES}{node['name']}": _plain_node(node) for node in target.nodes}
+        return found | {"target.name": target.name} | nodes
+    for name, value in msgspec.structs.asdict(target).items():
+        if name == "sealed_url":
+            found |= {} if value is None else {f"target.url, {SEALED_QUERY}": value}
+        elif name in _MAPPINGS:
+            found |= {f"target.{name}.{key}": part for key, part in value.items()}
+        elif value not in (None, ()):
+            found[f"target.{name}"] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a node in one way, so that a default that is said and one that is not are the same."""
+    given = node.get("options")
+    if given is None:
+        return dict(node)
+    known, marked = msgspec.convert(given, Options), set(given) <= MARKS
+    own = {} if marked else {"retry": msgspec.to_builtins(msgspec.structs.asdict(known.retry))}
+    rest = {name: value for name, value in msgspec.structs.asdict(known).items() if name != "retry"}
+    said = {name: msgspec.to_builtins(value) for name, value in rest.items() if value != getattr(DEFAULTS, name)}
+    return {**node, "options": own | said}
+
+
+def shown_parts(field: str, before: Any, after: Any) -> tuple[Any, Any]:
+    """Give a part as it stands and as it is asked for, as they are shown; of a secret no more than that it is another."""
+    if field.startswith(_NODES):
+        return _shown_node(before), _shown_node(after)
+    if not _is_secret_part(field):
+        return before, after
+    hidden = HIDDEN if before is None or after is None else f"{HIDDEN}, another value"
+    return None if before is None else HIDDEN, None if after is None else hidden
+
+
+def _is_secret_part(field: str) -> bool:
+    is_value = field.startswith(tuple(f"target.{name}." for name in _MAPPINGS))
+    return field.endswith(SEALED_QUERY) or (is_value and is_secret(field.rpartition(".")[2]))
+
+
+def _shown_node(node: Any) -> Any:
+    return None if node is None else masked_node(node)

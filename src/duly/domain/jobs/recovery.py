@@ -1,0 +1,103 @@
+"""Recovery after downtime: what becomes of what was missed, by each schedule's own policy or by what a person has chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.triggers.schedule.planning import Skip, plan_missed
+from duly.domain.triggers.schedule.schedules import MISFIRE_LIMIT_MAX, Misfire, Schedule
+
+Choice = Literal["skip", "once", "all"]
+CHOICES: tuple[Choice, ...] = ("skip", "once", "all")
+RATE_MAX = 500.0  # runs a second: what the backfill lane makes at most
+_RATE_UNKNOWN = 50.0  # proposed where nobody knows how much there is to spare
+_SPARE_SHARE = 0.5  # of what there is to spare: what is on time may need the rest
+_FINEST = timedelta(microseconds=1)
+_EVER_SECONDS = 100 * 366 * 86_400
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What a person has chosen for one schedule, for all of a tenant, or, with neither, for all."""
+
+    choice: Choice
+    tenant: int | None = None
+    job_id: UUID | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What becomes of a missed stretch: the part to be made and how many runs that is, and what is left out."""
+
+    made: tuple[datetime, datetime] | None
+    count: int
+    skips: tuple[Skip, ...]
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What one schedule has yet to make, and how many a second it may."""
+
+    runs: int
+    rate: float
+
+
+def choice_for(rules: Iterable[Rule], tenant: int, job_id: UUID) -> Choice | None:
+    """Give what was chosen for a schedule, the nearest rule first; None: its own policy decides."""
+    found: dict[int, Choice] = {}
+    for rule in rules:
+        if rule.job_id == job_id:
+            found[0] = rule.choice
+        elif rule.job_id is None and rule.tenant == tenant:
+            found[1] = rule.choice
+        elif rule.job_id is None and rule.tenant is None:
+            found[2] = rule.choice
+    return found[min(found)] if found else None
+
+
+def decide(schedule: Schedule, start: datetime, end: datetime, noticed_at: datetime, choice: Choice | None) -> Verdict:
+    """Say what becomes of the fires of [start, end), all of which were missed, seen from when that was noticed."""
+    last = schedule.latest_at_or_before(end - _FINEST)
+    latest = start if last is None else max(start, last.scheduled_at)
+    meant = schedule if choice is None else msgspec.structs.replace(schedule, misfire=_misfire(choice))
+    plan = plan_missed(meant, start, latest, noticed_at)
+    if plan.run_at is not None:
+        return Verdict((plan.run_at, plan.run_at + _FINEST), 1, plan.skips)
+    return Verdict(plan.catch_up, plan.catch_up_count, plan.skips)
+
+
+def _misfire(choice: Choice) -> Misfire:
+    """Give the policy that a choice amounts to. It is made for this time, so that no window cuts it."""
+    match choice:
+        case "skip":
+            return Misfire(policy="skip")
+        case "once":
+            return Misfire(policy="fire_once")
+        case "all":
+            return Misfire(policy="fire_all", window_seconds=_EVER_SECONDS, limit=MISFIRE_LIMIT_MAX)
+
+
+def proposed_rate(spare_per_second: float | None) -> float:
+    """Propose how many runs a second are made up for: half of what there is to spare, and at least one."""
+    if spare_per_second is None:
+        return _RATE_UNKNOWN
+    return min(RATE_MAX, max(1.0, round(spare_per_second * _SPARE_SHARE, 1)))
+
+
+def finish_at(
+    now: datetime, left: Sequence[Left], rate: float | None, spare_per_second: float | None
+) -> datetime | None:
+    """Say when all will have been made: by the rate, by what there is to spare, and by the slowest schedule.
+
+    None where nothing would be: nobody serves it.
+    """
+    runs = sum(one.runs for one in left)
+    if not runs:
+        return now
+    if spare_per_second is not None and spare_per_second <= 0:
+        return None
+    fastest = min(RATE_MAX, rate or RATE_MAX, spare_per_second or RATE_MAX)
+    slowest = max(one.runs / one.rate for one in left)
+    return now + timedelta(seconds=max(runs / fastest, slowest))

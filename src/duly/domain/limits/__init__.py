@@ -1,0 +1,1 @@
+"""Limits: concurrency keys, rates, pauses, overload and scaling."""

@@ -1,0 +1,105 @@
+"""What holds runs back by a key: places, a line, turns at a rate. How each is asked for, checked and told.
+
+In a run's options stand `gate`, a key and its places; `fifo`, where they go one after another; and `rate`, a key, how many
+start a second, and how many at once after a rest.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from duly.domain.duration import Duration, parse_option, to_iso
+from duly.domain.errors import InvalidOption
+from duly.domain.jobs.job import check_gate, check_gate_key
+from duly.domain.number import is_number, is_whole
+from duly.domain.runs.run import Options
+from duly.domain.triggers.errors import shown
+
+FIFO = "fifo"
+RATE_MAX = 1_000_000  # a second
+RATE_MIN = 1 / (366 * 86_400)  # one in 366 days; duly.rate_min is a little less
+BURST_MAX = 999_999
+_UNITS = {"PT1S": 1, "PT1M": 60, "PT1H": 3_600, "P1D": 86_400}
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """At most `limit` runs of a key start in each `per`, evenly, across the whole fleet; after a rest `burst` of them at once."""
+
+    key: str
+    limit: float
+    per: Duration = "PT1S"
+    burst: int = 1
+
+
+def check_concurrency(key: str, limit: int, order: str | None = None) -> dict[str, Any]:
+    """Take a key and how many of its runs may be under way at once, in order or as it comes. Raises InvalidOption."""
+    if order is not None and order != FIFO:
+        raise InvalidOption(f"order {shown(order)} is not known; it is fifo, or left out")
+    if order is not None and limit != 1:
+        raise InvalidOption(f"concurrency {limit!r} with order fifo is not possible; one after another is a limit of 1")
+    return {"gate": check_gate(key, limit), "fifo": order is not None}
+
+
+def check_line(key: str) -> dict[str, Any]:
+    """Take a key whose runs go one after another. Raises InvalidOption."""
+    return check_concurrency(key, 1, FIFO)
+
+
+def check_rate(rate: Rate) -> tuple[str, float, int]:
+    """Take a rate as runs carry it: key, starts a second, and burst. Raises InvalidOption."""
+    if not isinstance(rate, Rate):
+        raise InvalidOption(
+            f"rate {shown(rate)} is not a rate; give Rate(key, limit), such as Rate('mail', 10, per='PT1S')"
+        )
+    seconds = parse_option(rate.per, "rate per").total_seconds()
+    if seconds <= 0:
+        raise InvalidOption(f"rate per {rate.per!r} must be more than 0; write PT1S, PT1M or PT1H")
+    if not is_number(rate.limit) or not RATE_MIN <= rate.limit / seconds <= RATE_MAX:
+        raise InvalidOption(
+            f"rate {rate.limit!r} per {rate.per!r} is outside one in 366 days to {RATE_MAX:,} a second; give another limit"
+        )
+    if not is_whole(rate.burst) or not 1 <= rate.burst <= BURST_MAX:
+        raise InvalidOption(f"burst {rate.burst!r} is outside 1 to {BURST_MAX} runs at once")
+    return check_gate_key(rate.key, "rate key"), rate.limit / seconds, rate.burst
+
+
+def told_concurrency(options: Options) -> dict[str, Any] | None:
+    """Say which key holds runs back, how many at once, and whether in order."""
+    if options.gate is None:
+        return None
+    key, limit = options.gate
+    return {"key": key, "limit": limit} | ({"order": FIFO} if options.fifo else {})
+
+
+def told_rate(options: Options) -> dict[str, Any] | None:
+    """Say at which rate runs start."""
+    if options.rate is None:
+        return None
+    key, per_second, burst = options.rate
+    return {"key": key, **in_words(per_second), "burst": burst}
+
+
+def in_words(per_second: float) -> dict[str, Any]:
+    """Write a rate as a number for each second, minute, hour or day, the first in which it is a whole one.
+
+    What is told can be asked for again, so it is no more than anybody may ask for.
+    """
+    for per, seconds in _UNITS.items():
+        limit = round(per_second * seconds)
+        if 1 <= limit <= RATE_MAX and abs(limit / seconds - per_second) <= per_second * 1e-9:
+            return {"limit": limit, "per": per}
+    return {"limit": per_second, "per": to_iso(timedelta(seconds=1))}
+
+
+def kind_of(key: str, *, is_line: bool, has_places: bool) -> str:
+    """Say what a key is for: by whom it was made, and whether its runs go in order."""
+    if key.startswith("overlap/"):
+        return "overlap"
+    if key.startswith(("catch-up/", "backfill/")):
+        return "backfill"
+    if is_line:
+        return FIFO
+    return "concurrency" if has_places else "rate"

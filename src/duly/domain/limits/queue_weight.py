@@ -1,0 +1,27 @@
+"""A queue that a worker serves, and how much it weighs beside the others: `critical=5`, or plain `bulk`, which weighs 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from duly.domain.errors import InvalidOption
+from duly.domain.jobs.job import check_name
+
+WEIGHT_MAX = 100
+
+
+def read_queue(text: str) -> tuple[str, int]:
+    """Read a queue and its weight. Raises InvalidOption."""
+    name, sign, weight = text.rpartition("=")
+    if not sign:
+        return check_name(text.strip(), "queue"), 1
+    if not (weight.isascii() and weight.isdigit() and 1 <= int(weight) <= WEIGHT_MAX):
+        raise InvalidOption(
+            f"queue {text!r} has no weight from 1 to {WEIGHT_MAX} behind its =; a queue to leave alone is not named at all"
+        )
+    return check_name(name.strip(), "queue"), int(weight)
+
+
+def read_queues(texts: Iterable[str]) -> dict[str, int]:
+    """Read queues with their weights; one that is named twice has the last one. Raises InvalidOption."""
+    return dict(map(read_queue, texts))

@@ -1,0 +1,1 @@
+"""Runs: outcome, lifecycle, retry, expiry, dependencies and completion callbacks."""

@@ -1,0 +1,85 @@
+"""Who is told of the end of a run: of every end, of burials alone, or both.
+
+A URL is sent a signed webhook. Another job is triggered, and finds the outcome in the field `event` of its payload; whoever wants
+headers of their own, another method or other retries names a job that sends such a webhook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import msgspec
+
+from duly.domain.errors import InvalidOption
+from duly.domain.targets.webhook_url import check_url
+from duly.domain.triggers.errors import shown
+
+NAME_CHARACTERS_MAX = 200
+_SCHEMES = ("http://", "https://")
+_FIELDS = frozenset({"url", "job", "queue"})
+_EXAMPLE = '{"url": "https://…"} or {"job": "its name"}'
+
+
+class Callback(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who is told: what a URL leads to, by way of a queue other than the run's if one is named; or a job, by name or id."""
+
+    url: str | None = None
+    job: str | None = None
+    queue: str | None = None
+    sealed_url: str | None = None  # the whole URL, sealed, where `url` shows its query without the secrets in it
+
+
+class Then(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who is told of what."""
+
+    done: Callback | None = None
+    dead: Callback | None = None
+
+
+def check_then(on_done: object, on_dead: object) -> Then | None:
+    """Take who is told of every end and who of burials; nothing when it is nobody. Raises InvalidOption."""
+    if on_done is None and on_dead is None:
+        return None
+    return Then(read_callback("on_done", on_done), read_callback("on_dead", on_dead))
+
+
+def read_callback(what: str, given: object) -> Callback | None:
+    """Read who is told: a callback, its fields, or in short a URL or the name of a job. Raises InvalidOption."""
+    match given:
+        case None:
+            return None
+        case Callback():
+            return _checked(what, given)
+        case str():
+            return _checked(what, Callback(url=given) if given.startswith(_SCHEMES) else Callback(job=given))
+        case Mapping() if given.keys() <= _FIELDS and all(isinstance(value, str) for value in given.values()):
+            return _checked(what, Callback(**given))
+    raise InvalidOption(f"{what} {shown(given)} says not who is told: {_EXAMPLE}")
+
+
+def told_fields(callback: Callback | None) -> dict[str, str] | None:
+    """Give the fields of a callback that are said; nothing where nobody is told."""
+    return None if callback is None else msgspec.to_builtins(msgspec.structs.replace(callback, sealed_url=None))
+
+
+def _checked(what: str, callback: Callback) -> Callback:
+    if (callback.url is None) == (callback.job is None):
+        _refuse(f"{what} names a URL or a job, one of them: {_EXAMPLE}")
+    if callback.job is not None:
+        if callback.queue is not None:
+            _refuse(f"{what} names a queue beside a job, which has its own; leave it out")
+        return Callback(job=_checked_name(f"job in {what}", callback.job))
+    assert callback.url is not None
+    queue = None if callback.queue is None else _checked_name(f"queue in {what}", callback.queue)
+    return Callback(url=check_url(callback.url), queue=queue)
+
+
+def _checked_name(what: str, name: str) -> str:
+    if not (0 < len(name) <= NAME_CHARACTERS_MAX and name.isprintable()):
+        _refuse(f"{what} {shown(name)} is not a name: 1 to {NAME_CHARACTERS_MAX} printable characters")
+    return name
+
+
+def _refuse(message: str) -> NoReturn:
+    raise InvalidOption(message)

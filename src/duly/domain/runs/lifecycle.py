@@ -1,0 +1,175 @@
+"""What a run becomes after an attempt: the one place where its branches live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_never
+
+import msgspec
+
+from duly.domain.duration import to_iso
+from duly.domain.jobs.job import DELAY_MAX
+from duly.domain.runs.expiry import expiry_of, shown_moment
+from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
+from duly.domain.runs.retry import RETRY_AFTER_MAX
+from duly.domain.runs.retry_rules import SNOOZES_MAX, Rule, kinds_of, rule_for
+from duly.domain.runs.run import Options, Run
+
+# Three losses in all make poison: the first leaves a suspect, which then runs alone; two losses alone prove it guilty.
+NAMED_LOSSES_MAX = 2
+# So often an attempt that found a destination still ailing is not laid at the run's door; it may be what ails it.
+PROBES_MAX = 20
+# A snooze uses up no attempt, so one of no time would be called as fast as the database can, for ever.
+SNOOZE_LEAST = timedelta(seconds=0.1)
+_TIMEOUT_KINDS = kinds_of(TimeoutError)
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The run leaves the boxes in a final state; where a reason is given, it says more than the outcome's own."""
+
+    state: str
+    reason: str | None = None
+
+
+class WaitFor(msgspec.Struct, frozen=True):
+    """The run waits for another attempt, and carries on what must be known of its life so far."""
+
+    delay: timedelta
+    losses: int = 0
+    suspect: bool = False
+    carried: Mapping[str, Any] = {}
+
+
+class Bury(msgspec.Struct, frozen=True):
+    """The run gave up and waits for a person."""
+
+    reason: str
+    losses: int = 0
+    suspect: bool = False
+
+
+Transition = Finish | WaitFor | Bury
+
+
+def decide(run: Run, policy: Options, outcome: Outcome, chance: float, now: datetime) -> Transition:
+    """Say what `run` becomes after `outcome`; `chance` is uniform in [0, 1)."""
+    match outcome:
+        case Succeeded():
+            return Finish("succeeded")
+        case Cancelled():
+            return Finish("cancelled")
+        case Expired():
+            return Finish("expired")
+        case Spent():
+            return Bury(outcome.reason, run.losses, run.suspect)
+        case Snoozed():
+            wait = WaitFor(max(outcome.delay, SNOOZE_LEAST), carried=_forgiven(policy))
+            return _in_time(run, policy, outcome.reason, wait, now)
+        case Lost():
+            return _after_loss(run, policy, outcome, chance, now)
+        case Failed() | TimedOut():
+            return _after_failure(run, policy, outcome, chance, now)
+    assert_never(outcome)
+
+
+def _after_loss(run: Run, policy: Options, outcome: Lost, chance: float, now: datetime) -> Transition:
+    losses = run.losses + outcome.named
+    if losses >= NAMED_LOSSES_MAX:
+        return Bury("poison", losses, suspect=True)
+    if not attempts_left(run, policy):
+        return Bury(outcome.reason, losses, suspect=True)
+    delay = policy.retry.delay_after(_attempt_of_this_life(run, policy), chance)
+    return _in_time(run, policy, outcome.reason, WaitFor(delay, losses, suspect=True), now)
+
+
+def _after_failure(run: Run, policy: Options, outcome: Failed | TimedOut, chance: float, now: datetime) -> Transition:
+    """Judge a failure: by the first rule that fits, else by what is usual."""
+    rule = _rule(policy, outcome)
+    if rule is not None and rule.then == "bury":
+        return Bury(outcome.reason)
+    if rule is not None and rule.then == "snooze":
+        return _snoozed(run, policy, outcome, rule, now)
+    if rule is None and isinstance(outcome, Failed) and not outcome.retryable:
+        return Bury(outcome.reason)
+    if outcome.probe and policy.probes < PROBES_MAX:
+        carried = {**_forgiven(policy), "probes": policy.probes + 1}
+        return _in_time(run, policy, outcome.reason, WaitFor(timedelta(), carried=carried), now)
+    if not attempts_left(run, policy):
+        return Bury(outcome.reason)
+    return _in_time(run, policy, outcome.reason, WaitFor(_delay(run, policy, outcome, rule, chance)), now)
+
+
+def _rule(policy: Options, outcome: Failed | TimedOut) -> Rule | None:
+    rules = policy.retry.rules
+    if not rules:
+        return None
+    if isinstance(outcome, TimedOut):
+        return rule_for(rules, _TIMEOUT_KINDS)
+    return rule_for(rules, outcome.kinds, outcome.status, outcome.exit)
+
+
+def _snoozed(run: Run, policy: Options, outcome: Failed | TimedOut, rule: Rule, now: datetime) -> Transition:
+    assert rule.delay is not None
+    if policy.snoozes >= SNOOZES_MAX:
+        return Bury(f"{outcome.reason}; a rule has put it off {SNOOZES_MAX:,} times")
+    carried = {**_forgiven(policy), "snoozes": policy.snoozes + 1}
+    return _in_time(run, policy, outcome.reason, WaitFor(max(rule.delay, SNOOZE_LEAST), carried=carried), now)
+
+
+def _delay(run: Run, policy: Options, outcome: Failed | TimedOut, rule: Rule | None, chance: float) -> timedelta:
+    """Say how long to wait: as a rule says, or the policy, and never less than the other side has asked for."""
+    if rule is not None and rule.delay is not None:
+        delay = policy.retry.drawn(rule.delay, chance)
+    else:
+        delay = policy.retry.delay_after(_attempt_of_this_life(run, policy), chance)
+    asked = outcome.retry_after if isinstance(outcome, Failed) else None
+    return max(delay, min(asked, RETRY_AFTER_MAX)) if asked else delay
+
+
+def _in_time(run: Run, policy: Options, reason: str, wait: WaitFor, now: datetime) -> Transition:
+    """Let a run wait, unless it would then start too late: after its expiry, or when it is too old."""
+    starts_at = now + min(wait.delay, DELAY_MAX)
+    expires_at = expiry_of(run.scheduled_at, policy)
+    if expires_at is not None and starts_at >= expires_at:
+        return Finish(
+            "expired", f"{reason}; it expires at {shown_moment(expires_at)}, before another attempt would start"
+        )
+    if policy.retry.max_age_seconds is None:
+        return wait
+    since = run.due_at if policy.since is None else datetime.fromtimestamp(policy.since, UTC)
+    age_max = timedelta(seconds=policy.retry.max_age_seconds)
+    if starts_at - since > age_max:
+        words = f"{reason}; another attempt would start later than its max age of {to_iso(age_max)} allows"
+        return Bury(words, wait.losses, wait.suspect)
+    return msgspec.structs.replace(wait, carried={**wait.carried, "since": since.timestamp()})
+
+
+def attempts_left(run: Run, policy: Options) -> bool:
+    """Say whether another attempt is allowed after this one; a replay starts a new count, but not new numbers."""
+    return _attempt_of_this_life(run, policy) < policy.retry.max_attempts
+
+
+def spent(run: Run, policy: Options) -> Spent | None:
+    """Give the end of a run that was claimed for one attempt more than its handler allows; None: it may start.
+
+    Whoever settles for a worker that is gone knows no handlers, so what a run does not say itself is judged here.
+    """
+    if _attempt_of_this_life(run, policy) <= policy.retry.max_attempts:
+        return None
+    # A failure leaves no suspect, and was judged by who knew the handler, which may have allowed more then.
+    return Spent(Lost().reason if run.suspect else "its last attempt has failed", policy.retry.max_attempts)
+
+
+def is_retry(run: Run, policy: Options) -> bool:
+    """Say whether this attempt is one more of the same life, after others that count."""
+    return _attempt_of_this_life(run, policy) > 1
+
+
+def _forgiven(policy: Options) -> dict[str, Any]:
+    """Say that this attempt keeps its number, but does not count."""
+    return {"attempts_before": policy.attempts_before + 1}
+
+
+def _attempt_of_this_life(run: Run, policy: Options) -> int:
+    return run.attempt - policy.attempts_before

@@ -1,0 +1,65 @@
+"""How far a run has come: what is done, of how much, and a note. Only what is done must be known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from duly.domain.errors import InvalidOption
+from duly.domain.runs.payload import storable
+
+NOTE_CHARACTERS_MAX = 1_000
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """So much is done of so much; `total` may be unknown."""
+
+    done: float
+    total: float | None = None
+    note: str | None = None
+
+
+def progress_of(done: float, total: float | None, note: object) -> Progress:
+    """Take what a handler says. Raises InvalidOption."""
+    checked = None if total is None else _check(total, "total")
+    return Progress(_check(done, "done"), checked, None if note is None else storable(str(note), NOTE_CHARACTERS_MAX))
+
+
+def fraction_of(done: float | None, total: float | None) -> float | None:
+    """Give the part that is done, from 0 to 1; None where it is not known of how much."""
+    if done is None or total is None:
+        return None
+    return 1.0 if done >= total else done / total
+
+
+def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give progress as it is told, from how it is stored."""
+    return {**row, "fraction": fraction_of(row["done"], row["total"])}
+
+
+def progress_text(row: Mapping[str, Any]) -> str:
+    """Write progress on a line: `40 of 120 (33%), reading page 4`."""
+    done = "" if row["done"] is None else _number(row["done"])
+    of = "" if row["total"] is None else f" of {_number(row['total'])}"
+    is_beyond = row["done"] is not None and row["total"] is not None and row["done"] > row["total"]
+    part = "" if row["fraction"] is None or is_beyond else f" ({row['fraction']:.0%})"
+    return ", ".join(words for words in (f"{done}{of}{part}", row["note"]) if words)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else f"{value:g}"
+
+
+def _check(value: float, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidOption(f"{what} {value!r} is not a number; say how much: progress(40, 120)")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number) or number < 0:
+        raise InvalidOption(f"{what} {value!r} is not a number from 0 on; say how much: progress(40, 120)")
+    return number

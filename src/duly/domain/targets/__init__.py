@@ -1,0 +1,1 @@
+"""Targets: functions, webhooks, commands, containers, and the destinations of webhooks."""

@@ -1,0 +1,40 @@
+"""The addresses that a job would have called: by its webhook, by those of a workflow that it is, and to tell of its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from duly.domain.runs.callbacks import Then
+from duly.domain.runs.run import target_of, then_of
+from duly.domain.targets.target import Target, Webhook, WorkflowTarget, target_of_node
+from duly.domain.workflows.workflow import Workflow
+
+
+def called_by(options: str | None) -> Iterator[str]:
+    """Give the addresses among a job's options."""
+    yield from _of_target(target_of(options))
+    yield from called_to_tell(then_of(options))
+
+
+def called_in(workflow: Workflow) -> Iterator[str]:
+    """Give the addresses in a workflow."""
+    for node in workflow.nodes:
+        yield from called_by(node.submission.options)
+    yield from called_to_tell(workflow.then)
+
+
+def called_to_tell(then: Then | None) -> Iterator[str]:
+    """Give the addresses of those who are told of an end."""
+    for callback in (then.done, then.dead) if then is not None else ():
+        if callback is not None and callback.url is not None:
+            yield callback.url
+
+
+def _of_target(target: Target | None) -> Iterator[str]:
+    match target:
+        case Webhook(url=url):
+            yield url
+        case WorkflowTarget(nodes=nodes, then=then):
+            for node in nodes:
+                yield from _of_target(target_of_node(node))
+            yield from called_to_tell(then)

@@ -1,0 +1,65 @@
+"""Destinations: where webhooks go to, by tenant and origin; what they may be sent, and with which secrets it is signed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from duly.domain.duration import to_iso
+from duly.domain.errors import InvalidOption
+from duly.domain.targets.webhook_secret import BYTES_NEW, read_secret, show_secret
+from duly.domain.tenancy.api_key import Secret
+
+PLACES_DEFAULT, PLACES_MAX = 100, 100_000
+RATE_MIN, RATE_MAX = 0.001, 100_000.0
+RETRY_SHARE_DEFAULT = 0.2  # retries for each first attempt
+RETRIES_FREE_PER_SECOND = 1.0  # besides, however little is sent
+LEFT_ALONE_MIN, LEFT_ALONE_MAX = timedelta(seconds=1), timedelta(days=7)
+SECRET_KEPT = timedelta(hours=24)  # how long the one before is still good after a rotation
+
+
+def new_secret(draw: Callable[[int], bytes]) -> Secret:
+    """Draw a signing secret, as receivers keep it."""
+    return Secret(show_secret(draw(BYTES_NEW)))
+
+
+def signing_key(secret: Secret) -> bytes:
+    """Give the bytes that a secret signs with. Raises InvalidOption when it is none."""
+    return read_secret(secret.reveal())
+
+
+def about_secret(tenant: int, destination_id: object, number: int) -> bytes:
+    """Say what a sealed secret belongs to: moved to another place, it does not open."""
+    return f"duly/destination-secret/{tenant}/{destination_id}/{number}".encode()
+
+
+def check_places(places: int) -> int:
+    """Take a number of requests at once. Raises InvalidOption."""
+    if not 1 <= places <= PLACES_MAX:
+        raise InvalidOption(f"places {places} is outside 1 to {PLACES_MAX:,}: how many requests are under way at once")
+    return places
+
+
+def check_left_alone(span: timedelta) -> timedelta:
+    """Take for how long nothing is to be sent. Raises InvalidOption."""
+    if not LEFT_ALONE_MIN <= span <= LEFT_ALONE_MAX:
+        raise InvalidOption(f"duration {to_iso(span)} is outside PT1S to P7D: how long a destination is left alone")
+    return span
+
+
+def check_retry_share(share: float) -> float:
+    """Take how many retries there may be for each first attempt. Raises InvalidOption."""
+    if isinstance(share, bool) or not 0 <= share <= 1:
+        raise InvalidOption(
+            f"retries {share:g} is outside 0 to 1: how many there may be for each first attempt; 1 is no budget"
+        )
+    return float(share)
+
+
+def check_rate(rate: float | None) -> float | None:
+    """Take a number of requests a second, or none. Raises InvalidOption."""
+    if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
+        raise InvalidOption(
+            f"rate {rate:g} is outside {RATE_MIN:g} to {RATE_MAX:,.0f} requests a second; null is no limit"
+        )
+    return rate

@@ -1,0 +1,121 @@
+"""What of a target is not shown: values of headers, variables and parameters of a URL whose names say that they are secrets.
+
+Whoever reads a target sees `***` in their place, and may send that back: it stands for the value that the job has. It does so
+only as long as the value goes where it went: to the same URL, or into the same command or container, with the same variables
+beside it and the same network. Otherwise whoever may change a job, and not read its secrets, could have them sent elsewhere: one
+variable more may tell a program where to send its credentials. `sealed_options.py` keeps them, and puts them back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from duly.domain.runs.callbacks import Then
+from duly.domain.targets.target import Target, Webhook, WorkflowTarget, target_of_node
+
+HIDDEN = "***"
+_TELLING = (
+    *("auth", "token", "secret", "key", "cookie", "pass", "pwd", "credential", "signature", "session"),
+    # Addresses that usually have a password in them.
+    *(
+        "dsn",
+        "database_url",
+        "db_url",
+        "redis_url",
+        "broker_url",
+        "amqp_url",
+        "mongo",
+        "connection_string",
+        "webhook_url",
+    ),
+)
+# Parameters that are credentials and whose names say nothing: of signed URLs, and of functions that are called by a key.
+# `duly.is_clear_url` knows the same names, and `duly.is_secret_name` those above.
+_TELLING_PARAMETERS = frozenset({"sig", "code", "jwt"})
+_PARAMETERS = re.compile(r"([&;])")
+
+T = TypeVar("T", bound=Target)
+
+
+def is_secret(name: str) -> bool:
+    """Say whether the name of a header or variable tells that its value is a secret."""
+    return any(word in name.lower() for word in _TELLING)
+
+
+def masked(target: T) -> T:
+    """Give a target as it is shown."""
+    if isinstance(target, WorkflowTarget):
+        nodes = tuple(masked_node(node) for node in target.nodes)
+        return msgspec.structs.replace(target, nodes=nodes, then=masked_then(target.then))
+    if isinstance(target, Webhook):
+        url, headers = masked_url(target.url), _masked(target.headers)
+        return msgspec.structs.replace(target, url=url, sealed_url=None, headers=headers)
+    return msgspec.structs.replace(target, environment=_masked(target.environment))
+
+
+def masked_url(url: str) -> str:
+    """Give a URL as it is shown: with `***` for the parameters of its query that are secrets."""
+    path, question, query = url.partition("?")
+    if not question:
+        return url
+    return path + question + "".join(_masked_part(part) for part in _PARAMETERS.split(query))
+
+
+def has_hidden_parameter(url: str) -> bool:
+    """Say whether `***` stands for a secret in the query of a URL."""
+    return any(value == HIDDEN for name, value in _parameters(url) if is_secret_parameter(name))
+
+
+def is_secret_parameter(name: str) -> bool:
+    """Say whether the name of a parameter in a query tells that its value is a secret."""
+    plain = unquote_plus(name)
+    return is_secret(plain) or plain.lower() in _TELLING_PARAMETERS
+
+
+def masked_then(then: Then | None) -> Then | None:
+    """Give who is told of an end, as it is shown."""
+    if then is None:
+        return None
+    done, dead = (
+        callback and msgspec.structs.replace(callback, url=callback.url and masked_url(callback.url), sealed_url=None)
+        for callback in (then.done, then.dead)
+    )
+    return Then(done, dead)
+
+
+def masked_node(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a node of a workflow that is a target as it is shown."""
+    shown = with_target(node, masked)
+    options = shown.get("options") or {}
+    if not isinstance(options.get("then"), Mapping):
+        return shown
+    then = masked_then(msgspec.convert(options["then"], Then))
+    return {**shown, "options": {**options, "then": msgspec.to_builtins(then)}}
+
+
+def with_target(node: Mapping[str, Any], change: Callable[[Target], Target]) -> Mapping[str, Any]:
+    """Give a node with another target; a node that calls a function stays as it is."""
+    target = target_of_node(node)
+    if target is None:
+        return node
+    return {**node, "options": {**node["options"], "target": msgspec.to_builtins(change(target))}}
+
+
+def _masked(values: Mapping[str, str]) -> dict[str, str]:
+    return {name: HIDDEN if is_secret(name) else value for name, value in values.items()}
+
+
+def _parameters(url: str) -> Iterator[tuple[str, str]]:
+    for part in _PARAMETERS.split(url.partition("?")[2]):
+        name, _, value = part.partition("=")
+        yield name, value
+
+
+def _masked_part(part: str) -> str:
+    name, _, value = part.partition("=")
+    return f"{name}={HIDDEN}" if value and is_secret_parameter(name) else part

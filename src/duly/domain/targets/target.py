@@ -1,0 +1,172 @@
+"""What a run does when it is due: calls a function, sends a webhook, runs a command or a container, starts a workflow.
+
+A function is known by its name alone. Every other target stands whole among the run's options, so that it moves with the row;
+the run's handler is then a name that begins with `@`, which only workers that may do such a thing ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from duly.domain.errors import InvalidOption
+from duly.domain.runs.callbacks import Then
+from duly.domain.targets.program_environment import check_allowed_variables
+from duly.domain.triggers.errors import shown
+
+RESERVED = "@"  # what the handler of a target begins with, and that of a function never does
+WEBHOOK = "@webhook"
+COMMAND = "@command:"
+CONTAINER = "@container:"
+WORKFLOW = "@workflow"
+_UNSIGNED = (
+    "webhooks cannot be signed here: there is no key to seal their secrets with; the operator makes one:"
+    " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
+)
+
+FUNCTION = "function"  # the type of a target that is one
+
+
+class Webhook(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="webhook"):
+    """A request to a URL. `final` and `retry` name statuses that are taken otherwise than usual."""
+
+    url: str
+    method: str = "POST"
+    headers: Mapping[str, str] = {}
+    final: tuple[int, ...] = ()
+    retry: tuple[int, ...] = ()
+    callback_within_seconds: float | None = None  # how long a receiver that answered 202 may take to settle the run
+    sealed_url: str | None = None  # the whole URL, sealed, where `url` shows its query without the secrets in it
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="command"):
+    """A program with its arguments, without a shell. Exit codes other than `ok` and `retry` are final."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = {}
+    network: bool = False
+    memory_bytes: int | None = None
+    cpu_seconds: float | None = None
+    processes: int | None = None
+    file_bytes: int | None = None
+    ok: tuple[int, ...] = (0,)
+    retry: tuple[int, ...] = (75,)
+
+
+class Container(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="container"):
+    """An image and its arguments. Exit codes are taken as those of a command."""
+
+    image: str
+    argv: tuple[str, ...] = ()
+    environment: Mapping[str, str] = {}
+    network: bool = False
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    processes: int | None = None
+    ok: tuple[int, ...] = (0,)
+    retry: tuple[int, ...] = (75,)
+
+
+class WorkflowTarget(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="workflow"):
+    """A workflow that the run starts, and whose end is its own. Its nodes as domain/workflows/target.py writes them."""
+
+    name: str
+    nodes: tuple[Mapping[str, Any], ...]
+    tags: tuple[str, ...] = ()
+    then: Then | None = None
+
+
+Target = Webhook | Command | Container | WorkflowTarget
+
+
+def handler_of(target: Target) -> str:
+    """Name what a worker must offer to be given runs of this target."""
+    match target:
+        case Webhook():
+            return WEBHOOK
+        case Command(argv=argv):
+            return COMMAND + argv[0]
+        case Container(image=image):
+            return CONTAINER + image
+        case WorkflowTarget():
+            return WORKFLOW
+
+
+def target_of_node(node: Mapping[str, Any]) -> Target | None:
+    """Give what a node of a workflow that is a target does, where that is no function."""
+    told = (node.get("options") or {}).get("target")
+    return None if told is None else msgspec.convert(told, Target)
+
+
+def type_of(handler: str) -> str:
+    """Give the type of the target that runs of this handler have."""
+    return handler[len(RESERVED) :].partition(":")[0] if is_reserved(handler) else FUNCTION
+
+
+def is_reserved(handler: str) -> bool:
+    """Say whether a handler's name stands for a target that is no function."""
+    return handler.startswith(RESERVED)
+
+
+def check_handler(name: str) -> str:
+    """Take the name of a function. Raises InvalidOption."""
+    if is_reserved(name):
+        raise InvalidOption(
+            f"handler {shown(name)} begins with {RESERVED}, as no function does; name a function,"
+            " or give a target of type webhook, command, container or workflow"
+        )
+    return name
+
+
+class Allowed(msgspec.Struct, frozen=True):
+    """The programs, each with the variables that jobs may set, and the images that an operator allows; webhooks, if signed.
+
+    `check_call` refuses addresses that no worker would call, by what they say themselves.
+    """
+
+    commands: Mapping[str, Collection[str]] = {}
+    containers: frozenset[str] = frozenset()
+    webhooks: bool = True
+    check_call: Callable[[str], None] | None = None
+
+    def check(self, target: Target | None) -> None:
+        """Refuse what is not allowed here. Raises InvalidOption."""
+        match target:
+            case Webhook() if not self.webhooks:
+                raise InvalidOption(_UNSIGNED)
+            case Webhook(url=url):
+                self.check_url(url)
+            case Command(argv=argv) if argv[0] not in self.commands:
+                raise _not_allowed("command", argv[0], "commands")
+            case Command(argv=argv, environment=environment):
+                check_allowed_variables(argv[0], environment, self.commands[argv[0]])
+            case Container(image=image) if image not in self.containers:
+                raise _not_allowed("container image", image, "containers")
+            case WorkflowTarget(nodes=nodes):
+                for node in nodes:
+                    self.check(target_of_node(node))
+
+    def check_told(self, then: Then | None) -> None:
+        """Refuse URLs that nobody could tell of the ends of runs: that is done by webhooks. Raises InvalidOption."""
+        if then is None:
+            return
+        for name, callback in (("on_done", then.done), ("on_dead", then.dead)):
+            if callback is None or callback.url is None:
+                continue
+            if not self.webhooks:
+                raise InvalidOption(f"{name} names a URL, and {_UNSIGNED}")
+            self.check_url(callback.url)
+
+    def check_url(self, url: str) -> None:
+        """Refuse an address that no worker would call. Raises InvalidOption."""
+        if self.check_call is not None:
+            self.check_call(url)
+
+
+def _not_allowed(what: str, name: str, setting: str) -> InvalidOption:
+    return InvalidOption(
+        f"{what} {shown(name)} is not allowed here; the operator allows each by its name,"
+        f" in the setting {setting} of the API and of the workers that are to run it"
+    )

@@ -1,0 +1,77 @@
+"""How the answer to a webhook is taken: done, again, or never again; when; and what is kept of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from duly.domain.errors import InvalidPayload
+from duly.domain.runs.payload import RESULT_BYTES_MAX, encode, storable
+from duly.domain.targets.target import Webhook
+
+RETRIED = frozenset({408, 425, 429})  # of the 4xx; of the 5xx all are
+RETRY_AFTER_MAX = timedelta(hours=24)
+EXCERPT_CHARACTERS_MAX = 1_000
+_SECONDS_DIGITS_MAX = 9
+
+
+class Taken(StrEnum):
+    """What a status means for the run."""
+
+    DONE = "done"
+    AGAIN = "again"
+    FINAL = "final"
+
+
+def take(status: int, target: Webhook) -> Taken:
+    """Say what a status means: what the job says, else what is usual."""
+    if status in target.retry:
+        return Taken.AGAIN
+    if status in target.final:
+        return Taken.FINAL
+    if 200 <= status < 300:
+        return Taken.DONE
+    return Taken.AGAIN if is_ailing(status) else Taken.FINAL
+
+
+def is_ailing(status: int) -> bool:
+    """Say whether a receiver that answers so is not well, or asks to be left alone: another time may be better."""
+    return status in RETRIED or status >= 500
+
+
+def read_retry_after(value: str | None, now: datetime) -> timedelta | None:
+    """Read a Retry-After, seconds or an HTTP date, up to a day; nothing when it says nothing."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return min(timedelta(seconds=int(text[:_SECONDS_DIGITS_MAX])), RETRY_AFTER_MAX)
+    try:
+        at = parsedate_to_datetime(text)
+    except (ValueError, OverflowError):
+        return None
+    ahead = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - now
+    return min(max(ahead, timedelta()), RETRY_AFTER_MAX)
+
+
+def result_of(status: int, body: bytes, *, is_whole: bool, is_packed: bool) -> str:
+    """Give what is kept as the run's result: the answer itself when it is JSON, else its status and beginning."""
+    if is_whole and not is_packed and body:
+        try:
+            return encode(msgspec.json.decode(body), "the answer", RESULT_BYTES_MAX)
+        except (msgspec.DecodeError, InvalidPayload, RecursionError, UnicodeDecodeError):
+            pass
+    told: dict[str, Any] = {"status": status}
+    if body:
+        told["body"] = "(compressed)" if is_packed else excerpt(body)
+    return msgspec.json.encode(told).decode()
+
+
+def excerpt(body: bytes) -> str:
+    """Give the beginning of a body as text that can be stored."""
+    text = storable(body[: EXCERPT_CHARACTERS_MAX * 4].decode(errors="replace"), EXCERPT_CHARACTERS_MAX)
+    return f"{text}…" if len(body) > len(text.encode()) else text

@@ -1,0 +1,1 @@
+"""Tenancy: API keys, audit entries and sealed secrets."""

@@ -1,0 +1,1 @@
+"""Recurrence rules of RFC 5545."""

@@ -1,0 +1,76 @@
+"""The timing of a job whose definition is changed: as it was where the change leaves it alone, else anew from the change on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from duly.domain.triggers.calendars import Calendar
+from duly.domain.triggers.elapsed import FixedDelay
+from duly.domain.triggers.on_event import is_on_event
+from duly.domain.triggers.schedule.density import check_density
+from duly.domain.triggers.schedule.planning import arm
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.schedule.timing import AFTER_END, Timing, schedule_of, timing_of
+
+
+class Before(msgspec.Struct, frozen=True):
+    """The timing that a job has: as it is stored, and compiled."""
+
+    stored: str | None
+    cohort: int | None
+    every_seconds: int | None
+    anchor_at: datetime | None
+    schedule: Schedule
+
+
+def edited_timing(
+    before: Before,
+    shape: Mapping[str, Any],
+    *,
+    job_id: str,
+    now: datetime,
+    floor: datetime | None,
+    calendars: Mapping[str, Calendar],
+    least_period: int | None = None,
+) -> Timing:
+    """Compile a changed schedule. Raises TriggerError, also where it is denser than its tenant may have it from now on.
+
+    Its first fire comes after `now`, and after `floor`, which cannot be taken back; there is none when the timing is as before.
+    """
+    timing = timing_of(_as_before(shape, before.stored), job_id=job_id, now=now, calendars=calendars)
+    if _is_unchanged(timing, shape, before):
+        return msgspec.structs.replace(timing, first_at=None, anchor_at=before.anchor_at)
+    schedule = schedule_of(timing.schedule, timing.every_seconds, timing.anchor_at or now, calendars)
+    check_density(schedule.trigger, now, least_period)
+    if timing.overlap == AFTER_END:
+        return timing
+    if timing.every_seconds is not None and timing.anchor_at is None:
+        timing = msgspec.structs.replace(timing, anchor_at=now.replace(microsecond=0) + timedelta(seconds=1))
+    schedule = schedule_of(timing.schedule, timing.every_seconds, timing.anchor_at, calendars)
+    first_at, window = arm(schedule, max(floor or now, now)) or (timing.first_at, timing.window)
+    return msgspec.structs.replace(timing, first_at=first_at, window=window)
+
+
+def _as_before(shape: Mapping[str, Any], stored: str | None) -> Mapping[str, Any]:
+    """Read a trigger that was asked for in the same words before as what it became then, not as what it would be now."""
+    kept = {} if stored is None else msgspec.json.decode(stored)
+    if "asked" in kept and kept["asked"] == shape.get("trigger"):
+        return {**shape, "asked": kept["asked"], "trigger": kept["trigger"]}
+    return shape
+
+
+def _is_unchanged(timing: Timing, shape: Mapping[str, Any], before: Before) -> bool:
+    """Say whether the new timing names the moments that the old one does."""
+    if is_on_event(shape):
+        return timing.cohort == before.cohort
+    was_delay = isinstance(before.schedule.trigger, FixedDelay)
+    same_anchor = shape["trigger"].get("anchor") is None or timing.anchor_at == before.anchor_at
+    if timing.overlap == AFTER_END:  # Its period may differ; the store moves what is pending by as much.
+        return was_delay and same_anchor
+    if timing.cohort is not None:
+        return timing.cohort == before.cohort
+    return before.every_seconds == timing.every_seconds and same_anchor and not was_delay

@@ -1,0 +1,175 @@
+"""What people say of a schedule, option by option, made into the one shape that schedules are compiled from.
+
+Options that contradict each other are refused here, with the remedy; whether their values make sense is seen when the shape
+is compiled. A door spells its options in its own way, so it hands in how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from duly.domain.duration import parse, to_iso
+from duly.domain.errors import InvalidOption
+from duly.domain.jobs.job import check_moment
+from duly.domain.triggers.calendars import Calendar
+from duly.domain.triggers.interval import parse_every
+from duly.domain.triggers.on_event import is_on_event
+from duly.domain.triggers.schedule.reading import check_schedule
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.schedule.timing import calendars_in, every_shape
+from duly.domain.triggers.zones.zones import UTC_ZONE
+
+KINDS = ("every", "cron", "when", "schedule")
+PARTS = ("start", "end", "max_runs", "jitter", "misfire", "overlap", "calendars", "pause_on_failure")
+OPTIONS = (*KINDS, "at", "tz", "mode", *PARTS)
+# What a trigger of another kind takes over from the one before it.
+_KEPT = {"every": "mode", "cron": "tz", "when": "tz"}
+# The triggers that are read or shown in a zone, and so can be moved to another.
+_ZONED = ("cron", "text", "rrule", "iso8601", "interval")
+
+Said = Mapping[str, Any]
+Spell = Callable[[str], str]
+Shape = dict[str, Any]
+
+
+def compose(said: Said, spell: Spell) -> Shape | None:
+    """Give the shape that options ask for; None when they ask for no schedule. Raises InvalidOption, InvalidSchedule."""
+    kind = _kind(said, spell)
+    if kind is None:
+        _refuse_strays(said, ("tz", "mode", *PARTS), spell)
+        return None
+    return _with_parts(_base(kind, said, spell), said, spell)
+
+
+def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
+    """Give a shape in which only what was said is changed; None takes a part away. Raises InvalidOption, InvalidSchedule."""
+    kind = _kind(said, spell)
+    if kind is None and is_on_event(shape):
+        _refuse(said, OPTIONS, lambda key: f"{spell(key)} belongs to a schedule, and this job waits for events")
+        return dict(shape)
+    if kind == "schedule":
+        return _with_parts(_base(kind, said, spell), said, spell)
+    trigger = _amended_trigger(shape.get("trigger", {}), said, spell, kind)
+    parts = {key: read_part(key, said[key]) for key in PARTS if key in said}
+    changed = {**({} if is_on_event(shape) else shape), "trigger": trigger, **parts}
+    return {key: value for key, value in changed.items() if value is not None}
+
+
+def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
+    """Give the shape that a stored schedule was asked with."""
+    if stored is None:
+        assert every_seconds is not None
+        return every_shape(every_seconds)
+    shape: Shape = msgspec.json.decode(stored)
+    if is_on_event(shape):
+        return shape
+    asked = shape.pop("asked", shape["trigger"])
+    return {**shape, "trigger": asked}
+
+
+def check(shape: Mapping[str, Any]) -> Schedule:
+    """Refuse what can be refused without the database, which alone knows the calendars. Raises TriggerError."""
+    return check_schedule(shape, {name: Calendar(name, UTC_ZONE) for name in calendars_in(shape)})
+
+
+def _kind(said: Said, spell: Spell) -> str | None:
+    kinds = [kind for kind in KINDS if said.get(kind) is not None]
+    if len(kinds) > 1:
+        raise InvalidOption(f"{spell(kinds[0])} and {spell(kinds[1])} both say when it fires; give one of them")
+    return kinds[0] if kinds else None
+
+
+def _base(kind: str, said: Said, spell: Spell) -> Shape:
+    match kind:
+        case "schedule":
+            _refuse(said, ("at", "tz", "mode"), lambda key: f"{spell(key)} goes into the trigger of {spell(kind)}")
+            return _object(said[kind], spell(kind))
+        case "every":
+            return _every(said)
+    _refuse(
+        said,
+        ("at",),
+        lambda key: f"{spell(key)} goes with {spell('every')} or alone; with {spell(kind)}, give {spell('start')}",
+    )
+    _refuse(
+        said,
+        ("mode",),
+        lambda key: f"{spell(key)} is for {spell('every')}: whether it counts from its runs or from a moment",
+    )
+    words = {"type": "cron", "expr": said[kind]} if kind == "cron" else {"type": "text", "text": said[kind]}
+    return {"trigger": words if said.get("tz") is None else {**words, "tz": said["tz"]}}
+
+
+def _every(said: Said) -> Shape:
+    at = said.get("at")
+    anchor = None if at is None else check_moment(at, "at")
+    shape = every_shape(int(parse_every(said["every"]).total_seconds()), anchor)
+    return {"trigger": shape["trigger"] | {key: said[key] for key in ("mode", "tz") if said.get(key) is not None}}
+
+
+def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
+    given = [key for key in PARTS if said.get(key) is not None]
+    for key in given:
+        if shape.get(key) is not None:
+            raise InvalidOption(f"{spell(key)} is said in {spell('schedule')} already; give it once")
+    return shape | {key: read_part(key, said[key]) for key in given}
+
+
+def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind: str | None) -> Mapping[str, Any]:
+    """Change a trigger: to one that keeps its zone or its mode, or these alone."""
+    if kind is not None:
+        kept = ("mode", "tz") if trigger["type"] == "interval" and kind == "every" else (_KEPT[kind],)
+        return {**_kept(trigger, kept), **_base(kind, said, spell)["trigger"]}
+    if trigger["type"] == "at" and said.get("at") is not None:
+        trigger = {**_kept(trigger, ("type", "tz")), "at": check_moment(said["at"], "at").isoformat()}
+    else:
+        _refuse(said, ("at",), lambda key: f"{spell(key)} goes with {spell('every')}; give both")
+    changes = {key: said[key] for key in ("tz", "mode") if said.get(key) is not None}
+    if "tz" in changes and trigger["type"] not in _ZONED:
+        raise InvalidOption(f"{spell('tz')} is for a schedule in local time; this one is of type {trigger['type']}")
+    if "mode" in changes and trigger["type"] != "interval":
+        raise InvalidOption(f"{spell('mode')} is for {spell('every')}; this schedule is of type {trigger['type']}")
+    return {**trigger, **changes}
+
+
+def _kept(trigger: Mapping[str, Any], keys: Iterable[str]) -> Mapping[str, Any]:
+    return {key: trigger[key] for key in keys if trigger.get(key) is not None}
+
+
+def read_part(key: str, value: Any) -> Any:
+    """Read a part of a schedule that may be said in short, such as a policy by its name. Raises InvalidSchedule."""
+    match key, value:
+        case (("start" | "end"), datetime()):
+            return check_moment(value, key).isoformat()
+        case "jitter", timedelta() | int() | float() if not isinstance(value, bool):
+            return {"max": to_iso(parse(value, key))}
+        case "jitter", str():
+            return {"max": value}
+        case (("misfire" | "overlap"), str()):
+            return {"policy": value}
+        case "calendars", _ if isinstance(value, Sequence) and not isinstance(value, str):
+            return [{"name": use} if isinstance(use, str) else use for use in value]
+    return value
+
+
+def _object(value: Any, what: str) -> Shape:
+    if not isinstance(value, Mapping):
+        raise InvalidOption(
+            f'{what} {value!r} is not the shape of a schedule, such as {{"trigger": {{"type": "cron", …}}}}'
+        )
+    return dict(value)
+
+
+def _refuse(said: Said, keys: Iterable[str], why: Spell) -> None:
+    for key in keys:
+        if said.get(key) is not None:
+            raise InvalidOption(why(key))
+
+
+def _refuse_strays(said: Said, keys: Iterable[str], spell: Spell) -> None:
+    kinds = f"{', '.join(map(spell, KINDS[:-1]))} or {spell(KINDS[-1])}"
+    _refuse(said, keys, lambda key: f"{spell(key)} belongs to a schedule; give {kinds} as well")

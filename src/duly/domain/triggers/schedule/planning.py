@@ -1,0 +1,335 @@
+"""What becomes of an occurrence that is due, for all jobs of one cohort at once.
+
+A *cohort* is all that decides when a schedule fires and what happens when it is late: its canonical trigger, bounds,
+calendars, jitter and misfire policy. Jobs of one cohort share the answer, so it is computed once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from duly.domain.triggers.at import At
+from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, blockers
+from duly.domain.triggers.moments import DAY, second_of, utc_text
+from duly.domain.triggers.schedule import counting
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.zones import zones
+
+_FINEST = timedelta(microseconds=1)
+_COHORT_BITS = 62
+_BY_CALENDAR = "skipped_calendar"
+# As each job of the cohort looks through them. Beyond, a count is a lower bound.
+_CUTS_MAX = 256
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """How many of a stretch are left from one of its occurrences on."""
+
+    first: datetime
+    count: int
+
+
+class Skip(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stretch of occurrences that do not run, for one reason.
+
+    `count` is exact for cron and fixed periods. Other triggers are walked, and calendars looked at, only so far (see
+    `counting`); beyond that it is a lower bound. `cuts` are for jobs that came in the midst of it.
+    """
+
+    reason: str
+    first: datetime
+    last: datetime
+    count: int
+    cuts: tuple[Cut, ...] = ()
+
+
+class FirePlan(msgspec.Struct, frozen=True):
+    """What to do about an occurrence that is due.
+
+    `run_at` is the occurrence to run now, and `missed` how many late ones it stands for, itself included: 0 on time.
+    `catch_up` holds those to run in the backfill lane, from its first moment up to, and without, its second.
+    `next_at` is the occurrence to arm, None when there is none left, and `next_window` its room for jitter in seconds.
+    """
+
+    run_at: datetime | None
+    missed: int
+    skips: tuple[Skip, ...]
+    catch_up: tuple[datetime, datetime] | None
+    catch_up_count: int
+    next_at: datetime | None
+    next_window: int
+
+
+def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now: datetime) -> FirePlan:
+    """Say what to do about the occurrence at `scheduled_at`, and, when it is late, about all that are missed by `now`."""
+    if is_late:
+        return _plan_late(schedule, scheduled_at, now)
+    # From the occurrence and not from now, so that nothing between the two is lost.
+    next_at, next_window = arm(schedule, scheduled_at) or (None, 0)
+    skips = _blocked(schedule, scheduled_at, scheduled_at) + _blocked_after(schedule, scheduled_at, next_at)
+    return FirePlan(scheduled_at, 0, skips, None, 0, next_at, next_window)
+
+
+def hold_fire(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
+    """Leave undecided what becomes of the fires that are missed by `now`, from `scheduled_at` on, and go on behind them."""
+    latest, next_at, next_window = _behind(schedule, scheduled_at, now)
+    missed = stretch(schedule, scheduled_at, latest, "skipped_misfire")
+    skips = _blocked(schedule, scheduled_at, latest) + _blocked_after(schedule, latest, next_at)
+    return FirePlan(None, 0, skips, (scheduled_at, latest + _FINEST), missed.count, next_at, next_window)
+
+
+def plan_missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+    """Say what becomes of the missed fires from `first` to `last` by the schedule's policy; what comes next is not said."""
+    return _missed(schedule, first, last, now)
+
+
+def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
+    """Give the first fire after a moment and the seconds of jitter there is room for; None when there is none left."""
+    fire = schedule.next_after(after)
+    return None if fire is None else (fire.scheduled_at, schedule.jitter_window(fire.scheduled_at))
+
+
+def arm_anew(
+    schedule: Schedule, pending_at: datetime, now: datetime, passed: Iterable[datetime | None]
+) -> tuple[datetime | None, int]:
+    """Give what takes the place of a pending fire by another rule, after `now` and all that has passed.
+
+    One that is late already stands: whoever stages it decides about all since then.
+    """
+    if pending_at <= now:
+        return pending_at, schedule.jitter_window(pending_at)
+    return arm(schedule, max(moment for moment in (now, *passed) if moment is not None)) or (None, 0)
+
+
+def arm_after_calendar(
+    schedule: Schedule, pending_at: datetime, now: datetime, made_at: datetime, passed: Sequence[datetime | None]
+) -> tuple[datetime | None, int]:
+    """Give what takes the place of a pending fire by other calendars.
+
+    One that stood for occurrences which were put off, and are no longer blocked, comes at once: that is the first instant
+    permitted.
+    """
+    since = max(moment for moment in (made_at, *passed) if moment is not None)
+    if pending_at > now and _was_put_off(schedule, pending_at):
+        latest = schedule.latest_at_or_before(now)
+        if latest is not None and latest.scheduled_at > since:
+            at_once = now.replace(microsecond=0) + timedelta(seconds=1)
+            return at_once, schedule.jitter_window(at_once)
+    return arm_anew(schedule, pending_at, now, passed)
+
+
+def _was_put_off(schedule: Schedule, pending_at: datetime) -> bool:
+    """Say whether a fire stands for an occurrence before it: the trigger itself does not name its moment."""
+    return any(use.on_hit == "defer" for use in schedule.uses) and (
+        schedule.trigger.latest_at_or_before(pending_at) != pending_at
+    )
+
+
+def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | None:
+    """Give the last fire of a job that is due by now, its jitter counted in."""
+    fire = schedule.latest_at_or_before(now)
+    if fire is not None and schedule.due_at(fire, job_id) > now:
+        fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
+    return None if fire is None else fire.scheduled_at
+
+
+def stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
+    """Give the fires from one to another, both included, as one stretch that does not run."""
+    # At least the one that was armed, even if the schedule would no longer name it.
+    return Skip(reason, first, last, max(1, counting.count_between(schedule, first, last + _FINEST)))
+
+
+def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
+    """Give the fires from `start` on and before `end`, at most `limit` of them."""
+    return list(islice(counting.fires_between(schedule, start, end), limit))
+
+
+def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
+    latest, next_at, next_window = _behind(schedule, scheduled_at, now)
+    plan = _missed(schedule, scheduled_at, latest, now)
+    return msgspec.structs.replace(
+        plan,
+        skips=(*_blocked(schedule, scheduled_at, latest), *plan.skips, *_blocked_after(schedule, latest, next_at)),
+        next_at=next_at,
+        next_window=next_window,
+    )
+
+
+def _behind(schedule: Schedule, scheduled_at: datetime, now: datetime) -> tuple[datetime, datetime | None, int]:
+    """Give the last fire that is missed by `now`, and what is armed behind it."""
+    # The armed occurrence stands, even if the schedule would no longer name it.
+    latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
+    return latest, *(arm(schedule, latest) or (None, 0))
+
+
+def _missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+    """Say what becomes of the missed fires from `first` to `last`; what comes next is said elsewhere."""
+    misfire = schedule.misfire
+    if misfire.policy == "skip":
+        return _none(schedule, first, last)
+    # A one-shot has nothing to catch up with.
+    if misfire.policy == "fire_once" or isinstance(schedule.trigger, At):
+        return _once(schedule, first, last, now)
+    return _all(schedule, first, last, now)
+
+
+def _latest_missed(schedule: Schedule, now: datetime) -> datetime | None:
+    """Give the last fire that is due by now for every job of the cohort, however its jitter falls."""
+    fire = schedule.latest_at_or_before(now)
+    if fire is not None and fire.scheduled_at + timedelta(seconds=schedule.jitter_window(fire.scheduled_at)) > now:
+        fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
+    return None if fire is None else fire.scheduled_at
+
+
+def _none(schedule: Schedule, first: datetime, last: datetime) -> FirePlan:
+    return FirePlan(None, 0, (stretch(schedule, first, last, "skipped_misfire"),), None, 0, None, 0)
+
+
+def _once(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+    """Run the latest for all, unless even that is older than the window."""
+    window = schedule.misfire.window_seconds
+    if window is not None and last < now - timedelta(seconds=window):
+        return _none(schedule, first, last)
+    older = _before(schedule, first, last, "skipped_misfire")
+    return FirePlan(last, 1 + sum(skip.count for skip in older), older, None, 0, None, 0)
+
+
+def _all(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+    """Keep those within the window, and of them the latest up to the limit."""
+    window = DAY if schedule.misfire.window_seconds is None else schedule.misfire.window_seconds
+    kept = _first_from(schedule, first, now - timedelta(seconds=window))
+    if kept is None or kept > last:
+        return _none(schedule, first, last)
+    begin, count = counting.last_fires(schedule, kept, last, schedule.misfire.limit)
+    skips = _before(schedule, first, kept, "skipped_misfire") + _before(schedule, kept, begin, "skipped_limit")
+    return FirePlan(None, 0, skips, (begin, last + _FINEST), count, None, 0)
+
+
+def _first_from(schedule: Schedule, first: datetime, moment: datetime) -> datetime | None:
+    """Give the first fire from a moment on, where `first` is the first of all."""
+    if first >= moment:
+        return first
+    fire = schedule.next_after(moment - _FINEST)
+    return None if fire is None else fire.scheduled_at
+
+
+def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> tuple[Skip, ...]:
+    """Give the stretch from the fire `first` up to, and without, the fire `end`; nothing when they are one."""
+    if first >= end:
+        return ()
+    fire = schedule.latest_at_or_before(end - _FINEST)
+    return (stretch(schedule, first, first if fire is None else max(first, fire.scheduled_at), reason),)
+
+
+def left_out_by_calendars(
+    schedule: Schedule, pending_at: datetime, since: datetime, until: datetime
+) -> tuple[Skip, ...]:
+    """Give what calendars took up to a moment, and no fire will tell of: since the fire before the pending one, and `since`."""
+    return _blocked(schedule, pending_at, until, since)
+
+
+def taken_by_calendars(
+    schedule: Schedule, now: datetime, pending_at: datetime | None
+) -> tuple[datetime, list[str]] | None:
+    """Give the occurrence that the trigger names before the pending fire, where calendars take it, and their names."""
+    start, end = schedule.within(now, pending_at or now + timedelta(days=BLOCKED_DAYS_MAX))
+    moment = schedule.trigger.next_after(start)
+    if moment is None or moment >= end:
+        return None
+    names = [use.calendar.name for use in blockers(schedule.uses, second_of(moment))]
+    return (moment, names) if names else None
+
+
+def left_out_before(schedule: Schedule, pending_at: datetime, since: datetime, *, is_last: bool) -> tuple[Skip, ...]:
+    """Give what calendars took between the fire before the pending one, or `since`, and it; behind the last, the rest too."""
+    before = _blocked(schedule, pending_at, pending_at, since)
+    return before + _blocked_after(schedule, pending_at, None) if is_last else before
+
+
+def left_out_behind(schedule: Schedule, moment: datetime) -> tuple[Skip, ...]:
+    """Give what calendars take after a moment, where no fire comes any more."""
+    return _blocked_after(schedule, moment, None)
+
+
+def first_left_out(plan: FirePlan) -> datetime | None:
+    """Give the first occurrence that calendars took before a fire, if they took any."""
+    return next((skip.first for skip in plan.skips if skip.reason == _BY_CALENDAR), None)
+
+
+def cut_to(schedule: Schedule, plan: FirePlan, moments: Iterable[datetime]) -> FirePlan:
+    """Say with a plan what is left of what calendars took from each of the moments on."""
+    skips = tuple(_cut(schedule, skip, moments) if skip.reason == _BY_CALENDAR else skip for skip in plan.skips)
+    return msgspec.structs.replace(plan, skips=skips)
+
+
+def _cut(schedule: Schedule, skip: Skip, moments: Iterable[datetime]) -> Skip:
+    within = sorted(moment for moment in moments if skip.first < moment <= skip.last)
+    found: dict[datetime, Cut] = {}
+    for moment in within[:: 1 + len(within) // _CUTS_MAX]:
+        left = counting.blocked_between(schedule, moment, skip.last + _FINEST)
+        if left is not None:
+            found[left.first] = Cut(left.first, left.count)
+    return msgspec.structs.replace(skip, cuts=tuple(found.values()))
+
+
+def _blocked(schedule: Schedule, first: datetime, last: datetime, since: datetime | None = None) -> tuple[Skip, ...]:
+    """Give what calendars took between the fire before `first` and the fire `last`, so that each is recorded once."""
+    if not schedule.uses:
+        return ()
+    before = schedule.latest_at_or_before(first - _FINEST)
+    # A schedule that has never fired before was blocked for ever; as much is said as is ever looked at.
+    earliest = first - timedelta(days=BLOCKED_DAYS_MAX)
+    earliest = earliest if since is None else max(earliest, since)
+    start = earliest if before is None else max(earliest, before.scheduled_at + _FINEST)
+    blocked = counting.blocked_between(schedule, start, last)
+    return () if blocked is None else (Skip(_BY_CALENDAR, blocked.first, blocked.last, blocked.count),)
+
+
+def _blocked_after(schedule: Schedule, last: datetime, next_at: datetime | None) -> tuple[Skip, ...]:
+    """Give what calendars take behind the last fire of all, since none will tell of it; nothing where another comes."""
+    if next_at is not None or not schedule.uses:
+        return ()
+    until = last + timedelta(days=BLOCKED_DAYS_MAX)
+    blocked = counting.blocked_between(schedule, last + _FINEST, until if schedule.end is None else schedule.end)
+    return () if blocked is None else (Skip(_BY_CALENDAR, blocked.first, blocked.last, blocked.count),)
+
+
+def cohort_text(schedule: Schedule) -> str:
+    """Write down all that decides when a schedule fires, in one way for all spellings of it."""
+    return msgspec.json.encode(
+        {
+            "trigger": schedule.trigger.canonical,
+            "start": schedule.start,
+            "end": schedule.end,
+            "jitter": schedule.jitter,
+            "misfire": schedule.misfire,
+            "calendars": sorted(
+                (use.calendar.name, use.calendar.digest, use.mode, use.on_hit) for use in schedule.uses
+            ),
+            "tzdb": zones.database_version(),
+        },
+        order="deterministic",
+    ).decode()
+
+
+def cohort_of(schedule: Schedule) -> int:
+    """Give the number of a schedule's cohort: the first 62 bits of the SHA-256 of its text."""
+    return int.from_bytes(sha256(cohort_text(schedule).encode()).digest()[:8], "big") >> 64 - _COHORT_BITS
+
+
+def stored_shape(shape: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
+    """Give what the store keeps of a schedule: its trigger in canonical form, and beside it what was asked for.
+
+    What was local or relative is made absolute, so that it means the same whenever it is loaded.
+    """
+    canonical = schedule.trigger.canonical
+    bounds = {"start": schedule.start, "end": schedule.end}
+    absolute = {key: utc_text(second_of(moment)) for key, moment in bounds.items() if moment is not None}
+    asked = {} if shape["trigger"] == canonical else {"asked": shape["trigger"]}
+    return asked | {**shape, **absolute, "trigger": canonical}

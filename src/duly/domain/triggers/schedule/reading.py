@@ -1,0 +1,264 @@
+"""From the JSON shape of a schedule to its compiled form, with all that is wrong said at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from duly.domain.triggers import periods, stamps
+from duly.domain.triggers.at import At
+from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, Calendar, Use
+from duly.domain.triggers.compiled import Compiled
+from duly.domain.triggers.compiling import check_keys, check_object, compile_trigger
+from duly.domain.triggers.errors import TriggerError, nearest, shown, together
+from duly.domain.triggers.jitter import MAX_SECONDS, Jitter
+from duly.domain.triggers.moments import DAY, EPOCH, moment_of
+from duly.domain.triggers.schedule.density import check_density
+from duly.domain.triggers.schedule.schedules import GRACE_SECONDS, MISFIRE_LIMIT_MAX, Misfire, Overlap, Schedule
+
+_FINEST = timedelta(microseconds=1)
+_NO_JOB = "00000000-0000-0000-0000-000000000000"
+# No clock changes anywhere in the week that follows, so every local time that is relative to it exists once.
+_QUIET_DAY = datetime(2024, 1, 10, tzinfo=UTC)
+_POLICIES = {
+    "misfire": ("fire_once", "fire_all", "skip"),
+    "overlap": ("skip", "buffer_one", "queue", "cancel_running", "allow"),
+}
+_OPTIONAL = ("start", "end", "max_runs", "jitter", "misfire", "overlap", "calendars", "pause_on_failure")
+
+
+def compile_schedule(
+    shape: object,
+    *,
+    job_id: str | None,
+    now: datetime,
+    known_calendars: Mapping[str, Calendar] | None = None,
+    least_period: int | None = None,
+) -> Schedule:
+    """Compile a schedule that is being created at `now`. Raises TriggerError, which carries all that is wrong.
+
+    With a `least_period`, in seconds, its occurrences may not be closer together.
+    """
+    schedule = _read(check_object(shape, "schedule"), job_id, now, known_calendars or {})
+    _check(schedule, now, least_period)
+    return schedule
+
+
+def check_schedule(shape: object, known_calendars: Mapping[str, Calendar]) -> Schedule:
+    """Refuse what neither another moment nor another job could mend, before either is known. Raises TriggerError."""
+    schedule = _read(check_object(shape, "schedule"), _NO_JOB, _QUIET_DAY, known_calendars)
+    _check_bounds(schedule)
+    return schedule
+
+
+def load_schedule(stored: Mapping[str, Any], known_calendars: Mapping[str, Calendar]) -> Schedule:
+    """Compile what the store keeps. What is checked of a new schedule may no longer hold, and it loads all the same."""
+    kept = {key: value for key, value in stored.items() if key != "asked"}
+    # Nothing in it is relative to a job or to its creation any more.
+    return _read(kept, None, EPOCH, known_calendars)
+
+
+def _read(
+    given: Mapping[str, Any], job_id: str | None, now: datetime, known_calendars: Mapping[str, Calendar]
+) -> Schedule:
+    check_keys(given, ("trigger",), _OPTIONAL)
+    errors: list[TriggerError] = []
+
+    def attempt(read: Any, *arguments: Any) -> Any:
+        try:
+            return read(*arguments)
+        except TriggerError as error:
+            errors.append(error)
+
+    trigger = attempt(_trigger, given["trigger"], job_id, now)
+    start, end = attempt(_bound, given, "start", trigger), attempt(_bound, given, "end", trigger)
+    parts = (
+        attempt(_whole, given, "max_runs", 1, 10**9),
+        attempt(_jitter, given.get("jitter")),
+        attempt(_misfire, given.get("misfire")),
+        attempt(_overlap, given.get("overlap")),
+        attempt(_uses, given.get("calendars"), known_calendars),
+        attempt(_whole, given, "pause_on_failure", 1, 1000),
+    )
+    if errors:
+        raise together(errors)
+    return Schedule(trigger, start, end, *parts)
+
+
+def _trigger(shape: object, job_id: str | None, now: datetime) -> Compiled:
+    try:
+        return compile_trigger(shape, job_id=job_id, now=now)
+    except TriggerError as error:
+        raise error.within("trigger") from None
+
+
+def _check(schedule: Schedule, now: datetime, least_period: int | None) -> None:
+    """Refuse a schedule that can never fire, or more often than it may."""
+    trigger = schedule.trigger
+    check_density(trigger, now, least_period)
+    if isinstance(trigger, At) and trigger.moment < now - timedelta(seconds=schedule.misfire.grace_seconds):
+        message = f"at {trigger.moment:%Y-%m-%dT%H:%M:%SZ} is past; give a later moment, or leave it out to run now"
+        raise TriggerError("AT_PAST", message, "trigger.at" if trigger.words is None else "trigger.text")
+    _check_window(schedule, now)
+    check_calendars(schedule, now)
+
+
+def _check_delay(schedule: Schedule) -> None:
+    """Refuse what means nothing to a schedule that counts from the end of its runs, rather than leave it out."""
+    said = {
+        "calendars": schedule.uses != (),
+        "jitter": schedule.jitter is not None,
+        "overlap": schedule.overlap != Overlap(),
+        "misfire": schedule.misfire != Misfire(),
+    }
+    for key in (key for key, is_said in said.items() if is_said and schedule.trigger.is_estimate):
+        message = f"{key} has no meaning for fixed_delay, which counts from the end of each run; leave it out, or use fixed_rate"
+        raise TriggerError("TRIGGER_VALUE", message, key, "fixed_rate")
+
+
+def _check_bounds(schedule: Schedule) -> None:
+    _check_delay(schedule)
+    start, end = schedule.start, schedule.end
+    if start is not None and end is not None and end <= start:
+        raise TriggerError("WINDOW_EMPTY", f"end {end:%Y-%m-%dT%H:%M:%SZ} is not after start; give a later end", "end")
+
+
+def _check_window(schedule: Schedule, now: datetime) -> None:
+    _check_bounds(schedule)
+    start, end = schedule.start, schedule.end
+    if start is None and end is None:
+        return
+    first = schedule.trigger.next_after((start or now) - _FINEST)
+    if first is None or (end is not None and first >= end):
+        message = "start and end: the trigger has no occurrence between them; widen them"
+        raise TriggerError("WINDOW_EMPTY", message, "end" if end is not None else "start")
+
+
+def check_calendars(schedule: Schedule, now: datetime) -> None:
+    """Refuse calendars that leave a schedule nothing for 400 days, though it would fire. Raises TriggerError."""
+    if not schedule.uses:
+        return
+    limit = now + timedelta(days=BLOCKED_DAYS_MAX)
+    plain = msgspec.structs.replace(schedule, uses=()).next_after(now)
+    if plain is None or plain.scheduled_at > limit:
+        return
+    fire = schedule.next_after(now)
+    if fire is None or fire.scheduled_at > limit:
+        names = ", ".join(use.calendar.name for use in schedule.uses)
+        message = (
+            f"calendars: {names} block every occurrence for {BLOCKED_DAYS_MAX} days; change the calendar or the trigger"
+        )
+        raise TriggerError("WINDOW_EMPTY", message, "calendars")
+
+
+def _bound(given: Mapping[str, Any], key: str, trigger: Compiled | None) -> datetime | None:
+    if given.get(key) is None:
+        return None
+    zone = None if trigger is None or trigger.zone.name == "UTC" else trigger.zone
+    return moment_of(stamps.read(given[key], key, zone))
+
+
+def _jitter(value: object) -> Jitter | None:
+    if value is None:
+        return None
+    shape = _object(value, "jitter", ("max",), ("per",))
+    seconds = periods.read_clock(shape["max"], "jitter.max")
+    if seconds > MAX_SECONDS:
+        raise TriggerError(
+            "LIMIT", f"jitter.max {shown(shape['max'])} is over 24 hours; write PT24H or less", "jitter.max"
+        )
+    per = _choice(shape.get("per") or "job", "jitter.per", ("job", "occurrence"))
+    return Jitter(seconds, "job" if per == "job" else "occurrence")
+
+
+def _misfire(value: object) -> Misfire:
+    if value is None:
+        return Misfire()
+    shape = _object(value, "misfire", (), ("policy", "grace", "window", "rate", "limit"))
+    policy = _choice(shape.get("policy") or "fire_once", "misfire.policy", _POLICIES["misfire"])
+    window = _length(shape.get("window"), "misfire.window")
+    if window is None and policy == "fire_all":
+        window = DAY
+    grace = _length(shape.get("grace"), "misfire.grace")
+    rate = shape.get("rate", 1)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 10_000:
+        raise TriggerError(
+            "TRIGGER_VALUE", f"misfire.rate {shown(rate)} is not a number of runs a second", "misfire.rate"
+        )
+    limit = _whole(shape, "limit", 1, MISFIRE_LIMIT_MAX, "misfire.") or Misfire().limit
+    return Misfire(policy, GRACE_SECONDS if grace is None else grace, window, rate, limit)
+
+
+def _overlap(value: object) -> Overlap:
+    if value is None:
+        return Overlap()
+    shape = _object(value, "overlap", (), ("policy", "limit"))
+    policy = _choice(shape.get("policy") or "skip", "overlap.policy", _POLICIES["overlap"])
+    limit = _whole(shape, "limit", 1, 1_000_000, "overlap.")
+    return Overlap(policy, 100 if limit is None and policy == "queue" else limit)
+
+
+def _uses(value: object, known: Mapping[str, Calendar]) -> tuple[Use, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise TriggerError("TRIGGER_VALUE", f"calendars {shown(value)} is not a list", "calendars")
+    return tuple(_use(item, f"calendars[{index}]", known) for index, item in enumerate(value))
+
+
+def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
+    shape = _object(item, field, ("name",), ("mode", "on_hit"))
+    name = shape["name"]
+    if not isinstance(name, str) or name not in known:
+        meant = nearest(name, known) if isinstance(name, str) else None
+        remedy = f"did you mean {meant}?" if meant else "put it first: duly calendars put FILE"
+        raise TriggerError(
+            "TRIGGER_VALUE", f"{field}.name {shown(name)} is no calendar; {remedy}", f"{field}.name", meant
+        )
+    mode = _choice(shape.get("mode") or "exclude", f"{field}.mode", ("exclude", "include"))
+    on_hit = _choice(shape.get("on_hit") or "skip", f"{field}.on_hit", ("skip", "defer"))
+    return Use(known[name], "exclude" if mode == "exclude" else "include", "skip" if on_hit == "skip" else "defer")
+
+
+def _object(value: object, field: str, required: Sequence[str], optional: Sequence[str]) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        keys = ", ".join([*required, *optional])
+        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys: {keys}", field)
+    try:
+        check_keys(value, required, optional)
+    except TriggerError as error:
+        raise error.within(field) from None
+    return value
+
+
+def _choice(value: object, field: str, choices: Sequence[str]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        meant = nearest(value, choices) if isinstance(value, str) else None
+        raise TriggerError(
+            "TRIGGER_VALUE", f"{field} {shown(value)} is unknown; use {', '.join(choices)}", field, meant
+        )
+    return value
+
+
+def _length(value: object, field: str) -> int | None:
+    """Read a duration in which a calendar day counts as 24 hours; months and years are refused."""
+    if value is None:
+        return None
+    period = periods.read(value, field)
+    if period.months:
+        message = f"{field} {shown(value)} has months, whose length varies; write days or hours, such as P7D"
+        raise TriggerError("DURATION_CALENDAR", message, field)
+    return period.seconds + period.days * DAY
+
+
+def _whole(given: Mapping[str, Any], key: str, low: int, high: int, path: str = "") -> int | None:
+    value = given.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        message = f"{path}{key} {shown(value)} is not a whole number from {low} to {high}"
+        raise TriggerError("TRIGGER_VALUE", message, path + key)
+    return value

@@ -1,0 +1,1 @@
+"""Workflows: the graph, its references and its nodes as they are shown."""

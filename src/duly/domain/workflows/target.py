@@ -1,0 +1,66 @@
+"""A workflow as the target of a run: its nodes as plain values, which stand among the run's options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from duly.domain.errors import InvalidWorkflow
+from duly.domain.jobs.job import Submission
+from duly.domain.targets.target import WorkflowTarget
+from duly.domain.workflows.references import Reference
+from duly.domain.workflows.workflow import Edge, Node, On, Workflow, check_workflow
+
+BYTES_MAX = 262_144  # It moves with every run of its job.
+
+
+def target_for(workflow: Workflow) -> WorkflowTarget:
+    """Write a workflow as a target. Raises InvalidWorkflow."""
+    check_workflow(workflow)
+    target = WorkflowTarget(workflow.name, tuple(map(_told, workflow.nodes)), workflow.tags, workflow.then)
+    if (size := len(msgspec.json.encode(target))) > BYTES_MAX:
+        raise InvalidWorkflow(
+            f"workflow {workflow.name} has {size} bytes; one that a schedule starts has at most {BYTES_MAX}."
+            " Let a function submit it"
+        )
+    return target
+
+
+def workflow_of(target: WorkflowTarget, request_id: str | None = None, traceparent: str | None = None) -> Workflow:
+    """Read the workflow that a target is. Raises InvalidWorkflow."""
+    try:
+        nodes = tuple(map(_read, target.nodes))
+    except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
+        raise InvalidWorkflow(f"workflow {target.name} cannot be read: {error!r}; submit it again") from None
+    return Workflow(target.name, nodes, target.tags, target.then, request_id, traceparent)
+
+
+def _told(node: Node) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "name": node.name,
+        "handler": node.submission.handler,
+        "payload": node.submission.payload,
+        "queue": node.submission.queue,
+        "priority": node.submission.priority,
+        "after": [[edge.parent, edge.on.value] for edge in node.after],
+    }
+    if node.submission.options is not None:
+        told["options"] = msgspec.json.decode(node.submission.options)
+    if node.map is not None:
+        told["map"] = msgspec.to_builtins(node.map)
+    return told
+
+
+def _read(node: Mapping[str, Any]) -> Node:
+    options, over = node.get("options"), node.get("map")
+    submission = Submission(
+        node["handler"],
+        node["payload"],
+        node["queue"],
+        node["priority"],
+        options=None if options is None else msgspec.json.encode(options).decode(),
+    )
+    after = tuple(Edge(parent, On(on)) for parent, on in node["after"])
+    return Node(node["name"], submission, after, None if over is None else msgspec.convert(over, Reference))

@@ -1,0 +1,40 @@
+"""A workflow's nodes as they are told to people and programs, from their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from duly.domain.targets.shapes import told_in_short
+
+_COPIED = (
+    "name",
+    "run_id",
+    "queue",
+    "attempt",
+    "released_at",
+    "ended_at",
+    "reason",
+    "result_bytes",
+    "items",
+    "item_of",
+    "added_by",
+    "replays",
+)
+RUNNING = "running"
+_HELD = "leased"  # the box of what is in a worker's hands
+
+
+def told_nodes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Tell nodes: one whose run is in a worker's hands is running, and a map waits for those it was to, not for its items."""
+    items = {row["name"]: row["item_of"] for row in rows if row["item_of"] is not None}
+    return [_told(row, items) for row in rows]
+
+
+def _told(row: Mapping[str, Any], items: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        **{name: row[name] for name in _COPIED},
+        "state": RUNNING if row["box"] == _HELD else row["state"],
+        "target": told_in_short(row["handler"], None),
+        "after": [edge for edge in row["parents"] if items.get(edge["node"]) != row["name"]],
+    }

@@ -1,0 +1,378 @@
+"""A workflow: runs that wait for each other, as a graph without circles, checked whole before anything of it is kept.
+
+A node is a one-shot and its parents, each with the condition under which it counts. A node runs when all its parents have ended
+and all conditions hold; when one does not, it is skipped, which is an end like any other. The store keeps the same rules in
+`duly.holds`, `duly.end_of_workflow` and `duly.advance_v1`; tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import partial
+from typing import Any, NoReturn
+
+import msgspec
+
+from duly.domain.errors import InvalidWorkflow
+from duly.domain.jobs.job import Submission, check_name
+from duly.domain.runs.callbacks import Then
+from duly.domain.triggers.errors import shown
+from duly.domain.workflows.references import Fault, Item, Reference, read_reference, uses_in
+
+NODES_MAX = 1_000
+EDGES_MAX = 50_000
+NODE_NAME_CHARACTERS_MAX = 100
+_LISTED_MAX = 20
+_NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+class On(StrEnum):
+    """When an edge holds."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ALWAYS = "always"
+
+
+class NodeState(StrEnum):
+    """What is known of a node in its workflow; whether it runs at this moment, its run's box tells."""
+
+    WAITING = "waiting"  # for its parents
+    READY = "ready"  # released: scheduled, ready, running or waiting for another attempt
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # its run is dead
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"  # an edge did not hold
+
+
+class WorkflowState(StrEnum):
+    """Where a workflow stands. The last three are final, until somebody replays a node."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    CANCELLING = "cancelling"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+# It was to be done, and was not.
+UNDONE = frozenset({NodeState.FAILED, NodeState.EXPIRED, NodeState.CANCELLED})
+NODE_ENDS = UNDONE | {NodeState.SUCCEEDED, NodeState.SKIPPED}
+FINAL = frozenset({WorkflowState.SUCCEEDED, WorkflowState.FAILED, WorkflowState.CANCELLED})
+_HOLDS_FOR = {On.SUCCESS: frozenset({NodeState.SUCCEEDED}), On.FAILURE: UNDONE, On.ALWAYS: NODE_ENDS}
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """A parent, and how it must end."""
+
+    parent: str
+    on: On = On.SUCCESS
+
+
+class Node(msgspec.Struct, frozen=True):
+    """What runs, after what; with `map`, once for each item of a list that a node before it has as its result."""
+
+    name: str
+    submission: Submission
+    after: tuple[Edge, ...] = ()
+    map: Reference | None = None
+
+
+class Workflow(msgspec.Struct, frozen=True):
+    """A whole workflow as it is asked for."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    tags: tuple[str, ...] = ()
+    then: Then | None = None
+    request_id: str | None = None
+    traceparent: str | None = None
+
+
+def read_edges(node: str, after: object) -> tuple[Edge, ...]:
+    """Read the parents of a node: names, or each with its condition. Raises InvalidWorkflow."""
+    if not isinstance(after, Sequence) or isinstance(after, str):
+        _refuse(f"after {shown(after)} of node {shown(node)} is not a list; give one: [{shown(after)}]", node, "after")
+    return tuple(_read_edge(node, number, given) for number, given in enumerate(after))
+
+
+def _read_edge(node: str, number: int, given: object) -> Edge:
+    match given:
+        case str():
+            return Edge(given)
+        case {"node": str(parent), **rest} if rest.keys() <= {"on"}:
+            return Edge(parent, _read_condition(node, number, parent, rest.get("on", On.SUCCESS)))
+    return _refuse(
+        f"after {shown(given)} of node {shown(node)} names no parent; give its name,"
+        ' or {"node": its name, "on": "success", "failure" or "always"}',
+        node,
+        "after",
+        number,
+    )
+
+
+def _read_condition(node: str, number: int, parent: str, on: object) -> On:
+    if isinstance(on, str) and on in tuple(On):
+        return On(on)
+    return _refuse(
+        f"node {shown(node)} waits for {shown(parent)} on {shown(on)}; it is one of success, failure, always",
+        *(node, "after", number, "on"),
+    )
+
+
+def read_map(node: str, given: object) -> Reference | None:
+    """Read the list that a node runs over. Raises InvalidWorkflow."""
+    if given is None or isinstance(given, Reference):
+        return given
+    if not isinstance(given, Mapping):
+        _refuse(
+            f'map {shown(given)} of node {shown(node)} is no list of a result; give {{"$result": "its node"}}',
+            node,
+            "map",
+        )
+    use = read_reference(given, lambda message: _refuse(f"map of node {shown(node)}: {message}", node, "map"))
+    if not isinstance(use, Reference):
+        _refuse(f'map of node {shown(node)} names no result; give {{"$result": "its node"}}', node, "map")
+    return use
+
+
+def check_workflow(workflow: Workflow) -> tuple[str, ...]:
+    """Check a workflow whole, and give its nodes in an order in which parents come first. Raises InvalidWorkflow."""
+    check_name(workflow.name, "workflow")
+    return check_nodes(workflow.nodes)
+
+
+def check_nodes(nodes: Sequence[Node], known: Collection[str] = (), count: int = 0) -> tuple[str, ...]:
+    """Check nodes that hang together, or on `known` ones that stand already, of `count` in all. Raises InvalidWorkflow."""
+    if not nodes:
+        _refuse("a workflow needs at least one node")
+    if count + len(nodes) > NODES_MAX:
+        _refuse(f"{count + len(nodes)} nodes are too many; a workflow has at most {NODES_MAX}. Let a node do more")
+    for error in faults_in(nodes, known):
+        raise error
+    return _order(nodes, {node.name for node in nodes})
+
+
+def faults_in(nodes: Sequence[Node], known: Collection[str] = ()) -> list[InvalidWorkflow]:
+    """Give all that is wrong with how nodes hang together; what could not be told before something else is right is left out."""
+    if named := _faults([lambda: _check_edges(nodes), lambda: _check_names(nodes)]):
+        return named
+    names = {node.name for node in nodes}
+    if hung := _faults([partial(_check_parents, node, names, known) for node in nodes]):
+        return hung
+    if circle := _faults([lambda: _order(nodes, names)]):
+        return circle
+    before = ancestors(nodes)
+    return _faults([partial(_check_uses, node, before[node.name], names, known) for node in nodes])
+
+
+def _faults(checks: Iterable[Callable[[], object]]) -> list[InvalidWorkflow]:
+    found = []
+    for check in checks:
+        try:
+            check()
+        except InvalidWorkflow as error:
+            found.append(error)
+    return found
+
+
+def check_node_name(name: object) -> str:
+    """Take the name of a node. Raises InvalidWorkflow."""
+    if isinstance(name, str) and len(name) <= NODE_NAME_CHARACTERS_MAX and _NODE_NAME.fullmatch(name):
+        return name
+    return _refuse(
+        f"node {shown(name)} is not a name: 1 to {NODE_NAME_CHARACTERS_MAX} letters, digits, _, - and .,"
+        " the first a letter, a digit or _",
+        *([name] if isinstance(name, str) else []),
+    )
+
+
+def _check_edges(nodes: Sequence[Node]) -> None:
+    if sum(len(node.after) for node in nodes) > EDGES_MAX:
+        _refuse(f"more than {EDGES_MAX} edges are too many; put a node between those that all wait for all")
+
+
+def _check_names(nodes: Sequence[Node]) -> set[str]:
+    names: set[str] = set()
+    for node in nodes:
+        check_node_name(node.name)
+        if node.name in names:
+            _refuse(f"node {shown(node.name)} is there twice; give each a name of its own", node.name)
+        if node.submission.at is not None or node.submission.delay is not None:
+            _refuse(f"node {shown(node.name)} has a moment; it runs when its parents have ended", node.name, "schedule")
+        names.add(node.name)
+    return names
+
+
+def _check_parents(node: Node, names: Collection[str], known: Collection[str]) -> None:
+    seen: set[str] = set()
+    for number, edge in enumerate(node.after):
+        where = (node.name, "after", number)
+        if edge.parent == node.name:
+            _refuse(f"node {shown(node.name)} waits for itself: {node.name} → {node.name}", *where)
+        if edge.parent not in names and edge.parent not in known:
+            _refuse(
+                f"node {shown(node.name)} waits for {shown(edge.parent)}, which is no node of this workflow:"
+                f" {edge.parent} → {node.name}",
+                *where,
+            )
+        if edge.parent in seen:
+            _refuse(f"node {shown(node.name)} names parent {shown(edge.parent)} twice; leave one out", *where)
+        seen.add(edge.parent)
+
+
+def _order(nodes: Sequence[Node], names: Collection[str]) -> tuple[str, ...]:
+    """Sort nodes behind their parents, in the order given where there is a choice. Raises InvalidWorkflow on a circle."""
+    waits = {node.name: sum(edge.parent in names for edge in node.after) for node in nodes}
+    children = children_of(nodes)
+    free = deque(node.name for node in nodes if waits[node.name] == 0)
+    order: list[str] = []
+    while free:
+        order.append(name := free.popleft())
+        for child in children.get(name, ()):
+            waits[child] -= 1
+            if waits[child] == 0:
+                free.append(child)
+    if len(order) < len(nodes):
+        circle = _circle({node.name: node for node in nodes if waits[node.name] > 0})
+        _refuse(f"nodes wait for each other in a circle: {' → '.join(circle)}", circle[-1], "after")
+    return tuple(order)
+
+
+def _circle(left: Mapping[str, Node]) -> list[str]:
+    """Walk from parent to parent among nodes that wait for each other, until one comes again; give it from parent to child."""
+    path: list[str] = []
+    name = min(left)
+    while name not in path:
+        path.append(name)
+        name = next(edge.parent for edge in left[name].after if edge.parent in left)
+    return [name, *reversed(path[path.index(name) :])]
+
+
+def children_of(nodes: Iterable[Node]) -> dict[str, list[str]]:
+    """Give the children of each node that has any."""
+    children: dict[str, list[str]] = {}
+    for node in nodes:
+        for edge in node.after:
+            children.setdefault(edge.parent, []).append(node.name)
+    return children
+
+
+def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
+    """Give all that comes before each node, of a graph without circles."""
+    parents = {node.name: [edge.parent for edge in node.after] for node in nodes}
+    found: dict[str, frozenset[str]] = {}
+    for name in parents:
+        _find_ancestors(name, parents, found)
+    return {name: found[name] for name in parents}
+
+
+def _find_ancestors(name: str, parents: Mapping[str, Sequence[str]], found: dict[str, frozenset[str]]) -> None:
+    # Without recursion: a chain of a thousand nodes is as deep.
+    stack = [name]
+    while stack:
+        top = stack[-1]
+        missing = [parent for parent in parents.get(top, ()) if parent not in found]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        above = parents.get(top, ())
+        found[top] = frozenset(above).union(*(found[parent] for parent in above))
+
+
+def covered_by(edges: Iterable[tuple[str, str]], node: str) -> frozenset[str]:
+    """Give what a replay from `node` does again: itself and all behind it, by edges from parent to child."""
+    children: dict[str, list[str]] = {}
+    for parent, child in edges:
+        children.setdefault(parent, []).append(child)
+    covered, open_ = {node}, [node]
+    while open_:
+        fresh = [child for child in children.get(open_.pop(), ()) if child not in covered]
+        covered.update(fresh)
+        open_ += fresh
+    return frozenset(covered)
+
+
+def remade_by(maps: Mapping[str, str], covered: Collection[str], node: str) -> frozenset[str]:
+    """Give the items that a replay from `node` drops, to be made anew with their map; it keeps those beside which it begins."""
+    return frozenset(item for item, of in maps.items() if of in covered and of != maps.get(node))
+
+
+def is_item(name: str) -> bool:
+    """Say whether a node is an item of a map, by its name."""
+    return name.endswith("]")
+
+
+def sinks(nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Give the nodes that no other of them waits for."""
+    waited_for = {edge.parent for node in nodes for edge in node.after}
+    return tuple(node.name for node in nodes if node.name not in waited_for)
+
+
+def holds(on: On, end: NodeState) -> bool:
+    """Say whether an edge holds, of a parent that has ended so."""
+    assert end in NODE_ENDS, end
+    return end in _HOLDS_FOR[on]
+
+
+def is_released(node: Node, ends: Mapping[str, NodeState]) -> bool:
+    """Say whether a node runs, all of whose parents have ended."""
+    return all(holds(edge.on, ends[edge.parent]) for edge in node.after)
+
+
+def end_of(nodes: Sequence[Node], ends: Mapping[str, NodeState], *, is_cancelling: bool) -> WorkflowState:
+    """Say how a workflow ends whose nodes have ended so."""
+    if is_cancelling:
+        return WorkflowState.CANCELLED
+    seen_to = {edge.parent for node in nodes for edge in node.after if edge.on is not On.SUCCESS}
+    failed = any(ends[node.name] in UNDONE and node.name not in seen_to for node in nodes)
+    return WorkflowState.FAILED if failed else WorkflowState.SUCCEEDED
+
+
+def _check_uses(node: Node, before: Collection[str], names: Collection[str], known: Collection[str]) -> None:
+    """Refuse references to what does not come before a node."""
+    where = (node.name, "payload")
+    uses = uses_in(
+        node.submission.payload, lambda message: _refuse(f"payload of node {shown(node.name)}: {message}", *where)
+    )
+    for use in [*uses, *([node.map] if node.map else [])]:
+        what = "error" if isinstance(use, Fault) else "result"
+        if isinstance(use, Item):
+            if node.map is None:
+                _refuse(f'node {shown(node.name)} names "$item" and has no map; give it one', *where)
+        elif isinstance(use, Fault) and Edge(use.node) in node.after:
+            _refuse(
+                f"node {shown(node.name)} is to be given the error of {shown(use.node)}, and runs only when that has succeeded;"
+                f' let it wait for its failure: after [{{"node": {shown(use.node)}, "on": "failure"}}], or "always"',
+                *where,
+            )
+        elif use.node not in names and use.node not in known:
+            _refuse(
+                f"node {shown(node.name)} is to be given the {what} of {shown(use.node)}, which is no node of this workflow;"
+                f" there are {listed(sorted({*names, *known} - {node.name}))}",
+                *where,
+            )
+        elif use.node not in before and use.node not in known:
+            _refuse(
+                f"node {shown(node.name)} is to be given the {what} of {shown(use.node)}, which does not come before it;"
+                f" let it wait for it: after [{shown(use.node)}]",
+                *where,
+            )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Name nodes, so many as fit a sentence."""
+    shown_names = ", ".join(names[:_LISTED_MAX])
+    return (
+        f"{shown_names} and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else shown_names or "no others"
+    )
+
+
+def _refuse(message: str, *where: Any) -> NoReturn:
+    raise InvalidWorkflow(message, ("nodes", *where) if where else ())

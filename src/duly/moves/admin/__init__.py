@@ -1,0 +1,1 @@
+"""Moves of an operator: tenants, keys, destinations, pauses, limits, secrets and the audit."""

@@ -1,0 +1,68 @@
+"""Admit: let a request add jobs, or tell it when to come back. Each process has one `Admission`, over the engine's database.
+
+Without a limit nothing is asked. With one, a request is let in by what its process has drawn before; when that is spent, by one
+statement, in a transaction of its own: the row of a bucket is held for no longer than that, whatever the request does next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from duly.domain.limits.rate_limit import Purse, RateLimit, Verdict
+from duly.domain.tenancy.api_key import ApiKey
+from duly.store.connection.database import Database
+from duly.store.tenancy import tenants
+
+_PURSES_MAX = 10_000
+_LEAST_SECONDS = 0.001  # A refusal says that it is one, also where the wait rounds to nothing.
+
+
+class Admission:
+    """What a process knows of the buckets."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._purses: dict[str, Purse] = {}
+
+    async def admit(self, key: ApiKey, count: int = 1) -> Verdict | None:
+        """Let a key submit so many, by its own limit and its tenant's. None: it has no limit."""
+        verdicts: list[Verdict] = []
+        for limit in limits_of(key):
+            verdict = await self._ask(limit, count)
+            verdicts.append(verdict)
+            if not verdict.is_allowed:
+                return verdict
+        return _nearest(verdicts)
+
+    async def _ask(self, limit: RateLimit, count: int) -> Verdict:
+        purse = self._purse(limit.bucket)
+        monotonic = self._database.clock.monotonic()
+        if purse.spend(count, monotonic):
+            return purse.verdict(limit, 0.0)
+        if wait := purse.wait(limit, count, monotonic):
+            return purse.verdict(limit, wait)
+        wanted = limit.worth_drawing(count)
+        drawn = await tenants.draw(self._database, limit.bucket, limit.rate, limit.burst, count, wanted)
+        purse.fill(drawn.tokens, drawn.left, monotonic)
+        if purse.spend(count, monotonic):
+            return purse.verdict(limit, 0.0)
+        return purse.verdict(limit, purse.wait(limit, count, monotonic) or _LEAST_SECONDS)
+
+    def _purse(self, bucket: str) -> Purse:
+        if len(self._purses) > _PURSES_MAX:
+            self._purses.clear()  # What was drawn is lost, as it would have been in a second.
+        return self._purses.setdefault(bucket, Purse())
+
+
+def limits_of(key: ApiKey) -> list[RateLimit]:
+    """Give the limits under which a key submits."""
+    limits = []
+    if key.rate is not None:
+        limits.append(RateLimit(f"key:{key.key_id}", key.rate))
+    if key.tenant_rate is not None:
+        limits.append(RateLimit(f"tenant:{key.tenant}", key.tenant_rate))
+    return limits
+
+
+def _nearest(verdicts: Sequence[Verdict]) -> Verdict | None:
+    return min(verdicts, key=lambda verdict: verdict.remaining / verdict.limit.burst, default=None)

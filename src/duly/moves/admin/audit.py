@@ -1,0 +1,80 @@
+"""Note: write down who changed what, in the transaction of the change, so that neither is there without the other.
+
+A door names its actor on the database that it hands to a move (`Database.acting_as`). A move that people ask for is `audited`: it
+runs in one transaction where somebody is named, and ends with a `note` of what it has changed. Where nobody is named, as in the
+engine's own loops, nothing is written and nothing costs more. What is done as a part of something larger is done with nobody
+named, and the larger thing notes it once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import UUID
+
+from duly.domain.limits.pause import Scope
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.audit import Action, Actor, Subject
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.connection.together import together
+from duly.store.tenancy import audit
+
+P = ParamSpec("P")
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+def audited(
+    move: Callable[Concatenate[D, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[D, P], Coroutine[Any, Any, T]]:
+    """Let a move and what it notes be one transaction, where somebody is named."""
+
+    @wraps(move)
+    def in_one_transaction(database: D, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        if actor_of(database) is None or not isinstance(database, Database) or database.in_transaction:
+            return move(database, *args, **kwargs)
+
+        async def inside(opened: Any) -> T:
+            return await move(opened, *args, **kwargs)
+
+        return together(database, inside)
+
+    return in_one_transaction
+
+
+async def note(database: Any, tenant: int, action: Action, subject: Subject, count: int = 1, /, **detail: Any) -> None:
+    """Write down what was done, if anything was and somebody is named. Never give it a secret or a payload."""
+    actor = actor_of(database)
+    if actor is not None and count > 0:
+        assert database.in_transaction, f"{action} would be noted apart from what it tells of"
+        await audit.note(database, tenant, actor, action, subject, count, detail)
+
+
+async def note_runs(
+    database: Any, action: Action, run_ids: Sequence[UUID], count: int | None = None, /, **detail: Any
+) -> None:
+    """Write down what was done to runs of one tenant, to all unless `count` says otherwise. One is named, many are counted."""
+    done = len(run_ids) if count is None else count
+    found = await runs.find(database, run_ids[0]) if done and actor_of(database) else None
+    if found is not None:
+        subject = Subject("run", str(run_ids[0]), found["handler"]) if len(run_ids) == 1 else Subject("run")
+        await note(database, found["tenant"], action, subject, done, **detail)
+
+
+def actor_of(database: Any) -> Actor | None:
+    """Say who is named; a caller's own connection names nobody."""
+    return getattr(database, "actor", None)
+
+
+def tenant_of(scope: Scope) -> int:
+    """Say in whose audit a change of a scope stands: what is everybody's is the operator's."""
+    return TENANT_DEFAULT if scope.tenant is None else scope.tenant
+
+
+def subject_of(scope: Scope) -> Subject:
+    """Name a scope: a queue, a tenant, or everything."""
+    if scope.queue is not None:
+        return Subject("queue", scope.queue, scope.queue)
+    return Subject("everything") if scope.tenant is None else Subject("tenant", str(scope.tenant))

@@ -1,0 +1,240 @@
+"""Destinations: report what was seen and hear what may be done, mind those that are shut, and look after their secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from duly.clock import Rng
+from duly.domain.duration import to_iso
+from duly.domain.errors import NotFound, Unsettled
+from duly.domain.targets.circuit import Health, State, Turn, closed_by_hand, judge, let_through, opened_by_hand
+from duly.domain.targets.destination import (
+    SECRET_KEPT,
+    about_secret,
+    check_left_alone,
+    check_places,
+    check_rate,
+    check_retry_share,
+    new_secret,
+)
+from duly.domain.tenancy.api_key import Secret
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.tenancy.sealing import Keyring
+from duly.moves.admin.audit import audited, note
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.tables import destinations
+from duly.store.tables.destinations import Allowed, Destination, Minded, Told
+
+MINDED_MAX = 1_000
+_LOOKS_MAX = 5
+_NOTHING_KNOWN = Health()
+_NOTHING_ALLOWED = {"places": 0, "tokens": 0}
+
+
+async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told], rng: Rng) -> list[Allowed]:
+    """Say what a worker saw of its destinations. Returns what it may do with each; raises WorkerExpired.
+
+    Whoever hears that a destination has failed too often, or is well again, turns it; of two, one does.
+    """
+    allowed = await destinations.report(database, worker_id, number, told)
+    return [await _judged(database, one, rng) for one in allowed]
+
+
+async def mind(database: Database, rng: Rng) -> int:
+    """Turn what has been left alone for long enough, and let go on what waits. Returns how many destinations need minding."""
+    needing, minded = 0, await destinations.minded(database, None, MINDED_MAX)
+    while minded:
+        needing += len(minded)
+        await _see_to(database, minded, rng)
+        parked = [one for one in minded if one.is_parked]
+        # However many wait for what is ill, those behind them have their turn.
+        is_all = len(parked) < MINDED_MAX
+        minded = [] if is_all else await destinations.minded(database, parked[-1], MINDED_MAX)
+    return needing
+
+
+async def _see_to(database: Database, minded: Sequence[Minded], rng: Rng) -> None:
+    going = []
+    for one in minded:
+        if one.destination_id is None:
+            await destinations.make(database, rng.uuid(), one.tenant, one.origin)
+            continue
+        turn = judge(one.health, rng.uniform())
+        if turn is not None:
+            await destinations.turn(database, one.destination_id, one.health.turn, turn)
+        elif one.is_parked:
+            going.append((one, let_through(one.queue)))
+    if going and await destinations.release(database, going):
+        await hints.send_to_all(database)  # What may be sent now is worth more than at a worker's next look.
+
+
+class SigningSecret(msgspec.Struct, frozen=True):
+    """A secret of a destination, opened, and as it is kept."""
+
+    number: int
+    text: Secret
+    kept: destinations.SealedSecret
+
+
+async def secrets_of(database: Database, keyring: Keyring, tenant: int, destination_id: UUID) -> list[SigningSecret]:
+    """Open the secrets of a destination that are good, the newest first. Raises CannotOpen."""
+    found = await destinations.find_secrets(database, destination_id)
+    return [
+        SigningSecret(one.number, keyring.open(one.sealed, about_secret(tenant, destination_id, one.number)), one)
+        for one in found
+    ]
+
+
+async def secrets_for(database: Database, keyring: Keyring, tenant: int, origin: str, rng: Rng) -> list[SigningSecret]:
+    """Open the secrets that are signed with for an origin; at its first use it gets one. Raises CannotOpen."""
+    destination_id = await make(database, keyring, tenant, origin, rng)
+    return await secrets_of(database, keyring, tenant, destination_id)
+
+
+async def make(database: Database, keyring: Keyring, tenant: int, origin: str, rng: Rng) -> UUID:
+    """Make a destination and its first secret, if they are not there. Returns its id."""
+    destination_id = await destinations.find_by_origin(database, tenant, origin)
+    if destination_id is None:
+        destination_id = await destinations.make(database, rng.uuid(), tenant, origin)
+    if not await destinations.newest_number(database, destination_id):
+        await _keep_new(database, keyring, tenant, destination_id, 1, rng)  # Another may be first: then theirs counts.
+    return destination_id
+
+
+@audited
+async def rotate(database: Database, keyring: Keyring, tenant: int, destination_id: UUID, rng: Rng) -> SigningSecret:
+    """Give a destination a new secret; the one before is good for a day more. Raises NotFound, Unsettled."""
+    found = await _found(database, tenant, destination_id)
+    for _ in range(_LOOKS_MAX):
+        number = await destinations.newest_number(database, destination_id) + 1
+        if await _keep_new(database, keyring, tenant, destination_id, number, rng):
+            newest, *_ = await secrets_of(database, keyring, tenant, destination_id)
+            await note(database, tenant, Action.SECRET_ROTATED, _subject(found), number=number)
+            return newest
+    raise Unsettled(f"the secret of destination {destination_id}")
+
+
+@audited
+async def set_up(
+    database: Database,
+    keyring: Keyring,
+    tenant: int,
+    origin: str,
+    rng: Rng,
+    *,
+    places: int | UnsetType = UNSET,
+    rate: float | UnsetType | None = UNSET,
+    retry_share: float | UnsetType = UNSET,
+) -> Destination:
+    """Make a destination before the first webhook goes there, with limits; one that is there has its limits set anew.
+
+    Raises InvalidOption.
+    """
+    is_new = await destinations.find_by_origin(database, tenant, origin) is None
+    # Of a new one it is noted that it was made; its limits are a part of that.
+    setting = database.acting_as(None) if is_new else database
+    destination_id = await make(setting, keyring, tenant, origin, rng)
+    made = await limit(setting, tenant, destination_id, places=places, rate=rate, retry_share=retry_share)
+    await note(database, tenant, Action.DESTINATION_CREATED, _subject(made), int(is_new), **_limits(made))
+    return made
+
+
+@audited
+async def limit(
+    database: Database,
+    tenant: int,
+    destination_id: UUID,
+    *,
+    places: int | UnsetType = UNSET,
+    rate: float | UnsetType | None = UNSET,
+    retry_share: float | UnsetType = UNSET,
+) -> Destination:
+    """Say how many requests a destination takes at once and a second, and how many may be retries; what is unset stays.
+
+    Raises NotFound, InvalidOption.
+    """
+    before = await _found(database, tenant, destination_id)
+    if places is not UNSET:
+        check_places(places)
+    if rate is not UNSET:
+        check_rate(rate)
+    if retry_share is not UNSET:
+        check_retry_share(retry_share)
+    await destinations.limit_destination(database, destination_id, places, rate, retry_share)
+    after = await _found(database, tenant, destination_id)
+    changed = int(_limits(before) != _limits(after))
+    await note(database, tenant, Action.DESTINATION_LIMITED, _subject(after), changed, **_limits(after))
+    return after
+
+
+def _subject(destination: Destination) -> Subject:
+    return Subject("destination", str(destination.destination_id), destination.origin)
+
+
+def _limits(destination: Destination) -> dict[str, float | None]:
+    return {name: getattr(destination, name) for name in ("places", "rate_per_second", "retry_share")}
+
+
+@audited
+async def close(database: Database, tenant: int, destination_id: UUID) -> Destination:
+    """Close the breaker of a destination by hand; what waits for it goes on as after an outage. Raises NotFound, Unsettled."""
+    for _ in range(_LOOKS_MAX):
+        found = await _found(database, tenant, destination_id)
+        is_left_alone = found.wait_until is not None and found.wait_until > found.read_at
+        if found.state is State.CLOSED and not is_left_alone:
+            return found
+        turn = closed_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, steady_rate=found.steady_rate))
+        if await destinations.turn(database, destination_id, found.turn, turn):
+            await note(database, tenant, Action.DESTINATION_CLOSED, _subject(found), was=found.state)
+            return await _found(database, tenant, destination_id)
+    raise Unsettled(f"destination {destination_id}")
+
+
+@audited
+async def leave_alone(database: Database, tenant: int, destination_id: UUID, span: timedelta) -> Destination:
+    """Open the breaker of a destination by hand: for so long what is for it waits, and then it is tried.
+
+    Raises NotFound, InvalidOption, Unsettled.
+    """
+    check_left_alone(span)
+    for _ in range(_LOOKS_MAX):
+        found = await _found(database, tenant, destination_id)
+        turn = opened_by_hand(msgspec.structs.replace(_NOTHING_KNOWN, openings=found.openings), span.total_seconds())
+        if await destinations.turn(database, destination_id, found.turn, turn):
+            await note(database, tenant, Action.DESTINATION_OPENED, _subject(found), duration=to_iso(span))
+            return await _found(database, tenant, destination_id)
+    raise Unsettled(f"destination {destination_id}")
+
+
+async def _judged(database: Database, one: Allowed, rng: Rng) -> Allowed:
+    turn = judge(one.health, rng.uniform())
+    if turn is None:
+        return one
+    await destinations.turn(database, one.destination_id, one.health.turn, turn)
+    # Whoever turned it, this is how it stands; what may be done now, the next report tells.
+    allowed = {} if turn.state is State.CLOSED else _NOTHING_ALLOWED
+    return msgspec.structs.replace(one, health=_after(turn), has_turned=True, **allowed)
+
+
+def _after(turn: Turn) -> Health:
+    return Health(state=turn.state, openings=turn.openings, wait_seconds=turn.wait_seconds)
+
+
+async def _keep_new(
+    database: Database, keyring: Keyring, tenant: int, destination_id: UUID, number: int, rng: Rng
+) -> bool:
+    sealed = keyring.seal(new_secret(rng.secret), about_secret(tenant, destination_id, number), rng.secret)
+    return await destinations.keep_secret(database, destination_id, number, sealed, SECRET_KEPT)
+
+
+async def _found(database: Database, tenant: int, destination_id: UUID) -> Destination:
+    found = await destinations.find(database, tenant, destination_id)
+    if found is None:
+        raise NotFound(f"no destination {destination_id}; `duly destinations` lists them")
+    return found

@@ -1,0 +1,81 @@
+"""Limit and unlimit: at most so many runs of a scope are under way at once, from the next claim on.
+
+What runs goes on. Workers hand back what they have not started of a scope whose limit is new or lower, and claim it again
+under the limit; so within two seconds nothing more starts than there are places.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from duly.domain.errors import DulyError, NotFound, Refused
+from duly.domain.jobs.job import check_name
+from duly.domain.limits.limit import Limit, check_places, limits_max, told_setter
+from duly.domain.limits.pause import Scope
+from duly.domain.tenancy.audit import Action
+from duly.moves.admin.audit import audited, note, subject_of, tenant_of
+from duly.moves.admin.pause import check_scope
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.tables import limits
+
+
+async def limit(database: Database, scope: Scope, places: int, *, set_by: str, is_operator: bool = True) -> Limit:
+    """Let at most `places` runs of `scope` be under way at once. Raises InvalidOption, Refused."""
+    check_scope(scope)
+    by = told_setter(check_name(set_by, "who sets it"), is_operator=is_operator)
+    if not await _put(database, scope, check_places(places), by, is_operator=is_operator):
+        await _check_not_operators(database, scope, is_operator=is_operator)
+        raise Refused(
+            f"{scope} cannot have a limit beside {limits_max(scope)} others; remove some, or limit a whole queue or tenant"
+        )
+    await _hint(database)
+    return await _found(database, scope)
+
+
+async def unlimit(database: Database, scope: Scope, *, is_operator: bool = True) -> None:
+    """Take the limit of this very scope away; others stay. Raises InvalidOption, NotFound, Refused."""
+    check_scope(scope)
+    if not await _remove(database, scope, is_operator=is_operator):
+        await _check_not_operators(database, scope, is_operator=is_operator)
+        raise NotFound(f"no limit of {scope}; `duly limits` lists them")
+    await _hint(database)
+
+
+@audited
+async def _put(database: Database, scope: Scope, places: int, set_by: str, *, is_operator: bool) -> bool:
+    before = await limits.find(database, scope)
+    is_put = await limits.put(database, scope, places, set_by, is_operator=is_operator)
+    changed = int(is_put and (before is None or before.places != places))
+    detail = {"tenant": scope.tenant, "places": places}
+    await note(database, tenant_of(scope), Action.LIMIT_SET, subject_of(scope), changed, **detail)
+    return is_put
+
+
+@audited
+async def _remove(database: Database, scope: Scope, *, is_operator: bool) -> bool:
+    is_removed = await limits.remove(database, scope, is_operator=is_operator)
+    subject, removed = subject_of(scope), int(is_removed)
+    await note(database, tenant_of(scope), Action.LIMIT_REMOVED, subject, removed, tenant=scope.tenant)
+    return is_removed
+
+
+async def _check_not_operators(database: Database, scope: Scope, *, is_operator: bool) -> None:
+    standing = None if is_operator else await limits.find(database, scope)
+    if standing is not None and standing.is_of_operator:
+        raise Refused(
+            f"{scope} has a limit of {standing.places}, set by {standing.set_by}; it stays until the operator changes or removes"
+            " it: ask for that, or bound your jobs by a concurrency key of their own"
+        )
+
+
+async def _found(database: Database, scope: Scope) -> Limit:
+    found = await limits.find(database, scope)
+    if found is None:
+        raise NotFound(f"no limit of {scope}: it was removed as soon as it was set")
+    return found
+
+
+async def _hint(database: Database) -> None:
+    with suppress(DulyError):  # A hint that is lost costs a moment: workers look by themselves.
+        await hints.send_holds_changed(database)

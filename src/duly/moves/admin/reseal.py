@@ -1,0 +1,105 @@
+"""Reseal: seal with the first key of the keyring all that is sealed with another, so that the others can be dropped.
+
+It goes through the tables by blocks, so many at a time, and holds nothing between two statements: beside it runs are staged,
+claimed and edited as ever, and stopped at any place it is begun again from the start, which finds what is left. A row that moves
+meanwhile is found in the next round. A run in a worker's hands stays as it is until it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.targets.destination import about_secret
+from duly.domain.tenancy.sealed_options import reseal_options
+from duly.domain.tenancy.sealing import CannotOpen, Keyring
+from duly.store.connection.database import Database
+from duly.store.tenancy import sealed as store
+from duly.store.tenancy.sealed import Held
+
+BLOCKS = 64  # read by one statement
+ROWS = 200  # written by one
+_ROUNDS_MAX = 5
+_PAUSE_SECONDS = 0.5
+
+
+class Resealed(msgspec.Struct):
+    """How many rows were sealed anew; how many can still move and are not, because a worker holds their runs or they do not open.
+
+    `unopened` are those that do not open in the end, and `why` says what is wrong with the first.
+    """
+
+    rows: int = 0
+    left: int = 0
+    unopened: int = 0
+    why: str | None = None
+
+
+async def reseal(database: Database, keyring: Keyring, rng: Rng) -> Resealed:
+    """Seal all anew that is not sealed with the first key; what does not open is left as it is, and holds up no other."""
+    done = Resealed()
+    await _signing_secrets(database, keyring, rng, done)
+    before = done.unopened
+    for again in reversed(range(_ROUNDS_MAX)):
+        done.unopened = before
+        for table, column in store.MOVING:
+            await _table(database, keyring, table, column, done)
+        done.left = await store.left(database, keyring.key_id)
+        if done.left <= done.unopened - before:
+            break
+        if again:
+            await database.clock.sleep(_PAUSE_SECONDS)
+    # Last, because what was under way until now is here.
+    for table, column in store.HISTORY:
+        await _table(database, keyring, table, column, done)
+    return done
+
+
+async def _signing_secrets(database: Database, keyring: Keyring, rng: Rng, done: Resealed) -> None:
+    after = store.FIRST
+    while held := await store.signing_before(database, keyring.key_id, after, ROWS):
+        for one in held:
+            about = about_secret(one.tenant, one.destination_id, one.number)
+            try:
+                anew = keyring.seal(keyring.open(one.sealed, about), about, rng.secret)
+            except CannotOpen as error:
+                _leave(done, error)
+                continue
+            done.rows += await store.reseal_signing(database, one, anew)
+        after = (held[-1].destination_id, held[-1].number)
+
+
+async def _table(database: Database, keyring: Keyring, table: str, column: str, done: Resealed) -> None:
+    for part, blocks in await store.blocks(database, table):
+        for begin in range(0, blocks, BLOCKS):
+            held = await store.before(database, part, column, keyring.key_id, begin, begin + BLOCKS)
+            for first in range(0, len(held), ROWS):
+                await _rows(database, keyring, part, column, held[first : first + ROWS], done)
+
+
+async def _rows(
+    database: Database, keyring: Keyring, part: str, column: str, held: Sequence[Held], done: Resealed
+) -> None:
+    opened, anew = list[Held](), list[str]()
+    for one in held:
+        try:
+            anew.append(_resealed(one, column, keyring))
+        except CannotOpen as error:
+            _leave(done, error)
+        else:
+            opened.append(one)
+    if opened:
+        done.rows += await store.reseal(database, part, column, opened, anew)
+
+
+def _leave(done: Resealed, error: CannotOpen) -> None:
+    done.unopened += 1
+    done.why = done.why or str(error)
+
+
+def _resealed(held: Held, column: str, keyring: Keyring) -> str:
+    read = msgspec.json.decode(held.options)
+    reseal_options({"then": read} if column == store.THEN else read, held.tenant, keyring)
+    return msgspec.json.encode(read).decode()

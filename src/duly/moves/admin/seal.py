@@ -1,0 +1,61 @@
+"""Seal: no credential of a target is written in clear text. Every move that writes a definition seals it first.
+
+A door names the keyring on the database that it hands to a move, as it names its actor. Where nothing is secret nobody looks
+for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from duly.domain.errors import InvalidOption, InvalidWorkflow
+from duly.domain.jobs.declaration import Declarations
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.callbacks import Then
+from duly.domain.tenancy.sealed_options import seal_options
+from duly.domain.tenancy.sealing import FindKeyring, no_keyring
+from duly.domain.workflows.workflow import Node, Workflow
+
+J = TypeVar("J", Submission, Recurring)
+
+
+def sealed(connection: Any, tenant: int, job: J, standing: str | None = None) -> J:
+    """Give a job with its secrets sealed; `***` stands for what the options that stand have. Raises InvalidOption."""
+    options = seal_options(job.options, tenant, keyring_of(connection), standing)
+    return job if options is job.options else msgspec.structs.replace(job, options=options)
+
+
+def sealed_workflow(connection: Any, tenant: int, workflow: Workflow) -> Workflow:
+    """Give a workflow with its secrets sealed. Raises InvalidOption, InvalidWorkflow."""
+    nodes = tuple(sealed_node(connection, tenant, node) for node in workflow.nodes)
+    then = workflow.then
+    if then is not None:
+        text = seal_options(msgspec.json.encode({"then": then}).decode(), tenant, keyring_of(connection))
+        then = msgspec.convert(msgspec.json.decode(text or "{}")["then"], Then)
+    return msgspec.structs.replace(workflow, nodes=nodes, then=then)
+
+
+def sealed_node(connection: Any, tenant: int, node: Node) -> Node:
+    """Give a node with its secrets sealed. Raises InvalidWorkflow."""
+    try:
+        shot = sealed(connection, tenant, node.submission)
+    except InvalidOption as error:
+        raise InvalidWorkflow(f"node {node.name!r}: {error}", ("nodes", node.name)) from None
+    return node if shot is node.submission else msgspec.structs.replace(node, submission=shot)
+
+
+def sealed_declarations(find: FindKeyring, declarations: Declarations) -> Declarations:
+    """Give what a program declares with its secrets sealed, which says the same in each of its workers. Raises InvalidOption."""
+    jobs = [
+        msgspec.structs.replace(job, options=seal_options(job.options, declarations.tenant, find))
+        for job in declarations.jobs
+    ]
+    return msgspec.structs.replace(declarations, jobs=jobs)
+
+
+def keyring_of(connection: Any) -> FindKeyring:
+    """Say how the keyring is found; a connection that names none has none."""
+    find: FindKeyring = getattr(connection, "keyring", no_keyring)
+    return find

@@ -1,0 +1,116 @@
+"""Tenants: make one, say what it may have, and let it add nothing for a while."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from duly.domain.duration import to_iso
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.jobs.job import check_name
+from duly.domain.limits.limit import check_places
+from duly.domain.limits.rate_limit import check_rate
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.audit import Action, Subject
+from duly.moves.admin.audit import audited, note
+from duly.store.connection.database import Database
+from duly.store.tenancy import tenants
+from duly.store.tenancy.tenants import Limits, Tenant
+
+_COUNT_MAX = 2_000_000_000
+_WEIGHT_MAX = 1_000
+_LEAST_PERIOD, _LEAST_PERIOD_MAX = timedelta(seconds=1), timedelta(days=366)
+
+
+@audited
+async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant:
+    """Make a tenant. Raises NameTaken, InvalidOption."""
+    check_name(name, "tenant")
+    check_limits(limits)
+    made = await tenants.create(database, name, limits)
+    await _note(database, Action.TENANT_CREATED, made, limits=_told(limits) or None)
+    return made
+
+
+@audited
+async def change_tenant(
+    database: Database, tenant: int, *, limits: Limits | None = None, is_suspended: bool | None = None
+) -> None:
+    """Say what a tenant may have from now on, and whether it may add anything; what is none stays.
+
+    What it has beyond its limits stays. Suspended, its keys open nothing, and its schedules go on.
+    Raises NotFound, InvalidOption.
+    """
+    if limits is not None:
+        check_limits(limits)
+    if is_suspended and tenant == TENANT_DEFAULT:  # Nobody would be left who could let it go on.
+        raise InvalidOption(f"tenant {tenant} is the operator's own and cannot be suspended; revoke its keys instead")
+    before = await tenants.find(database, tenant)
+    if limits is not None:
+        await tenants.set_limits(database, tenant, limits)
+    if is_suspended is not None:
+        await (tenants.suspend if is_suspended else tenants.resume)(database, tenant)
+    after = await tenants.find(database, tenant)
+    if before is None or after is None:
+        raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
+    told = _told(after.limits) if after.limits != before.limits else None
+    state = after.state if after.state != before.state else None
+    await _note(database, Action.TENANT_CHANGED, after, int(after != before), limits=told, state=state)
+
+
+async def limit_tenant(database: Database, tenant: int, limits: Limits) -> None:
+    """Say what a tenant may have from now on. What it has beyond that stays. Raises NotFound, InvalidOption."""
+    await change_tenant(database, tenant, limits=limits)
+
+
+async def suspend_tenant(database: Database, tenant: int) -> None:
+    """Let a tenant add nothing, and its keys open nothing, for now. Its schedules go on. Raises NotFound, InvalidOption."""
+    await change_tenant(database, tenant, is_suspended=True)
+
+
+async def resume_tenant(database: Database, tenant: int) -> None:
+    """Let a tenant go on. Raises NotFound."""
+    await change_tenant(database, tenant, is_suspended=False)
+
+
+async def _note(database: Database, action: Action, tenant: Tenant, count: int = 1, **detail: Any) -> None:
+    """Note it as the operator's doing, which it is."""
+    await note(database, TENANT_DEFAULT, action, Subject("tenant", str(tenant.tenant), tenant.name), count, **detail)
+
+
+def _told(limits: Limits) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(limits)
+    return {name: value for name, value in told.items() if value is not None}
+
+
+async def tenant_named(database: Database, name: str) -> Tenant:
+    """Find a tenant by its name, or by its number. Raises NotFound."""
+    found = await tenants.by_name(database, name)
+    if found is None and name.isascii() and name.isdigit() and int(name) <= _COUNT_MAX:
+        found = await tenants.find(database, int(name))
+    if found is None:
+        raise NotFound(f"no tenant {name!r}; `duly tenants` lists them")
+    return found
+
+
+def check_limits(limits: Limits) -> None:
+    """Take limits that can be kept. Raises InvalidOption."""
+    for name in ("schedules_max", "ready_max"):
+        value = getattr(limits, name)
+        if value is not None and not 0 <= value <= _COUNT_MAX:
+            raise InvalidOption(f"{name} {value} is outside 0 to {_COUNT_MAX:,}; leave it out for no limit")
+    if limits.running_max is not None:
+        check_places(limits.running_max)
+    if not 1 <= limits.weight <= _WEIGHT_MAX:
+        raise InvalidOption(
+            f"weight {limits.weight} is outside 1 to {_WEIGHT_MAX:,}; a tenant that is to start nothing is paused:"
+            " duly pause --tenant NUMBER"
+        )
+    check_rate(limits.submit_rate)
+    least = limits.least_period
+    if least is not None and (not _LEAST_PERIOD <= least <= _LEAST_PERIOD_MAX or least.microseconds):
+        raise InvalidOption(
+            f"least_period {to_iso(least)} is not a number of whole seconds from PT1S to P366D; leave it out for no limit"
+        )

@@ -1,0 +1,1 @@
+"""Moves of many jobs, runs or dead letters at once."""

@@ -1,0 +1,193 @@
+"""Dead letters in bulk: replay, discard or edit those that a filter chooses, up to a cap, in statements of bounded size.
+
+They are taken in the order of their list, from a position on, and each is looked at once: what dies again meanwhile is buried
+behind us, and left where it is. A dry run counts and shows a few, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from math import inf
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import InvalidOption
+from duly.domain.jobs.filter import Filter
+from duly.domain.runs import payload as payloads
+from duly.domain.tenancy.audit import Action, Subject
+from duly.moves.admin.audit import audited, note, note_runs
+from duly.moves.replay import replay
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.reads import lists
+from duly.store.reads.lists import DeadAt
+
+LIMIT_DEFAULT = 1_000
+LIMIT_MAX = 10_000
+_STATEMENT_MAX = 500  # runs moved by one statement
+_COUNTED = 2_000  # a page of a count
+_COUNT_SECONDS = 5.0  # then a dry run says how far it came
+_LOOKS = 10_000
+_SAMPLE_MAX = 10
+
+RATE_MAX = 100_000.0
+
+Move = Callable[[Database, Sequence[UUID], int], Awaitable[list[UUID]]]
+"""What is done to some of them, when so many were taken before."""
+
+
+class Bulk(msgspec.Struct, frozen=True):
+    """What a filter chose, up to the cap, and how many of them were moved: none by a dry run, and not what others took first.
+
+    `after` is where to go on when more than the cap fit; none: these were all. `is_partial`: the time was over before all were
+    counted.
+    """
+
+    matched: int
+    moved: int
+    sample: list[UUID]
+    after: DeadAt | None
+    is_partial: bool = False
+
+
+@audited
+async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload: Any) -> list[UUID]:
+    """Give dead runs another payload, for their replay. Returns those that were dead. Raises InvalidPayload."""
+    edited = await runs.edit_dead(database, tenant, run_ids, payloads.encode(payload, "the payload"))
+    await note_runs(database, Action.DEAD_EDITED, edited)
+    return edited
+
+
+@audited
+async def replay_matching(
+    database: Database,
+    tenant: int,
+    chosen: Filter,
+    *,
+    limit: int | None = None,
+    dry_run: bool = False,
+    after: DeadAt | None = None,
+    rate: float | None = None,
+) -> Bulk:
+    """Give the dead runs that fit another set of attempts, at once or so many a second. Raises InvalidOption."""
+    move = partial(_replay, rate=check_rate(rate))
+    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
+    await _note(database, tenant, Action.DEAD_REPLAYED, chosen, done, rate=rate)
+    return done
+
+
+@audited
+async def discard_matching(
+    database: Database,
+    tenant: int,
+    chosen: Filter,
+    *,
+    limit: int | None = None,
+    dry_run: bool = False,
+    after: DeadAt | None = None,
+) -> Bulk:
+    """Give the dead runs that fit up for good, with a record. Raises InvalidOption."""
+    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else _discard)
+    await _note(database, tenant, Action.DEAD_DISCARDED, chosen, done)
+    return done
+
+
+@audited
+async def edit_matching(
+    database: Database,
+    tenant: int,
+    chosen: Filter,
+    payload: Any,
+    *,
+    limit: int | None = None,
+    dry_run: bool = False,
+    after: DeadAt | None = None,
+) -> Bulk:
+    """Give the dead runs that fit another payload, the same for all. Raises InvalidOption, InvalidPayload."""
+    text = payloads.encode(payload, "the payload")
+    move = partial(_edit, tenant=tenant, payload=text)
+    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
+    await _note(database, tenant, Action.DEAD_EDITED, chosen, done)
+    return done
+
+
+async def _note(
+    database: Database, tenant: int, action: Action, chosen: Filter, done: Bulk, *, rate: float | None = None
+) -> None:
+    told = {name: value for name, value in msgspec.to_builtins(chosen).items() if value}
+    await note(database, tenant, action, Subject("run"), done.moved, filter=told or None, rate=rate)
+
+
+async def _replay(database: Database, run_ids: Sequence[UUID], passed: int, *, rate: float | None) -> list[UUID]:
+    return await replay(database, run_ids, rate, passed)
+
+
+async def _discard(database: Database, run_ids: Sequence[UUID], _: int) -> list[UUID]:
+    return await runs.discard(database, run_ids)
+
+
+async def _edit(database: Database, run_ids: Sequence[UUID], _: int, *, tenant: int, payload: str) -> list[UUID]:
+    return await runs.edit_dead(database, tenant, run_ids, payload)
+
+
+async def _move_matching(
+    database: Database, tenant: int, chosen: Filter, limit: int | None, after: DeadAt | None, move: Move | None
+) -> Bulk:
+    """Move what fits, up to the limit; without a move it is counted, all of it where there is no limit."""
+    most = inf if limit is None and move is None else _check_limit(LIMIT_DEFAULT if limit is None else limit)
+    database = database.acting_as(None)  # All of them are noted once.
+    matched = moved = 0
+    sample: list[UUID] = []
+    last, before = after, 0 if after is None else after.passed
+    ends_at = database.clock.monotonic() + _COUNT_SECONDS
+    async for run_ids, last in _matching(database, tenant, chosen, most, after, _STATEMENT_MAX if move else _COUNTED):
+        sample += run_ids[: _SAMPLE_MAX - len(sample)]
+        moved += len(await move(database, run_ids, before + matched)) if move and run_ids else 0
+        matched += len(run_ids)
+        if move is None and last is not None and database.clock.monotonic() >= ends_at:
+            passed = msgspec.structs.replace(last, passed=before + matched)
+            return Bulk(matched, moved, sample, passed, is_partial=True)
+    following = last and await _next(database, tenant, chosen, last)
+    return Bulk(matched, moved, sample, following and msgspec.structs.replace(following, passed=before + matched))
+
+
+async def _matching(
+    database: Database, tenant: int, chosen: Filter, limit: float, after: DeadAt | None, size: int
+) -> AsyncIterator[tuple[list[UUID], DeadAt | None]]:
+    """Give what fits, up to the limit, page by page, each with the position behind it."""
+    while limit > 0:
+        page = await lists.dead(database, tenant, chosen, int(min(limit, size)), after, _LOOKS)
+        limit -= len(page.rows)
+        after = page.after
+        yield [row["run_id"] for row in page.rows], after
+        if after is None:
+            return
+
+
+async def _next(database: Database, tenant: int, chosen: Filter, after: DeadAt) -> DeadAt | None:
+    """Say where to go on: nowhere, when nothing behind a position fits."""
+    at: DeadAt | None = after
+    while at is not None:
+        page = await lists.dead(database, tenant, chosen, 1, at, _LOOKS)
+        if page.rows:
+            return at
+        at = page.after
+    return None
+
+
+def check_rate(rate: float | None) -> float | None:
+    """Take how many runs a second are to be due. Raises InvalidOption."""
+    if rate is not None and not 0 < rate <= RATE_MAX:
+        raise InvalidOption(
+            f"rate {rate:g} is not above 0 and up to {RATE_MAX:,.0f} runs a second; leave it out for all at once"
+        )
+    return rate
+
+
+def _check_limit(limit: int) -> int:
+    if isinstance(limit, bool) or not 1 <= limit <= LIMIT_MAX:
+        raise InvalidOption(f"limit {limit!r} is outside 1 to {LIMIT_MAX} runs a call; ask again for the rest")
+    return limit

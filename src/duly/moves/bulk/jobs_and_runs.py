@@ -1,0 +1,228 @@
+"""Jobs and runs in bulk: what a filter chooses, or what is named, up to a cap, in transactions of bounded size.
+
+They are taken in the order of their list, from a position on, and each is looked at once. Each job, and each batch of runs, is
+a transaction of its own: what was done stays done when a later one is refused. Where it has to stop half way, it says how far it
+came and where to go on. A dry run counts, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from math import inf
+from typing import Any, Protocol
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import Refused, Unsettled
+from duly.store.connection.database import Database, Unavailable
+from duly.store.reads.lists import Row
+
+JOBS_MAX = 500  # changed by one call; each is a transaction
+OPEN = ("active", "paused")  # the states of jobs of which something can be ended
+LIVE = ("scheduled", "blocked", "ready", "running", "retrying")  # and of runs that can be cancelled
+_BATCH = 500
+_COUNTED = 2_000  # a page of a count
+_LOOKS = 10_000
+_SAMPLE_MAX = 10
+
+OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
+ChangeJob = Callable[[Database, UUID], Awaitable[bool]]
+"""Change one job. Gives whether it stood otherwise before."""
+ChangeRuns = Callable[[Database, Sequence[UUID], int], Awaitable[int]]
+"""Change some runs, when so many were taken before. Gives how many were changed."""
+
+
+class Page(Protocol):
+    """A page of a list whose positions are ids."""
+
+    @property
+    def rows(self) -> list[Row]:
+        """What fits."""
+        ...
+
+    @property
+    def after(self) -> UUID | None:
+        """Behind which more may follow."""
+        ...
+
+
+Read = Callable[[Database, int, "UUID | None", int], Awaitable[Page]]
+"""Read a page: so many, behind a position, after so many looks at most."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where to go on, and how many were taken before."""
+
+    after: UUID
+    passed: int = 0
+
+
+class NotDone(msgspec.Struct, frozen=True):
+    """One that was left as it was, and why."""
+
+    id: UUID
+    why: str
+
+
+class Done(msgspec.Struct, frozen=True):
+    """How many were chosen, up to the cap, how many of them were changed, and a few that were refused.
+
+    `after` is where to go on when more fit; none: these were all. `is_partial`: it stopped before the cap, because the time was
+    over or the database did not answer.
+    """
+
+    matched: int
+    changed: int
+    sample: list[UUID]
+    refused: list[NotDone] = []
+    after: Any = None
+    is_partial: bool = False
+
+
+async def _keeps_nothing(session: Database, done: Done, place: Place | None) -> None:
+    pass
+
+
+class Way(msgspec.Struct, frozen=True, kw_only=True):
+    """From where to where: up to `limit`, none being all, from `place` on, with what was `done` before; until time `is_over`.
+
+    `keep` is called in the transaction of each part, with all that was done and the position behind it.
+    """
+
+    limit: int | None
+    place: Place | None = None
+    done: Done = Done(0, 0, [])
+    is_over: Callable[[], bool] = lambda: False
+    keep: Callable[[Database, Done, Place | None], Awaitable[None]] = _keeps_nothing
+
+    @property
+    def most(self) -> float:
+        """How many are taken in all."""
+        return inf if self.limit is None else self.limit
+
+    @property
+    def left(self) -> float:
+        """How many more are taken."""
+        return self.most - self.done.matched
+
+
+async def change_jobs(open_session: OpenSession, job_ids: Sequence[UUID], change: ChangeJob) -> Done:
+    """Change each of these jobs, one after the other."""
+    changed, refused = 0, list[NotDone]()
+    for job_id in job_ids:
+        try:
+            async with open_session() as session:
+                changed += await change(session, job_id)
+        except (Refused, Unsettled) as error:
+            refused.append(NotDone(job_id, str(error)))
+    return Done(len(job_ids), changed, list(job_ids[:_SAMPLE_MAX]), refused[:_SAMPLE_MAX])
+
+
+async def change_jobs_matching(open_session: OpenSession, read: Read, change: ChangeJob, way: Way) -> Done:
+    """Change the jobs that a list gives, each in a transaction of its own. Raises Unavailable if none was changed."""
+
+    async def each(job_ids: Sequence[UUID], _: Place | None, done: Done) -> AsyncIterator[tuple[Done, Place | None]]:
+        for job_id in job_ids:
+            try:
+                async with open_session() as session:
+                    changed = await change(session, job_id)
+                    step = together(done, Done(1, int(changed), [job_id]))
+                    await way.keep(session, step, Place(job_id))
+            except (Refused, Unsettled) as error:
+                step = together(done, Done(1, 0, [job_id], [NotDone(job_id, str(error))]))
+            done = step
+            yield done, Place(job_id)
+
+    most = msgspec.structs.replace(way, limit=min(way.left, JOBS_MAX) + way.done.matched)
+    return await _go(open_session, read, "job_id", most, each)
+
+
+async def change_runs_matching(open_session: OpenSession, read: Read, change: ChangeRuns, way: Way) -> Done:
+    """Change the runs that a list gives, a transaction a batch. Raises Unavailable if none was changed."""
+    before = 0 if way.place is None else way.place.passed - way.done.matched
+
+    async def batch(
+        run_ids: Sequence[UUID], behind: Place | None, done: Done
+    ) -> AsyncIterator[tuple[Done, Place | None]]:
+        async with open_session() as session:
+            changed = await change(session, run_ids, before + done.matched) if run_ids else 0
+            done = together(done, Done(len(run_ids), changed, list(run_ids[:_SAMPLE_MAX])))
+            await way.keep(session, done, behind)
+        yield done, behind
+
+    return await _go(open_session, read, "run_id", way, batch)
+
+
+async def count_matching(open_session: OpenSession, read: Read, key: str, way: Way) -> Done:
+    """Count what a list gives, and change nothing."""
+
+    async def count(ids: Sequence[UUID], behind: Place | None, done: Done) -> AsyncIterator[tuple[Done, Place | None]]:
+        yield together(done, Done(len(ids), 0, list(ids[:_SAMPLE_MAX]))), behind
+
+    return await _go(open_session, read, key, way, count, size=_COUNTED)
+
+
+Part = Callable[[Sequence[UUID], "Place | None", Done], AsyncIterator[tuple[Done, "Place | None"]]]
+"""Do something to a page, when so much was done before. Gives what was done then, and where, after each transaction."""
+
+
+async def _go(
+    open_session: OpenSession, read: Read, key: str, way: Way, part: Part, *, size: int | None = None
+) -> Done:
+    """Go from page to page, and say how far it came: what was done is told, whatever ends it."""
+    done, place, passed = way.done, way.place, 0 if way.place is None else way.place.passed - way.done.matched
+    try:
+        async for ids, behind in _pages(open_session, read, key, way, size or _BATCH):
+            async for step in part(ids, behind, done):
+                done, place = step
+                if place is not None and done.matched < way.most and way.is_over():
+                    return _stopped(done, place, passed)
+            place = behind
+        return await _with_place(open_session, read, done, place, passed)
+    except Unavailable:
+        if not done.matched or place is None:
+            raise
+        return _stopped(done, place, passed)
+
+
+def _stopped(done: Done, place: Place, passed: int) -> Done:
+    return msgspec.structs.replace(done, after=Place(place.after, passed + done.matched), is_partial=True)
+
+
+async def _pages(
+    open_session: OpenSession, read: Read, key: str, way: Way, size: int
+) -> AsyncIterator[tuple[list[UUID], Place | None]]:
+    """Give what fits, up to the limit, page by page, each with the position behind it."""
+    after, left = None if way.place is None else way.place.after, way.left
+    while left > 0:
+        async with open_session() as session:
+            page = await read(session, int(min(left, size)), after, _LOOKS)
+        left -= len(page.rows)
+        after = page.after
+        yield [row[key] for row in page.rows], None if after is None else Place(after)
+        if after is None:
+            return
+
+
+async def _with_place(open_session: OpenSession, read: Read, done: Done, last: Place | None, passed: int) -> Done:
+    """Say where to go on: nowhere, when nothing behind the last position fits."""
+    at = None if last is None else last.after
+    while at is not None:
+        async with open_session() as session:
+            page = await read(session, 1, at, _LOOKS)
+        if page.rows:
+            return msgspec.structs.replace(done, after=Place(at, passed + done.matched))
+        at = page.after
+    return done
+
+
+def together(one: Done, other: Done) -> Done:
+    """Add what was done after it to what was done; where to go on is not told."""
+    return Done(
+        one.matched + other.matched,
+        one.changed + other.changed,
+        [*one.sample, *other.sample][:_SAMPLE_MAX],
+        [*one.refused, *other.refused][:_SAMPLE_MAX],
+    )

@@ -1,0 +1,1 @@
+"""Moves of schedules: edit, pause, skip, backfill, recover, apply, declare."""

@@ -1,0 +1,263 @@
+"""Apply: bring the jobs of a file to what it says, in one transaction: all of it, or none.
+
+Applies of one tenant wait for each other in the database, so the second sees what the first has done. What was seen is named in
+every change, so whatever somebody else does meanwhile is noticed, and the whole is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.errors import (
+    InvalidOption,
+    InvalidPayload,
+    InvalidSchedule,
+    KeyBusy,
+    NameTaken,
+    NotFound,
+    Refused,
+    Unsettled,
+    VersionChanged,
+)
+from duly.domain.jobs.job import check_overlap
+from duly.domain.jobs.manifest import Manifest
+from duly.domain.jobs.manifest_diff import Kept
+from duly.domain.jobs.manifest_plan import Pausing, Plan, PlanChanged, Step, StepKind, make_plan
+from duly.domain.problems import Problem, path_of
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.triggers.calendars import Calendar
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.schedule.timing import calendars_in, is_closed, read_calendars, timing_of
+from duly.moves.admin.audit import note
+from duly.moves.admin.seal import sealed
+from duly.moves.cancel import cancel_job
+from duly.moves.schedules.calendars import put_calendar
+from duly.moves.schedules.edit import edit_version
+from duly.moves.schedules.pause import pause, resume
+from duly.moves.submit import submit_recurring
+from duly.store.connection.database import Database, Unavailable
+from duly.store.connection.together import together
+from duly.store.tables import applied as store
+from duly.store.tables import declared, jobs, schedules
+
+_LOOKS_MAX = 10
+_MOVED_ON = (NameTaken, VersionChanged, NotFound, KeyBusy, Unsettled)
+_OF_THE_JOB = (TriggerError, InvalidOption, InvalidSchedule, InvalidPayload)
+# A trigger is checked before its job has an id; only `H` depends on it, and any id will do.
+_NO_JOB = str(UUID(int=0))
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What was done about one job."""
+
+    name: str
+    kind: StepKind
+    job_id: UUID
+    pausing: Pausing | None = None
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What an apply has done, and the jobs it has left where they are though the file names them no more."""
+
+    plan: Plan
+    done: tuple[Done, ...]
+    calendars: tuple[str, ...]
+    orphans: tuple[str, ...]
+
+
+async def plan(database: Database, tenant: int, manifest: Manifest) -> Plan:
+    """Say what applying a file would do. Raises InvalidManifest for what cannot be kept as things are."""
+    found, _, _ = await _look(database, tenant, manifest)
+    return found
+
+
+async def apply(
+    database: Database,
+    tenant: int,
+    manifest: Manifest,
+    rng: Rng,
+    *,
+    prune: bool = False,
+    adopt: bool = False,
+    expected: str | None = None,
+    by: str | None = None,
+) -> Applied:
+    """Apply a file in one transaction. With `expected`, only if the plan is the one of that digest. `by` is noted.
+
+    Raises InvalidManifest, NotTheFiles, PlanChanged, Refused, Unsettled; nothing has been changed then.
+    """
+
+    async def once(inside: Database) -> Applied:
+        nobody = inside.acting_as(None)  # The whole is noted once, and not each step.
+        made = await _apply(nobody, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected, by=by)
+        await _note(inside, tenant, manifest.source, made)
+        return made
+
+    for _ in range(_LOOKS_MAX):
+        try:
+            return await together(database, once)
+        except _MOVED_ON:  # Somebody has changed one of the jobs since we looked: all is undone, and looked at again.
+            continue
+        except Unavailable as error:
+            if database.in_transaction:  # Whoever opened it knows whether it may be run again.
+                raise
+            raise Unavailable(
+                f"{error}. The file is applied as a whole or not at all: apply it again, which changes nothing twice"
+            ) from error
+    raise Unsettled(f"a job of {manifest.source!r}")
+
+
+async def _note(database: Database, tenant: int, source: str, made: Applied) -> None:
+    counts = {kind: sum(done.kind is kind for done in made.done) for kind in StepKind}
+    told = {kind.value: count for kind, count in counts.items() if count}
+    subject = Subject("file", source, source)
+    changes = len(made.done) + len(made.calendars)
+    calendars = len(made.calendars) or None
+    await note(database, tenant, Action.FILE_APPLIED, subject, changes, **told, calendars=calendars)
+
+
+async def _apply(
+    database: Database,
+    tenant: int,
+    manifest: Manifest,
+    rng: Rng,
+    *,
+    prune: bool,
+    adopt: bool,
+    expected: str | None,
+    by: str | None,
+) -> Applied:
+    await store.lock(database, tenant)
+    found, versions, manifest = await _look(database, tenant, manifest)
+    if expected is not None and found.digest != expected:
+        raise PlanChanged("what would be done is no longer what the plan said: look at a new plan, and apply that")
+    found.check(adopt=adopt)
+    for calendar in found.calendars:
+        await _keep_calendar(database, tenant, manifest, calendar.name)
+    # First what holds up nobody; what takes the next fire of a schedule out is held until the end.
+    made = [await _create(database, tenant, manifest, step, rng) for step in found.of(StepKind.CREATE)]
+    changed = [await _change(database, manifest, step) for step in found.of(StepKind.CHANGE, StepKind.ADOPT)]
+    orphans = found.of(StepKind.REMOVE)
+    removed = [await _remove(database, step) for step in orphans] if prune else []
+    versions |= {done.job_id: version for done, version in [*made, *changed]}
+    await store.mark_applied(database, tenant, manifest.source, versions, by)
+    await store.mark_taken_out(database, tenant, [done.job_id for done in removed])
+    left = () if prune else tuple(step.name for step in orphans)
+    calendars = tuple(step.name for step in found.calendars)
+    return Applied(found, (*(done for done, _ in [*made, *changed]), *removed), calendars, left)
+
+
+async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Plan, dict[UUID, int], Manifest]:
+    """Make a plan; and give the versions of those jobs that are as the file says, though somebody else made them so.
+
+    The file is given with its secrets sealed. So is what stands, so that they are compared without opening them.
+    """
+    standing = await store.standing(database, tenant, manifest.source, list(manifest.jobs))
+    manifest = _sealed(database, tenant, manifest, standing)
+    kept = await schedules.calendars(database, tenant, None)
+    found = make_plan(manifest, standing, kept, await declared.live(database, tenant))
+    calendars = read_calendars({**kept, **manifest.calendars})
+    least = await jobs.least_period(database, tenant)
+    _check(manifest, found, calendars, await database.read_clock(), least)
+    steps = {step.name for step in found.steps}
+    agreed = {
+        job.job_id: job.version
+        for name, job in standing.items()
+        if name in manifest.jobs and name not in steps and job.version != job.applied
+    }
+    return found, agreed, manifest
+
+
+def _sealed(database: Database, tenant: int, manifest: Manifest, standing: Mapping[str, Kept]) -> Manifest:
+    """Seal the secrets of a file; what it does not show is put back. Raises InvalidManifest."""
+    jobs, problems = dict(manifest.jobs), list[Problem]()
+    for name, wanted in manifest.jobs.items():
+        kept = standing.get(name)
+        try:
+            job = sealed(database, tenant, wanted.job, kept.options if kept else None)
+        except InvalidOption as error:
+            problems.append(Problem(("jobs", name, "target"), str(error)))
+            continue
+        jobs[name] = msgspec.structs.replace(wanted, job=job)
+    if problems:
+        raise manifest.refused(problems)
+    return msgspec.structs.replace(manifest, jobs=jobs)
+
+
+def _check(
+    manifest: Manifest, found: Plan, calendars: Mapping[str, Calendar], now: datetime, least_period: int | None
+) -> None:
+    """Refuse every schedule that cannot be kept as things are, before any is. Raises InvalidManifest."""
+    problems: list[Problem] = []
+    for step in found.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT):
+        job = manifest.jobs[step.name].job
+        try:
+            check_overlap(job)
+        except InvalidOption as error:
+            problems.append(Problem(("jobs", step.name), str(error)))
+        is_timed = step.job_id is None or any(one.field.startswith("schedule") for one in step.differences)
+        shape = job.schedule
+        if not is_timed or (is_closed(shape) and not calendars_in(shape) and least_period is None):
+            continue
+        try:
+            job_id = str(step.job_id or _NO_JOB)
+            timing_of(shape, job_id=job_id, now=now, calendars=calendars, least_period=least_period)
+        except TriggerError as error:
+            path = ("jobs", step.name, "schedule")
+            problems.extend(Problem((*path, *path_of(one.field)), one.message) for one in error.errors)
+    if problems:
+        raise manifest.refused(problems)
+
+
+async def _keep_calendar(database: Database, tenant: int, manifest: Manifest, name: str) -> None:
+    try:
+        await put_calendar(database, manifest.calendars[name], tenant)
+    except TriggerError as error:
+        raise manifest.refused([Problem(("calendars", name), one.message) for one in error.errors]) from None
+
+
+async def _create(database: Database, tenant: int, manifest: Manifest, step: Step, rng: Rng) -> tuple[Done, int]:
+    wanted = manifest.jobs[step.name]
+    try:
+        submitted = await submit_recurring(database, wanted.job, key=str(rng.uuid()), tenant=tenant)
+    except _OF_THE_JOB as error:
+        raise _of_job(manifest, step.name, error) from None
+    pausing = Pausing.PAUSE if wanted.is_paused else None
+    await _pause(database, submitted.job_id, pausing, manifest.source)
+    return Done(step.name, step.kind, submitted.job_id, pausing), 1
+
+
+async def _change(database: Database, manifest: Manifest, step: Step) -> tuple[Done, int]:
+    assert step.job_id is not None
+    assert step.version is not None
+    version = step.version
+    if step.differences:
+        try:
+            version = await edit_version(database, step.job_id, step.version, manifest.jobs[step.name].job)
+        except _OF_THE_JOB as error:
+            raise _of_job(manifest, step.name, error) from None
+    await _pause(database, step.job_id, step.pausing, manifest.source)
+    return Done(step.name, step.kind, step.job_id, step.pausing), version
+
+
+async def _remove(database: Database, step: Step) -> Done:
+    assert step.job_id is not None
+    await cancel_job(database, step.job_id, "taken out of its file")
+    return Done(step.name, step.kind, step.job_id)
+
+
+async def _pause(database: Database, job_id: UUID, pausing: Pausing | None, source: str) -> None:
+    if pausing is Pausing.PAUSE:
+        await pause(database, job_id, f"paused in the file {source!r}")
+    elif pausing is Pausing.RESUME:
+        await resume(database, job_id)
+
+
+def _of_job(manifest: Manifest, name: str, error: Refused) -> Refused:
+    """Say of which job it was that the store refused something."""
+    return manifest.refused([Problem(("jobs", name), str(error))])

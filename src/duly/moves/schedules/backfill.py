@@ -1,0 +1,226 @@
+"""Backfill: make the occurrences of a stretch, at a rate and below all that is on time; missed ones go the same way."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from math import ceil
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.on_event import OnEvent
+from duly.domain.triggers.schedule.counting import tally
+from duly.domain.triggers.schedule.planning import moments_between
+from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
+from duly.moves.admin.audit import actor_of, audited, note
+from duly.moves.schedules.schedule import see
+from duly.store.connection.database import Database
+from duly.store.tables import recovery, schedules
+from duly.store.tables.schedules import LaneWork, Made
+
+FLEET_RATE = 500.0  # runs a second that all schedulers together make in the lane
+UNCONFIRMED_MAX = 10_000
+OCCURRENCES_MAX = 1_000_000
+RATE_MAX = 1_000.0
+SHOWN_MAX = 20
+_WAITING_MAX = 100  # made and not begun, of one job
+_LOOK_MAX = 500
+_FINEST = timedelta(microseconds=1)
+# How many runs of a backfill may be under way at once, by its overlap; bounded, for the case that nobody takes them.
+_PLACES = {"queue": 1, "allow": 100}
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A backfill: how many occurrences it has and the first of them; without an id nothing was made.
+
+    `is_partial`: it has at least so many, because counting all would take long.
+    """
+
+    backfill_id: UUID | None
+    count: int
+    first: list[datetime]
+    is_partial: bool = False
+
+
+@audited
+async def backfill(
+    database: Database,
+    job_id: UUID,
+    start: datetime,
+    end: datetime,
+    rng: Rng,
+    *,
+    rate: float = 1.0,
+    overlap: str = "queue",
+    dry_run: bool = False,
+    confirm: bool = False,
+) -> Asked:
+    """Make the occurrences of [start, end) again, one after the other or, with the overlap `allow`, beside each other.
+
+    More than 10,000 need `confirm`. Raises NotFound, InvalidOption.
+    """
+    if overlap not in _PLACES:
+        raise InvalidOption(f"overlap {overlap!r} is none of a backfill; use queue, one after the other, or allow")
+    if not 0 < rate <= RATE_MAX:
+        raise InvalidOption(f"rate {rate!r} is not a number of runs a second: above 0 and at most {RATE_MAX:g}")
+    seen = await see(database, job_id)
+    if seen.schedule.trigger.is_estimate:
+        raise InvalidOption(f"job {job_id} counts from the end of its last run; it has no occurrences to make again")
+    if isinstance(seen.schedule.trigger, OnEvent):
+        raise InvalidOption(f"job {job_id} waits for events; it has no occurrences to make again")
+    end = _end_of(start, end, seen.read_at)
+    count = tally(seen.schedule, start, end)
+    asked = Asked(None, count.number, moments_between(seen.schedule, start, end, SHOWN_MAX), count.is_partial)
+    if dry_run or not count.number:
+        return asked
+    if count.number > OCCURRENCES_MAX:
+        raise InvalidOption(f"the stretch has over {OCCURRENCES_MAX:,} occurrences; ask for a shorter one")
+    if count.is_partial:
+        raise InvalidOption(
+            f"the stretch has at least {count.number:,} occurrences, and to count all would take long; ask for a shorter one"
+        )
+    if count.number > UNCONFIRMED_MAX and not confirm:
+        raise InvalidOption(
+            f"the stretch has more than {UNCONFIRMED_MAX:,} occurrences, which need to be confirmed; a dry run counts them"
+        )
+    backfill_id = rng.uuid()
+    before = seen.schedule.latest_at_or_before(start - _FINEST)
+    previous = None if before is None else before.scheduled_at
+    if not await schedules.submit_backfill(
+        database, backfill_id, job_id, start, end, rate, count.number, previous, _PLACES[overlap]
+    ):
+        raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+    subject = Subject("job", str(job_id), seen.job.name)
+    stretch = {"backfill_id": backfill_id, "from": start, "to": end, "runs": count.number, "rate": rate}
+    await note(database, seen.job.tenant, Action.JOB_BACKFILLED, subject, **stretch)
+    return msgspec.structs.replace(asked, backfill_id=backfill_id)
+
+
+def _end_of(start: datetime, end: datetime, now: datetime) -> datetime:
+    """Say where a stretch ends: what is still to come is left to the schedule. Raises InvalidOption when nothing is left."""
+    if end <= start:
+        raise InvalidOption(f"to {end.isoformat()} is not after from {start.isoformat()}; give a later one")
+    if start >= now:
+        raise InvalidOption(
+            f"from {start.isoformat()} is still to come, which is left to the schedule; give a moment before now"
+        )
+    return min(end, now)
+
+
+@audited
+async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
+    """Stop a backfill. Returns how many of its runs that had not begun were taken back. Raises NotFound."""
+    tenant = await schedules.tenant_of_backfill(database, backfill_id) if actor_of(database) else None
+    taken = await schedules.cancel_backfill(database, backfill_id)
+    if taken is None:
+        raise NotFound(f"no backfill {backfill_id} of which anything is left; `duly jobs backfills` lists them")
+    if tenant is not None:
+        subject = Subject("backfill", str(backfill_id))
+        await note(database, tenant, Action.BACKFILL_CANCELLED, subject, taken_back=taken)
+    return taken
+
+
+class Allowance:
+    """How many runs a scheduler may make: its share of the fleet's rate in the lane, and in no second more than that."""
+
+    def __init__(self, rate: float = FLEET_RATE) -> None:
+        self.rate = rate
+        self._spent: deque[tuple[datetime, int]] = deque()
+        self._now: datetime | None = None
+
+    def until(self, now: datetime, share: float) -> int:
+        """Say how many may be made at a moment. A share of less than one run a second is one run in so much more time."""
+        rate = self.rate * share
+        most = ceil(rate)
+        while self._spent and self._spent[0][0] <= now - timedelta(seconds=most / rate):
+            self._spent.popleft()
+        self._now = now
+        return max(0, most - sum(made for _, made in self._spent))
+
+    def spend(self, made: int) -> None:
+        """Count runs that were made at the moment last asked for."""
+        assert self._now is not None
+        if made:
+            self._spent.append((self._now, made))
+
+
+class Went(msgspec.Struct, frozen=True):
+    """One look at the lane: how many runs were made, and when the backfills that were looked at may go on."""
+
+    made: int = 0
+    due_at: frozenset[datetime] = frozenset()
+
+
+async def go_on(
+    database: Database, shards: Sequence[int], now: datetime, budget: int, recovery_id: UUID | None = None
+) -> Went:
+    """Make what the backfills of the shards held may make now, at most so many runs.
+
+    The runs of a recovery take turns at its rate, which all schedulers share.
+    """
+    if budget < 1:
+        return Went()
+    works = await schedules.lane_work(database, shards, _LOOK_MAX)
+    recovered = [work for work in works if work.is_recovered and recovery_id is not None]
+    made = list(_made(recovered, budget))
+    if recovery_id is not None and (wanted := _count(made)):
+        given = await recovery.take_turns(database, recovery_id, wanted)
+        made = made if given == wanted else list(_made(recovered, given))
+    made += _made([work for work in works if work not in recovered], budget - _count(made))
+    if not made:
+        return Went()
+    count = await schedules.make_backfills(database, made)
+    return Went(count, frozenset(now + one.wait for one in made if one.cursor is not None))
+
+
+def _count(made: Sequence[Made]) -> int:
+    return sum(len(one.moments) for one in made)
+
+
+def _made(works: Sequence[LaneWork], budget: int) -> Iterator[Made]:
+    for work in works:
+        if budget < 1:
+            return
+        one = _one(work, budget)
+        budget -= len(one.moments)
+        yield one
+
+
+def _one(work: LaneWork, budget: int) -> Made:
+    """Say how far one backfill goes: one batch at its rate, while not too many of its runs wait."""
+    backfill, (size, wait) = work.backfill, batch_at(work.backfill.rate)
+    count = min(budget, size, _WAITING_MAX - work.waiting)
+    if count < 1:
+        return _later(work, timedelta(seconds=1))
+    try:
+        schedule = schedule_of(work.schedule, work.every_seconds, work.anchor_at, read_calendars(work.calendars))
+    except TriggerError:  # A calendar it names is gone, and may come back.
+        return _later(work, timedelta(minutes=1))
+    moments = moments_between(schedule, backfill.cursor_at, backfill.to_at, count + 1)
+    cursor = moments[count] if len(moments) > count else None
+    return Made(backfill.backfill_id, backfill.cursor_at, cursor, wait, moments[:count])
+
+
+def batch_at(rate: float) -> tuple[int, timedelta]:
+    """Give how many runs are made at once, and how long nothing more is made then: no second has more runs than the rate says.
+
+    A second's worth is made at once, so that a look a second is enough; of more than a hundred, in equal parts of a second.
+    """
+    parts = ceil(rate / _WAITING_MAX)
+    size = ceil(rate) if parts == 1 else int(rate / parts)
+    return size, _at_least(max(size / rate, 1 / parts))
+
+
+def _at_least(span: float) -> timedelta:
+    return timedelta(microseconds=ceil(span * 1_000_000))
+
+
+def _later(work: LaneWork, wait: timedelta) -> Made:
+    """Make nothing for a while, so that whoever waits behind it has a turn."""
+    return Made(work.backfill.backfill_id, work.backfill.cursor_at, work.backfill.cursor_at, wait, [])

@@ -1,0 +1,165 @@
+"""Calendars: keep one, and arm the schedules that use it anew; or forget one that nobody uses.
+
+A calendar is checked against every schedule that uses it before it is kept. Once it is, each of these is armed by itself, so
+a crash leaves some as they were: whoever puts the calendar again finishes it. What it was is kept beside it until then, and
+the cohort of a schedule tells by which of them it was timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from itertools import islice, product
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.jobs.job import check_name
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.triggers.calendars import Calendar, read_calendar
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.schedule.planning import arm_after_calendar, cohort_of, left_out_by_calendars
+from duly.domain.triggers.schedule.reading import check_calendars
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.schedule.timing import calendars_in, read_calendars, schedule_of
+from duly.moves.admin.audit import audited, note
+from duly.moves.schedules.conflict import until_settled
+from duly.store.connection.database import Database
+from duly.store.tables import schedules
+from duly.store.tables.schedules import Pending, Retiming
+
+_PAGE = 500
+# How many ways a schedule may have been timed are looked through: its calendars, as each was before changes that were cut short.
+_WAYS_MAX = 64
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A calendar that is changed: all of its tenant's as they are now, and all that each was, the newest first."""
+
+    tenant: int
+    name: str
+    before: Mapping[str, Sequence[Calendar]]
+    after: Mapping[str, Calendar]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A calendar that is kept, and how many schedules were armed by it."""
+
+    name: str
+    schedules: int
+
+
+async def put_calendar(database: Database, definition: object, tenant: int = TENANT_DEFAULT) -> Kept:
+    """Keep a calendar, new or changed, and arm what uses it anew. Raises TriggerError, naming a job it would block for long."""
+    calendar = read_calendar(definition)
+    name = check_name(calendar.name, "calendar")
+    before = read_calendars(await schedules.calendars(database, tenant, None))
+    others = before | {name: calendar}
+    async for page in _pages(database, tenant, name):
+        for pending in page:
+            _check(pending, others)
+    kept = msgspec.json.encode(definition).decode()
+    await _keep(database, tenant, name, kept, is_changed=before.get(name) != calendar)
+    change = Change(tenant, name, await _histories(database, tenant, before, others), others)
+    armed = [await _arm_page(database, change, page) async for page in _pages(database, tenant, name)]
+    await schedules.calendar_settled(database, tenant, name, kept)
+    return Kept(name, sum(armed))
+
+
+@audited
+async def _keep(database: Database, tenant: int, name: str, definition: str, *, is_changed: bool) -> None:
+    await schedules.put_calendar(database, tenant, name, definition)
+    await note(database, tenant, Action.CALENDAR_KEPT, Subject("calendar", name, name), int(is_changed))
+
+
+@audited
+async def drop_calendar(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> None:
+    """Forget a calendar. Raises NotFound, or InvalidOption while a job uses it."""
+    answer = await schedules.drop_calendar(database, tenant, name)
+    if answer == "missing":
+        raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
+    if answer != "dropped":
+        raise InvalidOption(f"calendar {name!r} is {answer}; edit or cancel that job first")
+    await note(database, tenant, Action.CALENDAR_DELETED, Subject("calendar", name, name))
+
+
+async def _histories(
+    database: Database, tenant: int, before: Mapping[str, Calendar], after: Mapping[str, Calendar]
+) -> dict[str, list[Calendar]]:
+    """Give what each calendar may be for a schedule that uses it: what it was just now, earlier ones, and what it is."""
+    earlier = await schedules.earlier_calendars(database, tenant)
+    return {
+        name: [
+            *([before[name]] if name in before else []),
+            *(read_calendar(definition) for definition in earlier.get(name, ())),
+            calendar,
+        ]
+        for name, calendar in after.items()
+    }
+
+
+async def _pages(database: Database, tenant: int, name: str) -> AsyncIterator[Sequence[Pending]]:
+    after: UUID | None = None
+    while page := await schedules.using_calendar(database, tenant, name, after, _PAGE):
+        yield page
+        after = page[-1].job_id
+
+
+def _check(pending: Pending, calendars: Mapping[str, Calendar]) -> None:
+    try:
+        check_calendars(_schedule(pending, calendars), pending.read_at)
+    except TriggerError as error:
+        message = f"job {pending.name} would not fire any more: {error.message}"
+        raise TriggerError(error.code, message, error.field) from None
+
+
+async def _arm_page(database: Database, change: Change, page: Sequence[Pending]) -> int:
+    """Arm the next fires of a page; one that has moved on meanwhile is looked at again."""
+    before, waiting, armed = UUID(int=page[0].job_id.int - 1), list(page), 0
+
+    async def attempt() -> int | None:
+        nonlocal waiting, armed
+        floors = await schedules.left_out(database, [pending.job_id for pending in waiting])
+        timings = [timing for pending in waiting if (timing := _timing(pending, change.after, floors)) is not None]
+        skips = {pending.job_id: taken for pending in waiting if (taken := _left_out(pending, change)) is not None}
+        done = await schedules.retime(database, timings, skips) if timings else set()
+        armed += len(done)
+        moved = {timing.job_id for timing in timings} - done
+        if not moved:
+            return armed
+        again = await schedules.using_calendar(database, change.tenant, change.name, before, _PAGE)
+        waiting = [pending for pending in again if pending.job_id in moved]
+        return None
+
+    return await until_settled(f"a job of calendar {change.name!r}", attempt)
+
+
+def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping[UUID, datetime]) -> Retiming | None:
+    """Say when a schedule fires next; nothing of one that counts from the end of its runs."""
+    schedule = _schedule(pending, calendars)
+    if schedule.trigger.is_estimate:
+        return None
+    passed = [pending.previous_scheduled_at, floors.get(pending.job_id)]
+    next_at, window = arm_after_calendar(schedule, pending.scheduled_at, pending.read_at, pending.made_at, passed)
+    return Retiming(pending.job_id, pending.generation, pending.scheduled_at, cohort_of(schedule), next_at, window)
+
+
+def _left_out(pending: Pending, change: Change) -> str | None:
+    """Give what the calendars took from a schedule as they were, which by the new ones nobody could tell."""
+    schedule = _as_timed(pending, change)
+    taken = left_out_by_calendars(schedule, pending.scheduled_at, pending.accountable_from, pending.read_at)
+    return msgspec.json.encode(taken).decode() if taken else None
+
+
+def _as_timed(pending: Pending, change: Change) -> Schedule:
+    """Give a schedule with its calendars as they were when it was timed, which is what its cohort says."""
+    names = calendars_in(msgspec.json.decode(pending.schedule))
+    ways = product(*(change.before[name] for name in names))
+    known = [_schedule(pending, dict(zip(names, way, strict=True))) for way in islice(ways, _WAYS_MAX)]
+    return next((schedule for schedule in known if cohort_of(schedule) == pending.cohort), known[0])
+
+
+def _schedule(pending: Pending, calendars: Mapping[str, Calendar]) -> Schedule:
+    return schedule_of(pending.schedule, None, None, calendars)

@@ -1,0 +1,50 @@
+"""Change a one-shot without a name while it waits: another payload, moment, queue, priority or options, under the same id."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import moment_of
+from duly.domain.errors import Refused
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import HORIZON
+from duly.domain.tenancy.audit import Action, Subject
+from duly.moves.admin.audit import audited, note
+from duly.moves.admin.seal import sealed
+from duly.moves.recall import recalled
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.tables import jobs
+
+
+async def change_one_shot(
+    database: Database, tenant: int, job_id: UUID, version: int, job: Submission, standing: str | None = None
+) -> bool:
+    """Change a one-shot of a version that has not started, wherever it is held. False: somebody was faster; look again.
+
+    `standing` are the options that it has. Raises Refused when it no longer waits for its first attempt, and InvalidOption.
+    """
+    job = sealed(database, tenant, job, standing)
+    if job.delay is not None:
+        job = msgspec.structs.replace(job, at=moment_of(database.clock.now()) + job.delay, delay=None)
+    if await _change_one_shot(database, tenant, job_id, version, job):
+        return True
+    async with recalled(database, run_ids=[job_id]):
+        if await _change_one_shot(database, tenant, job_id, version, job):
+            return True
+    run = await runs.find(database, job_id)
+    if run is None or (run["state"] in ("scheduled", "blocked", "ready") and run["attempt"] == 0):
+        return False
+    raise Refused(
+        f"job {job_id} is a one-shot that no longer waits for its first attempt: it is {run['state']};"
+        " cancel it, or run it again when it has ended"
+    )
+
+
+@audited
+async def _change_one_shot(database: Database, tenant: int, job_id: UUID, version: int, job: Submission) -> bool:
+    is_changed = await jobs.change_one_shot(database, tenant, job_id, version, job, HORIZON)
+    await note(database, tenant, Action.JOB_EDITED, Subject("job", str(job_id)), int(is_changed), version=version + 1)
+    return is_changed

@@ -1,0 +1,181 @@
+"""Edit: change a recurring job. What has not started is made anew by the new definition; nothing fires twice.
+
+An edit that leaves the timing as it was leaves the pending fire where it stands. Otherwise the new timing counts from the edit
+on, and what the old one had not fired by then is on record. An edit that changes nothing makes no version and no audit entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import DeclaredInCode, NotFound, VersionChanged
+from duly.domain.jobs.declaration import OWNER
+from duly.domain.jobs.job import Recurring
+from duly.domain.runs.run import Options, is_marks_only, read_options
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.triggers.schedule.edited_timing import Before, edited_timing
+from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars
+from duly.moves.admin.audit import audited, note
+from duly.moves.admin.seal import sealed
+from duly.moves.recall import taking_back, unless_held
+from duly.moves.schedules.conflict import until_settled
+from duly.moves.schedules.schedule import Seen, see
+from duly.store.connection.database import Database
+from duly.store.tables import jobs as store
+from duly.store.tables import schedules
+
+
+async def edit(database: Database, job_id: UUID, job: Recurring) -> int:
+    """Change a person's job to a definition, from now on. Returns its new version.
+
+    Raises NotFound, TriggerError, and DeclaredInCode when a program declares the job.
+    """
+    return await amend(database, job_id, lambda _: job)
+
+
+async def amend(database: Database, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+    """Change something about a person's job, from now on; `change` is asked again when somebody else was faster.
+
+    Returns its new version. Raises NotFound, TriggerError, DeclaredInCode, and what `change` raises.
+    """
+
+    def changed(seen: Seen) -> Recurring:
+        if seen.job.owner == OWNER:
+            raise DeclaredInCode(
+                f"job {seen.job.name!r} is declared in {seen.job.source}; change it there, in its decorator,"
+                " and start a worker of it. Pause, resume and trigger work from here"
+            )
+        return change(seen.definition)
+
+    return await _edit(database, job_id, changed)
+
+
+async def edit_version(database: Database, job_id: UUID, version: int, job: Recurring) -> int:
+    """Change a job that is of a version. Returns its new one. Raises NotFound, VersionChanged, TriggerError."""
+
+    def changed(seen: Seen) -> Recurring:
+        if seen.generation != version:
+            raise VersionChanged(f"job {job_id} is of version {seen.generation}, not {version}; look again")
+        return job
+
+    return await _edit(database, job_id, changed)
+
+
+async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
+    return await taking_back(database, job_id, lambda _silent: _edit_or_held(database, job_id, changed))
+
+
+@audited
+async def _edit_or_held(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
+    floor: datetime | None = None
+
+    async def attempt() -> int | None:  # It may be edited, staged or claimed from between the look and the move.
+        nonlocal floor
+        seen = await see(database, job_id)
+        job = sealed(database, seen.job.tenant, changed(seen), seen.job.options)
+        # A program's own words are kept whatever they mean: they are how its workers know that they were heard.
+        may_be_same = job.owner != OWNER
+        if may_be_same and _parts(seen.definition) == _parts(job):
+            return seen.generation  # Not timed anew: its moment may be past.
+        timing = await _timing(database, seen, job, floor)
+        differing = _differing(seen, job, timing)
+        if may_be_same and not differing:
+            return seen.generation
+        moments, skips = seen.staged(), None
+        if timing.first_at is not None:
+            moments, skips = [moment for moment in moments if moment >= seen.read_at], _skips(seen)
+        answer = await store.edit(
+            database,
+            job_id,
+            seen.generation,
+            job,
+            timing,
+            seen.pending_at,
+            moments,
+            floor,
+            skips,
+            seen.read_at,
+        )
+        if unless_held(answer.answer) == "over":
+            raise NotFound(f"job {job_id} has ended; submit a new one")
+        floor = answer.floor
+        if answer.answer != "edited":
+            return None
+        subject = Subject("job", str(seen.job_id), job.name)
+        version = seen.generation + 1
+        await note(database, seen.job.tenant, Action.JOB_EDITED, subject, version=version, changed=differing or None)
+        return version
+
+    return await until_settled(f"job {job_id}", attempt)
+
+
+def _differing(seen: Seen, job: Recurring, timing: Timing) -> list[str]:
+    """Name the parts that change, and not to what: the versions of the job tell that, with secrets masked."""
+    before, after = _parts(seen.definition), _parts(job)
+    # As it is kept, so that like is compared with like.
+    after["schedule"] = _plain(asked_shape(timing.schedule, timing.every_seconds))
+    fires_as_before = timing.first_at is None
+    if fires_as_before:  # So an anchor that is named now was its anchor.
+        before["schedule"], after["schedule"] = map(_without_anchor, (before["schedule"], after["schedule"]))
+    is_timed_anew = {"schedule"} if not fires_as_before else set()
+    return [part for part, value in before.items() if after[part] != value or part in is_timed_anew]
+
+
+def _parts(job: Recurring) -> dict[str, Any]:
+    return {
+        **{part: getattr(job, part) for part in ("name", "handler", "queue", "priority", "owner", "source")},
+        "schedule": _plain(job.schedule),
+        "payload": msgspec.json.decode(job.payload),
+        "options": (_options(job), job.options is None or is_marks_only(job.options)),
+    }
+
+
+def _options(job: Recurring) -> Options:
+    """Read what runs carry, but for the request that asked for it."""
+    return msgspec.structs.replace(read_options(job.options, None), request_id=None, traceparent=None)
+
+
+def _plain(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out of a schedule what is said to be nothing."""
+    trigger = shape.get("trigger")
+    inner = {} if not isinstance(trigger, Mapping) else {"trigger": _said(trigger)}
+    return _said(shape) | inner
+
+
+def _said(shape: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in shape.items() if value is not None}
+
+
+def _without_anchor(shape: Mapping[str, Any]) -> dict[str, Any]:
+    trigger = shape.get("trigger")
+    if not isinstance(trigger, Mapping) or trigger.get("type") != "interval":
+        return dict(shape)
+    return {**shape, "trigger": {key: value for key, value in trigger.items() if key != "anchor"}}
+
+
+async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetime | None) -> Timing:
+    names = calendars_in(job.schedule)
+    calendars = read_calendars(await schedules.calendars(database, seen.job.tenant, names) if names else {})
+    was = seen.job
+    before = Before(was.schedule, was.cohort, was.every_seconds, was.anchor_at, seen.schedule)
+    return edited_timing(
+        before,
+        job.schedule,
+        job_id=str(seen.job_id),
+        now=seen.read_at,
+        floor=floor,
+        calendars=calendars,
+        least_period=was.least_period,
+    )
+
+
+def _skips(seen: Seen) -> str | None:
+    """Record what the old timing has named and not fired, and what calendars took from it."""
+    skips = seen.unfired("skipped_edit")
+    return msgspec.json.encode(skips).decode() if skips else None

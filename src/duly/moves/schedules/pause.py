@@ -1,0 +1,128 @@
+"""Pause and resume: a schedule stops firing and keeps its place; what it would have fired meanwhile is on record."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import NotFound, Unsettled
+from duly.domain.jobs.declaration import REMOVED
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.triggers.elapsed import FixedDelay
+from duly.domain.triggers.schedule.planning import arm, latest_due, left_out_behind, stretch
+from duly.moves.admin.audit import audited, note
+from duly.moves.recall import taking_back, unless_held
+from duly.moves.schedules.conflict import until_settled
+from duly.moves.schedules.schedule import Seen, see
+from duly.store.connection.database import Database
+from duly.store.tables import jobs, schedules
+
+_NAMED_MAX = 100
+T = TypeVar("T")
+
+
+class Paused(msgspec.Struct, frozen=True):
+    """The answer to a pause: paused, or already; and the runs that may still start, a hundred at most.
+
+    Such a run was due before the pause and has not started, or its worker does not answer.
+    """
+
+    answer: str
+    may_start: tuple[UUID, ...] = ()
+
+
+async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
+    """Pause a schedule: paused, or already. What has not started is taken back. Raises NotFound, Unsettled."""
+    return await _taking_back(
+        database, job_id, lambda _silent, settles: _pause(database, job_id, reason, settles=settles)
+    )
+
+
+async def pause_naming(database: Database, job_id: UUID, reason: str) -> Paused:
+    """Pause a schedule as `pause` does, and name the runs that may still start. Raises NotFound, Unsettled."""
+
+    async def change(silent: list[UUID], settles: bool | None) -> Paused:
+        answer = await _pause(database, job_id, reason, settles=settles)
+        due = await jobs.due_unstarted(database, job_id, _NAMED_MAX)
+        return Paused(answer, tuple(dict.fromkeys((*silent, *due)))[:_NAMED_MAX])
+
+    return await _taking_back(database, job_id, change)
+
+
+async def _taking_back(
+    database: Database, job_id: UUID, change: Callable[[list[UUID], bool | None], Awaitable[T]]
+) -> T:
+    async def settle(silent: list[UUID]) -> T:
+        try:
+            return await change(silent, True)
+        except NotFound as error:
+            raise Unsettled(f"job {job_id}", "a worker that does not answer holds its last run") from error
+
+    return await taking_back(
+        database, job_id, lambda silent: change(silent or [], None if silent is None else False), settle
+    )
+
+
+@audited
+async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool | None) -> str:
+    async def attempt() -> str | None:  # It may be staged between the look and the move.
+        seen = await see(database, job_id)
+        staged = seen.staged()
+        answer = unless_held(
+            await schedules.pause(database, job_id, seen.generation, reason, seen.pending_at, staged, settles=settles)
+        )
+        if answer == "already" and seen.job.pause_reason == REMOVED:
+            # So that the code's return does not resume it.
+            await schedules.give_reason(database, job_id, REMOVED, reason)
+        await _note(database, seen, Action.JOB_PAUSED, answer, ("paused",), reason=reason)
+        return _found(job_id, answer)
+
+    return await until_settled(f"job {job_id}", attempt)
+
+
+@audited
+async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) -> str:
+    """Resume a schedule: active, already, or completed when nothing is left. Raises NotFound.
+
+    What it missed is skipped, or with `catch_up` a misfire.
+    """
+
+    async def attempt() -> str | None:  # It may be edited between the look and the move.
+        seen = await see(database, job_id)
+        answer = await _resume(database, seen, catch_up=catch_up)
+        await _note(database, seen, Action.JOB_RESUMED, answer, ("active", "completed"), catch_up=catch_up or None)
+        return _found(job_id, answer)
+
+    return await until_settled(f"job {job_id}", attempt)
+
+
+async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
+    schedule, pending, now = seen.schedule, seen.pending_at, seen.read_at
+    if isinstance(schedule.trigger, FixedDelay):
+        return await schedules.resume(database, seen.job_id, seen.generation, pending, max(pending, now), 0, None)
+    missed, skips = latest_due(schedule, str(seen.job_id), now), seen.left_out()
+    next_at: datetime | None = pending
+    window = schedule.jitter_window(pending)
+    if missed is not None and missed >= pending and not catch_up:
+        skips.append(stretch(schedule, pending, missed, "skipped_paused"))
+        next_at, window = arm(schedule, missed) or (None, 0)
+        skips += left_out_behind(schedule, now) if next_at is None else ()
+    recorded = msgspec.json.encode(skips).decode() if skips else None
+    return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, recorded)
+
+
+async def _note(
+    database: Database, seen: Seen, action: Action, answer: str, changed: tuple[str, ...], **detail: object
+) -> None:
+    subject = Subject("job", str(seen.job_id), seen.job.name)
+    await note(database, seen.job.tenant, action, subject, int(answer in changed), **detail)
+
+
+def _found(job_id: UUID, answer: str) -> str | None:
+    if answer == "over":
+        raise NotFound(f"job {job_id} has ended; there is nothing to pause or to resume")
+    return None if answer == "again" else answer

@@ -1,0 +1,39 @@
+"""Purge: remove a job that is over, with its versions and its history. What was done to it stays in the audit."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+from duly.domain.errors import Refused
+from duly.domain.tenancy.audit import Action, Subject
+from duly.moves.admin.audit import audited, note
+from duly.store.boxes import history, runs
+from duly.store.connection.database import Database
+from duly.store.tables import jobs
+
+AT_ONCE_MAX = 500  # runs whose history goes with the request; maintenance removes the rest
+JOBS_MAX = 1_000  # definitions that go in one round
+
+
+@audited
+async def purge(database: Database, tenant: int, job_id: UUID, name: str | None) -> None:
+    """Remove the definition of a job that is over now, and its history in batches, when none of its runs is under way.
+
+    Raises Refused while the job is not over, and of a node of a workflow.
+    """
+    run = await runs.find(database, job_id)
+    if run is not None and run["node"] is not None:
+        raise Refused(f"run {job_id} is a node of workflow {run['workflow_id']}; its history goes with the workflow's")
+    if not await jobs.purge_job(database, tenant, job_id, AT_ONCE_MAX):
+        raise Refused(f"job {job_id} is not over; end it first")
+    await note(database, tenant, Action.JOB_PURGED, Subject("job", str(job_id), name))
+
+
+async def go_on(database: Database, kept: timedelta | None) -> int:
+    """Go on with purges that were asked for, and with definitions that are over for longer than `kept`; None: for ever.
+
+    Returns how many runs and definitions were removed.
+    """
+    over = 0 if kept is None else await history.purge_over(database, kept, JOBS_MAX)
+    return over + await history.purge(database, AT_ONCE_MAX)

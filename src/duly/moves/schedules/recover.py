@@ -1,0 +1,155 @@
+"""Recover: hold what was missed while nobody staged, take a person's word for it, and carry that out.
+
+See docs/decisions/0032-overload-and-recovery.md. The schedulers carry it out, each for its shards and in batches; what is
+made goes through the backfill lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.errors import InvalidOption, Refused
+from duly.domain.jobs.recovery import RATE_MAX, Rule, Verdict, choice_for, decide
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.schedule.planning import Skip
+from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
+from duly.log import Log
+from duly.moves.admin.audit import audited, note
+from duly.store.connection.database import Database
+from duly.store.tables import recovery as store
+from duly.store.tables.recovery import APPROVED, LIVE, OPEN, Decided, Held, Recovery, Standing
+
+BATCH_MAX = 500
+UNDER_WAY_MAX = 250  # stretches of a scheduler that are made at once: others in the lane have their turn
+RULES_MAX = 1_000
+_RULES_NOTED = 10
+_TAKEN_OVER_MAX = 100_000
+_LOOKED_AT = 2_000  # timers of each shard, for those that are late
+_FINEST = timedelta(microseconds=1)
+_NOTHING = "nothing was missed that waits for a decision or is being made up for; `duly recover` shows it"
+
+
+async def note_staging(database: Database, after: timedelta | None, rng: Rng, log: Log) -> Standing | None:
+    """Say that we stage; after a longer time in which nobody did, that opens a recovery. Gives the one that is not over."""
+    standing = await store.note_staging(database, after, rng.uuid())
+    if standing is not None and standing.is_new:
+        log.warning("recovery_opened", recovery_id=standing.recovery_id, remedy="duly recover")
+    return standing
+
+
+async def hold_missed(database: Database, holder: UUID, epochs: Mapping[int, int]) -> int:
+    """Hold what plain intervals have missed, until there is no more; cohorts are held where they are answered."""
+    count = 0
+    while some := await store.hold_late(database, holder, epochs, _LOOKED_AT):
+        count += some
+    return count
+
+
+async def carry_out(database: Database, standing: Standing, shards: Sequence[int], log: Log) -> None:
+    """Do the next part of what was decided, for the shards held; and end the recovery when nothing is left of it."""
+    await store.drop(database, shards, BATCH_MAX)  # Of an earlier one, too, that a second outage has ended.
+    if standing.state == APPROVED:
+        await _decide_some(database, standing, shards, log)
+    ended = await store.close(database, standing.recovery_id)
+    if ended is not None:
+        log.warning("recovery_ended", recovery_id=standing.recovery_id, state=ended)
+
+
+async def _decide_some(database: Database, standing: Standing, shards: Sequence[int], log: Log) -> None:
+    under_way = await store.under_way(database, standing.recovery_id, shards, UNDER_WAY_MAX)
+    held = await store.held(database, standing.recovery_id, shards, UNDER_WAY_MAX - under_way)
+    if held:
+        await store.decide(database, standing.recovery_id, [_decided(one, standing, log) for one in held])
+
+
+def _decided(held: Held, standing: Standing, log: Log) -> Decided:
+    choice = choice_for(standing.rules, held.tenant, held.job_id)
+    try:
+        schedule = schedule_of(held.schedule, held.every_seconds, held.anchor_at, read_calendars(held.calendars))
+        verdict = decide(schedule, held.from_at, held.to_at, standing.opened_at, choice)
+    except TriggerError as error:
+        log.error("missed_unreadable", job_id=held.job_id, error=str(error))
+        verdict = Verdict(None, 0, (Skip("skipped_misfire", held.from_at, held.to_at - _FINEST, held.total),))
+    start, end = verdict.made or (None, None)
+    return Decided(held.backfill_id, start, end, verdict.count, verdict.skips)
+
+
+async def check_approval(database: Database, rules: Sequence[Rule] | None, rate: float | None) -> None:
+    """Say whether these rules and this rate would be taken, and change nothing. Raises what `approve` raises."""
+    _check(rules, rate)
+    found = await _live(database)
+    if found is not None:
+        _check_rules(found, rules)
+    elif not await store.stretches(database, None, 1):
+        raise Refused(_NOTHING)
+    elif rules:
+        raise Refused("catch-ups under way are decided: only a rate is taken")
+
+
+@audited
+async def approve(
+    database: Database, rng: Rng, log: Log, *, rules: Sequence[Rule] | None, rate: float | None, by: str
+) -> None:
+    """Let the recovery be carried out; of one under way, or of catch-ups that go on by themselves, the rate may be changed.
+
+    Raises InvalidOption; Refused where there is nothing to approve.
+    """
+    _check(rules, rate)
+    found = await _live(database)
+    if found is None:
+        found = await _taken_over(database, rng, by)
+        if rules:
+            raise Refused(
+                f"recovery {found.recovery_id} has taken over catch-ups that are decided: only a rate is taken"
+            )
+    _check_rules(found, rules)
+    if not await store.approve(database, found.recovery_id, rules or None, rate, by):
+        raise Refused(f"recovery {found.recovery_id} is over, or is being dismissed; look again with `duly recover`")
+    subject = Subject("recovery", str(found.recovery_id))
+    told = [msgspec.to_builtins(rule) for rule in (rules or ())[:_RULES_NOTED]] or None
+    await note(database, TENANT_DEFAULT, Action.RECOVERY_APPROVED, subject, rate=rate, rules=told)
+    log.warning("recovery_approved", recovery_id=found.recovery_id, by=by, rate=rate, rules=len(rules or ()))
+
+
+@audited
+async def dismiss(database: Database, rng: Rng, log: Log, *, by: str) -> None:
+    """Leave out all that was missed and is not made yet, with a record. Raises Refused where there is none."""
+    found = await _live(database) or await _taken_over(database, rng, by)
+    if not await store.dismiss(database, found.recovery_id, by):
+        raise Refused(f"recovery {found.recovery_id} is over, or is being dismissed; look again with `duly recover`")
+    await note(database, TENANT_DEFAULT, Action.RECOVERY_DISMISSED, Subject("recovery", str(found.recovery_id)))
+    log.warning("recovery_dismissed", recovery_id=found.recovery_id, by=by)
+
+
+async def _live(database: Database) -> Recovery | None:
+    found = await store.last(database)
+    return found if found is not None and found.state in LIVE else None
+
+
+async def _taken_over(database: Database, rng: Rng, by: str) -> Recovery:
+    await store.take_over(database, rng.uuid(), by, _TAKEN_OVER_MAX)
+    found = await _live(database)
+    if found is None:
+        raise Refused(_NOTHING)
+    return found
+
+
+def _check_rules(found: Recovery, rules: Sequence[Rule] | None) -> None:
+    if rules and found.state != OPEN:
+        raise Refused(
+            f"recovery {found.recovery_id} is {found.state}: rules are taken while it is open, later only a rate"
+        )
+
+
+def _check(rules: Sequence[Rule] | None, rate: float | None) -> None:
+    if rate is not None and not 0 < rate <= RATE_MAX:
+        raise InvalidOption(f"rate {rate!r} is not a number of runs a second: above 0 and at most {RATE_MAX:g}")
+    if rules is not None and len(rules) > RULES_MAX:
+        raise InvalidOption(f"{len(rules)} rules are more than {RULES_MAX}; choose for whole tenants, or for all")

@@ -1,0 +1,141 @@
+"""A schedule as it was seen, for the moves that change it: its rule, its pending moment, and what may be staged already."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import NotFound
+from duly.domain.jobs.job import Recurring
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.triggers.on_event import OnEvent
+from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.planning import Skip, left_out_by_calendars, moments_between, stretch
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.store.connection.database import Database
+from duly.store.reads import overview
+from duly.store.tables import jobs
+
+# A schedule fires once a second at most, and is staged no further ahead than the horizon.
+_STAGED_MAX = 64
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What the store keeps of a schedule that is not over, with its pending occurrence."""
+
+    job_id: UUID
+    tenant: int
+    name: str | None
+    state: str
+    queue: str
+    handler: str
+    priority: int
+    generation: int
+    every_seconds: int | None
+    anchor_at: datetime | None
+    cohort: int | None
+    schedule: str | None
+    owner: str
+    source: str | None
+    pause_reason: str | None
+    payload: str | None
+    options: str | None
+    pending_at: datetime
+    accountable_from: datetime
+    least_period: int | None
+    runs_left: int | None
+    read_at: datetime
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """A schedule at one moment. What is done with it names what was seen, so that a change in between is noticed."""
+
+    job: Job
+    schedule: Schedule
+
+    @property
+    def job_id(self) -> UUID:
+        """The job."""
+        return self.job.job_id
+
+    @property
+    def definition(self) -> Recurring:
+        """The job as it was asked for."""
+        job = self.job
+        asked = asked_shape(job.schedule, job.every_seconds)
+        payload, place = job.payload or "{}", (job.queue, job.priority)
+        return Recurring(job.handler, payload, *place, asked, job.name, job.options, job.owner, job.source)
+
+    @property
+    def generation(self) -> int:
+        """Its version: each edit makes another."""
+        return self.job.generation
+
+    @property
+    def pending_at(self) -> datetime:
+        """The occurrence that is armed, whether it is paused or not."""
+        return self.job.pending_at
+
+    @property
+    def read_at(self) -> datetime:
+        """The database's time at which it was seen."""
+        return self.job.read_at
+
+    def left_out(self) -> list[Skip]:
+        """Give what calendars took from it by now and no fire will tell of, once it is timed anew."""
+        return [*left_out_by_calendars(self.schedule, self.pending_at, self.job.accountable_from, self.read_at)]
+
+    def unfired(self, reason: str) -> list[Skip]:
+        """Give what it has named and not fired by now, since nothing else will tell; and what calendars took from it."""
+        skips = self.left_out()
+        last = None if self.schedule.trigger.is_estimate else self.schedule.latest_at_or_before(self.read_at)
+        if last is not None and last.scheduled_at >= self.pending_at and not self.is_spent:
+            why = "skipped_paused" if self.is_paused else reason
+            skips.append(stretch(self.schedule, self.pending_at, last.scheduled_at, why))
+        return skips
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it was paused."""
+        return self.job.state == "paused"
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether its last occurrence is staged, and is the pending one still."""
+        return self.job.runs_left == 0
+
+    def staged(self) -> list[datetime]:
+        """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter."""
+        if isinstance(self.schedule.trigger, OnEvent):
+            return []
+        if self.schedule.trigger.is_estimate:  # While its run is staged, the fire waits at that run's moment.
+            return [self.pending_at]
+        start, held = self.read_at, self.schedule.latest_at_or_before(self.read_at) if self.schedule.jitter else None
+        if held is not None:
+            start = min(start, held.scheduled_at)
+        last = [self.pending_at] if self.is_spent else []
+        return moments_between(self.schedule, start, self.pending_at, _STAGED_MAX) + last
+
+
+async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_DEFAULT) -> UUID:
+    """Read a job's id, or look its name up. Raises NotFound."""
+    try:
+        return job if isinstance(job, UUID) else UUID(job)
+    except ValueError:
+        found = await overview.job_by_name(database, str(job), tenant)
+    if found is None:
+        raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
+    return found.job_id
+
+
+async def see(database: Database, job_id: UUID) -> Seen:
+    """Look at a schedule that is not over. Raises NotFound."""
+    found = await jobs.find(database, job_id)
+    if found is None:
+        raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+    if found["pending_at"] is None:
+        raise NotFound(f"job {job_id} is {found['state']}; it fires no more")
+    job = Job(**{field: found[field] for field in Job.__struct_fields__})
+    return Seen(job, await jobs.schedule_of_job(database, found))

@@ -1,0 +1,1 @@
+"""Moves of workers over HTTP and of receivers that settle a run later."""

@@ -1,0 +1,39 @@
+"""Drain: a worker takes nothing more, finishes what it runs and hands back the rest; undone, it goes on.
+
+It hears of that with its signals, several times a second, and lives on without work until somebody stops it.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from uuid import UUID
+
+from duly.domain.errors import DulyError, NotFound
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.audit import Action, Subject
+from duly.moves.admin.audit import audited, note
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+from duly.store.tables import workers
+
+
+@audited
+async def drain(database: Database, worker_id: UUID) -> None:
+    """Ask a worker to take nothing more. Raises NotFound."""
+    await _change(database, worker_id, is_draining=True)
+
+
+@audited
+async def undrain(database: Database, worker_id: UUID) -> None:
+    """Let a worker take runs again. Raises NotFound."""
+    await _change(database, worker_id, is_draining=False)
+
+
+async def _change(database: Database, worker_id: UUID, *, is_draining: bool) -> None:
+    is_new = await workers.drain(database, worker_id, is_draining=is_draining)
+    if is_new is None:
+        raise NotFound(f"no worker {worker_id} lives; `duly workers` lists those that do")
+    action = Action.WORKER_DRAINED if is_draining else Action.WORKER_RESUMED
+    await note(database, TENANT_DEFAULT, action, Subject("worker", str(worker_id)), int(is_new))
+    with suppress(DulyError):  # A hint is no more than that: whoever misses it looks by itself.
+        await hints.send_holds_changed(database)

@@ -1,0 +1,100 @@
+"""Lend: put due runs into the hands of a worker over HTTP, with all that it needs to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.runs.expiry import expiry_of
+from duly.domain.runs.outcome import Expired, Failed
+from duly.domain.runs.run import Run
+from duly.moves.settle import Settled, settle_by_key
+from duly.moves.workflows.hand_out import hand_out
+from duly.store.boxes import ready, runs
+from duly.store.connection.database import Database
+from duly.store.connection.session import RolledBack
+from duly.store.tables import remote_workers
+from duly.store.tables.remote_workers import Lent
+
+OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
+
+
+class Parcel(msgspec.Struct, frozen=True):
+    """A run on its way to a worker: its payload in full, and what an earlier attempt saved."""
+
+    run: Run
+    claimed_at: datetime
+    saved: str | None
+
+
+async def lend(
+    database: Database, open_session: OpenSession, worker_id: UUID, number: int, limit: int, rng: Rng
+) -> list[Parcel] | None:
+    """Claim up to `limit` runs that are due; those among them that are worthless by now end here, and are not lent.
+
+    None: nothing was claimed, and the claim is still open. Raises NotFound, WorkerExpired, ClaimOver.
+    """
+    try:
+        async with open_session() as session:
+            lent = await remote_workers.claim(session, worker_id, number, limit)
+            if not lent:
+                return None
+            parcels = await _pack(session, await _without_expired(session, worker_id, lent, rng))
+            return await _without_refused(session, worker_id, parcels, rng)
+    except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
+        await ready.drop_duplicates(database)
+    except RolledBack:
+        pass  # Another claim was in the way, and nothing was taken: whoever waits looks again.
+    return None
+
+
+async def _without_expired(session: Database, worker_id: UUID, lent: Sequence[Lent], rng: Rng) -> list[Lent]:
+    expiries = {item.run.run_id: _expired_at(item) for item in lent if item.run.options is not None}
+    late = [item for item in lent if expiries.get(item.run.run_id) is not None]
+    settled = [
+        Settled(item.run, None, None, Expired(at)) for item in late if (at := expiries[item.run.run_id]) is not None
+    ]
+    if settled:
+        await settle_by_key(session, worker_id, settled, rng)
+    return [item for item in lent if expiries.get(item.run.run_id) is None]
+
+
+def _expired_at(lent: Lent) -> datetime | None:
+    """Give the moment at which a run had expired when it was claimed, if it had."""
+    expires_at = expiry_of(lent.run.scheduled_at, lent.run.policy)
+    return expires_at if expires_at is not None and expires_at <= lent.claimed_at else None
+
+
+async def _pack(session: Database, lent: Sequence[Lent]) -> list[Parcel]:
+    """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""
+    apart = [(item.run.job_id, item.run.generation) for item in lent if item.run.payload_stored]
+    again = [item.run.run_id for item in lent if item.run.attempt > 1]
+    bodies = await runs.payloads(session, apart) if apart else {}
+    saved = await runs.checkpoints(session, again) if again else {}
+    whole = [
+        msgspec.structs.replace(item.run, payload=bodies.get((item.run.job_id, item.run.generation), item.run.payload))
+        for item in lent
+    ]
+    handed = await hand_out(session, whole)
+    return [
+        Parcel(handed.get(run.run_id, run), item.claimed_at, saved.get(run.run_id))
+        for run, item in zip(whole, lent, strict=True)
+    ]
+
+
+async def _without_refused(session: Database, worker_id: UUID, parcels: Sequence[Parcel], rng: Rng) -> list[Parcel]:
+    """End those that cannot be given what they are to work on: no worker could do anything about it."""
+    refused = [
+        Settled(parcel.run, parcel.claimed_at, parcel.claimed_at, Failed(parcel.run.refused, retryable=False))
+        for parcel in parcels
+        if parcel.run.refused is not None
+    ]
+    if refused:
+        await settle_by_key(session, worker_id, refused, rng)
+    return [parcel for parcel in parcels if parcel.run.refused is None]

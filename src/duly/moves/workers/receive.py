@@ -1,0 +1,127 @@
+"""Receive: settle what receivers say their runs came to, and those whose receiver said nothing in time.
+
+It is the ordinary settle, by run and fence, so all that follows from an outcome is the same. The token names one attempt. While
+that is under way it counts, in whosever hands it is: a receiver may be faster than its own answer to the webhook. So does what
+comes past the deadline, until somebody has timed the attempt out: the work is done, and no other attempt has begun. When it is
+over, the record says so, and the same outcome told again is answered as the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Rng
+from duly.domain.errors import AttemptOver, NotFound, Unsettled
+from duly.domain.runs.outcome import Failed, Outcome, Succeeded, TimedOut
+from duly.domain.runs.progress import Progress
+from duly.moves.settle import Settled, settle_for
+from duly.store.boxes import awaited, runs
+from duly.store.boxes.awaited import RECEIVER, Over, UnderWay
+from duly.store.boxes.leased import Handle
+from duly.store.connection import hints
+from duly.store.connection.database import Database
+
+EXTENSION_MAX = timedelta(days=30)
+BATCH_MAX = 500
+_LOOKS_MAX = 100
+_LOOK_PAUSE_SECONDS = 0.02
+
+
+class Received(msgspec.Struct, frozen=True):
+    """What the run has become by the outcome, and the queue in which something may be ready now."""
+
+    run_id: UUID
+    attempt: int
+    state: str
+    queue: str | None
+
+
+async def receive(database: Database, handle: Handle, outcome: Succeeded | Failed, rng: Rng) -> Received:
+    """Settle an attempt by what its receiver says. Raises NotFound, AttemptOver, Unsettled."""
+    for _ in range(_LOOKS_MAX):  # Between two looks it may pass from its worker's hands into the receiver's.
+        found = await awaited.find(database, handle)
+        if found is None:
+            return _answered(handle, outcome, await awaited.ended(database, handle), None)
+        if await _settle(database, found.worker_id, [(found, outcome)], rng):
+            return _answered(handle, outcome, await awaited.ended(database, handle), found.run.queue)
+        await database.clock.sleep(_LOOK_PAUSE_SECONDS)
+    raise Unsettled(f"run {handle[0]}")
+
+
+async def extend(database: Database, handle: Handle, span: timedelta) -> datetime:
+    """Give a receiver so long from now on. Raises NotFound, AttemptOver, Unsettled."""
+    if deadline_at := await awaited.extend(database, handle, span):
+        return deadline_at
+    over = await awaited.ended(database, handle)
+    if over is not None:
+        raise AttemptOver(_over_text(handle, over))
+    under_way = await awaited.find(database, handle)
+    if under_way is None:
+        raise _not_found()
+    deadline_at = under_way.deadline_at
+    if deadline_at is not None and deadline_at <= await database.read_clock():
+        deadline = f"{deadline_at:%Y-%m-%dT%H:%M:%SZ}"
+        raise AttemptOver(
+            f"attempt {under_way.run.attempt} of run {handle[0]} is over: its deadline, {deadline}, has passed"
+        )
+    raise Unsettled(f"run {handle[0]}: the answer to the webhook has not arrived; answer 202 first, then ask again")
+
+
+async def report(database: Database, handle: Handle, progress: Progress) -> None:
+    """Show how far a receiver has come, while its attempt is under way. Raises NotFound, AttemptOver, Unsettled."""
+    for _ in range(_LOOKS_MAX):  # Between two looks it may pass from its worker's hands into the receiver's.
+        found = await awaited.find(database, handle)
+        if found is None:
+            over = await awaited.ended(database, handle)
+            raise _not_found() if over is None else AttemptOver(_over_text(handle, over))
+        if await runs.save_progress(database, *handle, found.worker_id, progress):
+            return
+        await database.clock.sleep(_LOOK_PAUSE_SECONDS)
+    raise Unsettled(f"run {handle[0]}")
+
+
+async def time_out(database: Database, rng: Rng) -> int:
+    """Settle one batch of runs whose receiver said nothing in time. Returns how many there were."""
+    late = await awaited.overdue(database, BATCH_MAX)
+    settled = await _settle(database, RECEIVER, [(item, _timed_out(item)) for item in late], rng) if late else set()
+    await awaited.forget(database, BATCH_MAX)
+    if settled:
+        await hints.send(database, sorted({item.run.queue for item in late}))
+    return len(settled)
+
+
+async def _settle(database: Database, holder: UUID, ended: Sequence[tuple[UnderWay, Outcome]], rng: Rng) -> set[Handle]:
+    there = await settle_for(
+        database, holder, [Settled(item.run, item.started_at, None, outcome) for item, outcome in ended], rng
+    )
+    for handle in there:  # What this leaves behind when we die here says nothing, and goes by its deadline.
+        await awaited.close(database, handle)
+    return there
+
+
+def _answered(handle: Handle, outcome: Succeeded | Failed, over: Over | None, queue: str | None) -> Received:
+    if over is None:
+        raise _not_found()
+    if over.outcome != ("succeeded" if isinstance(outcome, Succeeded) else "failed"):
+        raise AttemptOver(_over_text(handle, over))
+    return Received(handle[0], over.attempt, over.became, queue)
+
+
+def _timed_out(item: UnderWay) -> TimedOut:
+    assert item.deadline_at is not None
+    return TimedOut(max(0.0, (item.deadline_at - item.started_at).total_seconds()))
+
+
+def _over_text(handle: Handle, over: Over) -> str:
+    return (
+        f"attempt {over.attempt} of run {handle[0]} is over: it {over.outcome.replace('_', ' ')},"
+        f" and the run became {over.became}"
+    )
+
+
+def _not_found() -> NotFound:
+    return NotFound("no such callback; a token is good for one attempt, while that is under way or on record")

@@ -1,0 +1,1 @@
+"""Moves of workflows and their nodes."""

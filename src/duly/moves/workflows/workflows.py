@@ -1,0 +1,173 @@
+"""Workflows: submit them whole, stop them, hold them, do part of them again, and add to them from within.
+
+What follows from the end of a node is no move of ours: the database does it, in the transaction of whatever ended the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import LeaseOver, NotFound, Unsettled, WorkflowChanged
+from duly.domain.runs.run import HORIZON, Run
+from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.workflows.workflow import (
+    Edge,
+    Node,
+    Workflow,
+    WorkflowState,
+    check_nodes,
+    check_workflow,
+    covered_by,
+    remade_by,
+    sinks,
+)
+from duly.moves.admin.audit import actor_of, audited, note
+from duly.moves.admin.seal import sealed_node, sealed_workflow
+from duly.store.connection.database import Connection, Database
+from duly.store.tables import workflows as store
+from duly.store.tables.workflows import SubmittedWorkflow
+
+_LOOKS_MAX = 10
+_encoder = msgspec.msgpack.Encoder()
+
+
+@audited
+async def submit_workflow(
+    connection: Connection, tenant: int, key: str, workflow: Workflow, *, for_run: Run | None = None
+) -> SubmittedWorkflow:
+    """Submit a workflow whole. Asked again with the same key and body, it answers the same.
+
+    For a run whose target it is, it is known by that run's id instead. Raises InvalidWorkflow, KeyConflict.
+    """
+    check_workflow(workflow)
+    if for_run is None:  # Those of a run's target are sealed since its job was written.
+        workflow = sealed_workflow(connection, tenant, workflow)
+    digest = sha256(_encoder.encode(workflow)).digest()
+    made = await store.submit(connection, tenant, key, digest, workflow, HORIZON, for_run)
+    subject, count = Subject("workflow", str(made.workflow_id), workflow.name), int(not made.replayed)
+    await note(connection, tenant, Action.WORKFLOW_CREATED, subject, count, nodes=len(workflow.nodes))
+    return made
+
+
+@audited
+async def cancel_workflow(
+    database: Database, tenant: int, workflow_id: UUID, reason: str = "cancelled"
+) -> WorkflowState:
+    """End what waits and ask what runs to stop. Says where the workflow stands; one that had ended stays. Raises NotFound."""
+    turned = await store.cancel(database, tenant, workflow_id, reason)
+    state = _found(None if turned is None else turned.state, workflow_id)
+    if turned and turned.is_new:
+        await _note(database, tenant, Action.WORKFLOW_CANCELLED, workflow_id, reason=reason)
+    return state
+
+
+@audited
+async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
+    """Let nothing more of a workflow start. Raises NotFound, WorkflowChanged."""
+    turned = await store.pause(database, tenant, workflow_id)
+    state = _found(None if turned is None else turned.state, workflow_id)
+    if state is not WorkflowState.PAUSED:
+        raise WorkflowChanged(f"workflow {workflow_id} is {state}; only a running one can be paused")
+    if turned and turned.is_new:
+        await _note(database, tenant, Action.WORKFLOW_PAUSED, workflow_id)
+    return state
+
+
+@audited
+async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
+    """Let a paused workflow go on. Raises NotFound, WorkflowChanged."""
+    turned = await store.resume(database, tenant, workflow_id)
+    state = _found(None if turned is None else turned.state, workflow_id)
+    if state is WorkflowState.CANCELLING:
+        raise WorkflowChanged(f"workflow {workflow_id} is {state}; replay a node of it when it has ended")
+    if turned and turned.is_new:
+        await _note(database, tenant, Action.WORKFLOW_RESUMED, workflow_id)
+    return state
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """What a replay does: the nodes that run again, the items that their maps drop and make anew, and how many stay."""
+
+    nodes: list[str]
+    remade: list[str]
+    kept: int
+
+
+@audited
+async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, node: str) -> Replay:
+    """Do a node and all behind it again. Raises NotFound, WorkflowChanged, Unsettled."""
+    replay = await _replay(database, tenant, workflow_id, node, is_dry=False)
+    await _note(database, tenant, Action.WORKFLOW_REPLAYED, workflow_id, node=node, nodes=len(replay.nodes))
+    return replay
+
+
+async def plan_replay(database: Database, tenant: int, workflow_id: UUID, node: str) -> Replay:
+    """Say what a replay would do, and change nothing. Raises, as a replay does, NotFound, WorkflowChanged, Unsettled."""
+    return await _replay(database, tenant, workflow_id, node, is_dry=True)
+
+
+async def _replay(database: Database, tenant: int, workflow_id: UUID, node: str, *, is_dry: bool) -> Replay:
+    for _ in range(_LOOKS_MAX):  # Nodes may be added between the look and the move.
+        graph = await store.graph(database, tenant, workflow_id)
+        if graph is None:
+            raise _not_found(workflow_id)
+        if node not in graph.nodes:
+            raise NotFound(f"workflow {workflow_id} has no node {node!r}; it has {', '.join(sorted(graph.nodes)[:20])}")
+        covered = sorted(covered_by(graph.edges, node))
+        answer = await store.replay(database, tenant, workflow_id, node, covered, len(graph.nodes), is_dry=is_dry)
+        if answer in ("replayed", "replayable"):
+            remade = sorted(remade_by(graph.maps, covered, node))
+            return Replay(covered, remade, len(graph.nodes) - len(covered) - len(remade))
+        if answer != "again":
+            raise WorkflowChanged(f"workflow {workflow_id} cannot be replayed from {node!r}: {answer}")
+    raise Unsettled(f"workflow {workflow_id}")
+
+
+@audited
+async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, nodes: Sequence[Node]) -> list[str]:
+    """Add nodes behind the running node that asks; none are none. Those of a name that it has added before are left as they are.
+
+    Returns the names. Raises InvalidWorkflow, LeaseOver, WorkflowChanged.
+    """
+    own = await store.node_of(database, tenant, run_id)
+    if own is None:
+        raise NotFound(f"run {run_id} is no node of a workflow, so it cannot add any")
+    if not nodes:
+        return []
+    hung = [node if node.after else msgspec.structs.replace(node, after=(Edge(own.node),)) for node in nodes]
+    check_nodes(hung, {own.node})
+    hung = [sealed_node(database, tenant, node) for node in hung]
+    answer = await store.add_nodes(database, tenant, own, run_id, fence, hung, sinks(hung))
+    if answer == "lost":
+        raise LeaseOver(f"run {run_id}, fence {fence}: the lease was lost; stop here")
+    if answer != "added":
+        raise WorkflowChanged(f"nodes cannot be added to workflow {own.workflow_id}: {answer}")
+    await _note(database, tenant, Action.WORKFLOW_EXTENDED, own.workflow_id, node=own.node, nodes=len(hung))
+    return [node.name for node in hung]
+
+
+async def _note(database: Database, tenant: int, action: Action, workflow_id: UUID, **detail: object) -> None:
+    found = await store.standing(database, tenant, workflow_id) if actor_of(database) else None
+    if found is not None:
+        await note(database, tenant, action, Subject("workflow", str(workflow_id), found[0]), **detail)
+
+
+async def run_errands(database: Database) -> bool:
+    """Do what is left to do for workflows beside their nodes' ends. Says whether runs wait to be settled by some that ended."""
+    while (answer := await store.run_errand(database)) == "done":
+        pass
+    return answer == "settle"
+
+
+def _found(state: str | None, workflow_id: UUID) -> WorkflowState:
+    if state is None:
+        raise _not_found(workflow_id)
+    return WorkflowState(state)
+
+
+def _not_found(workflow_id: UUID) -> NotFound:
+    return NotFound(f"no workflow {workflow_id}; `duly workflows list` lists them")

@@ -1,0 +1,1 @@
+"""Boxes: the tables that a run moves through, one module each."""

@@ -1,0 +1,85 @@
+"""Day partitions, what is kept how long, and the check that nothing was lost."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("boxes/history")
+
+
+async def make_partitions(database: Database, days_ahead: int) -> int:
+    """Make the day partitions from today on, where missing. Returns how many were made."""
+    made: int = await database.fetchval(SQL["make_partitions"], days_ahead)
+    return made
+
+
+async def drop_partitions(database: Database, parent: str, before: date) -> list[str]:
+    """Drop whole the partitions of days before a date. Returns those dropped; one that is being read stays for now."""
+    rows = await database.fetch(SQL["partitions"])
+    names = [row["name"] for row in rows if row["parent"] == parent and _day_of(row["name"]) < before]
+    return [name for name in names if await database.fetchval(SQL["drop_partition"], name)]
+
+
+async def forget_strays(database: Database, parent: str, before: date, limit: int) -> int:
+    """Drop rows of days before a date for which there never was a partition. Returns how many; `limit` means: ask again."""
+    forgotten: int = await database.fetchval(SQL[f"forget_{parent}"], datetime.combine(before, time.min, UTC), limit)
+    return forgotten
+
+
+def _day_of(partition: str) -> date:
+    return datetime.strptime(partition[-8:] + "+0000", "%Y%m%d%z").date()
+
+
+async def forget_keys(database: Database, limit: int) -> None:
+    """Drop idempotency keys that have expired."""
+    await database.execute(SQL["forget_keys"], limit)
+
+
+async def forget_payloads(database: Database, succeeded: timedelta, failed: timedelta, limit: int) -> None:
+    """Drop payloads of one-shots that are in no box any more, when the records of their ends go."""
+    await database.execute(SQL["forget_payloads"], succeeded, failed, limit)
+
+
+async def purge(database: Database, limit: int) -> int:
+    """Remove more history of jobs whose purge was asked for, so many runs of each. Returns how many."""
+    return int(await database.fetchval(SQL["purge"], limit))
+
+
+async def purge_over(database: Database, kept: timedelta, limit: int) -> int:
+    """Purge definitions that have been over for longer than they are kept, so many at most. Returns how many."""
+    return int(await database.fetchval(SQL["purge_over"], kept, limit))
+
+
+async def limit_payloads(database: Database, payload_bytes: int) -> None:
+    """Keep the payloads of successes up to so many bytes, from now on."""
+    await database.execute(SQL["limit_payloads"], payload_bytes)
+
+
+async def forget_progress(database: Database, limit: int) -> None:
+    """Drop the progress of runs that have ended."""
+    await database.execute(SQL["forget_progress"], limit)
+
+
+async def release_waiting(database: Database, limit: int) -> int:
+    """Let runs in that wait at a gate with a free place. Returns how many."""
+    released: int | None = await database.fetchval(SQL["release_waiting"], limit)
+    return released or 0
+
+
+async def forget_checkpoints(database: Database, limit: int) -> None:
+    """Drop what attempts saved for runs that have ended."""
+    await database.execute(SQL["forget_checkpoints"], limit)
+
+
+async def forget_subtasks(database: Database, kept: timedelta, limit: int) -> None:
+    """Drop the way to subtasks that ended long ago."""
+    await database.execute(SQL["forget_subtasks"], kept, limit)
+
+
+async def verify(database: Database) -> list[dict[str, Any]]:
+    """Look for broken promises in one snapshot. An empty list is the good answer."""
+    return [dict(row) for row in await database.fetch(SQL["verify"])]

@@ -1,0 +1,155 @@
+"""What is in a worker's hands. Each statement names the fence; what is missing from its answer was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.runs.run import Run
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("boxes/leased")
+_FIRST = UUID(int=0)
+
+Handle = tuple[UUID, int]  # run and fence
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """A plain success: nothing follows from it."""
+
+    run: Run
+    started_at: datetime
+    finished_at: datetime
+    result: str | None
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """An outcome and what the run becomes by it."""
+
+    run: Run
+    started_at: datetime | None
+    finished_at: datetime | None
+    outcome: str
+    became: str
+    delay: timedelta = timedelta()
+    losses: int = 0
+    suspect: bool = False
+    reason: str | None = None
+    result: str | None = None
+    detail: str | None = None
+    carried: str | None = None  # JSON, laid over the options of a run that goes on
+
+
+async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> list[Handle]:
+    """Record plain successes by their place. Returns those that were there, each once."""
+    results = [item.result for item in done]
+    [(is_all, run_ids, fences)] = await database.fetch(
+        SQL["finish"],
+        worker_id,
+        [item.run.place for item in done],
+        [item.run.fence for item in done],
+        [item.started_at for item in done],
+        [item.finished_at for item in done],
+        results if any(results) else [],  # What is missing at the end of an array is null.
+    )
+    return [(item.run.run_id, item.run.fence) for item in done] if is_all else list(zip(run_ids, fences, strict=True))
+
+
+async def settle(database: Database, worker_id: UUID, moved: Sequence[Moved], horizon: timedelta) -> set[Handle]:
+    """Record outcomes and move each run on, by run and fence. Returns those that were there."""
+    rows = await database.fetch(
+        SQL["settle"],
+        worker_id,
+        [item.run.run_id for item in moved],
+        [item.run.fence for item in moved],
+        [item.started_at for item in moved],
+        [item.finished_at for item in moved],
+        [item.outcome for item in moved],
+        [item.became for item in moved],
+        [item.delay for item in moved],
+        [item.losses for item in moved],
+        [item.suspect for item in moved],
+        [item.reason for item in moved],
+        [item.result for item in moved],
+        [item.detail for item in moved],
+        [item.carried for item in moved],
+        horizon,
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> set[Handle]:
+    """Put back runs that were never started, without using up their attempt."""
+    rows = await database.fetch(SQL["hand_back"], worker_id, [run.run_id for run in runs], [run.fence for run in runs])
+    return {(row[0], row[1]) for row in rows}
+
+
+async def park(database: Database, worker_id: UUID, parked: Sequence[tuple[Run, str]]) -> set[Handle]:
+    """Put runs into `blocked`, each under a gate, without using up their attempt. Returns those that were there."""
+    rows = await database.fetch(
+        SQL["park"],
+        worker_id,
+        [run.run_id for run, _ in parked],
+        [run.fence for run, _ in parked],
+        [gate for _, gate in parked],
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def already_settled(database: Database, worker_id: UUID, handles: Sequence[Handle]) -> set[Handle]:
+    """Find which of these this worker has settled before: after an unknown commit, the answer to 'was it me?'."""
+    rows = await database.fetch(
+        SQL["already_settled"], worker_id, [handle[0] for handle in handles], [handle[1] for handle in handles]
+    )
+    return {(row[0], row[1]) for row in rows}
+
+
+async def record_fenced(database: Database, worker_id: UUID, refused: Sequence[Moved]) -> None:
+    """Keep a record of outcomes that came after the lease was lost. They change nothing."""
+    runs = [item.run for item in refused]
+    await database.execute(
+        SQL["record_fenced"],
+        worker_id,
+        [run.run_id for run in runs],
+        [run.job_id for run in runs],
+        [run.scheduled_at for run in runs],
+        [run.due_at for run in runs],
+        [item.started_at for item in refused],
+        [item.finished_at for item in refused],
+        [run.fence for run in runs],
+        [run.tenant for run in runs],
+        [run.attempt for run in runs],
+        [run.queue for run in runs],
+        [run.handler for run in runs],
+        [f"refused: {item.outcome}" for item in refused],
+    )
+
+
+async def held_by(database: Database, worker_id: UUID, limit: int, after: UUID = _FIRST) -> list[Run]:
+    """Read what hangs on a worker, alive or gone, by rising id behind one."""
+    return [Run(*row) for row in await database.fetch(SQL["held_by"], worker_id, limit, after)]
+
+
+async def orphans(database: Database) -> list[UUID]:
+    """Find holders of leases that have no row among the workers."""
+    return [row[0] for row in await database.fetch(SQL["orphans"])]
+
+
+async def vacuum(database: Database) -> None:
+    """Clear the dead rows; autovacuum comes by too seldom."""
+    await database.execute(SQL["vacuum"])
+
+
+async def shorten(database: Database, hollow_bytes: int) -> None:
+    """Give back to the disk what a flood has left behind; while runs pass through, the lock it takes would hold them up."""
+    if await database.fetchval(SQL["is_hollow"], hollow_bytes):
+        await database.execute(SQL["shorten"])
+
+
+async def void_overstayed(database: Database, stop: timedelta) -> list[UUID]:
+    """Void the fences of runs that were asked to stop so long ago, where the next run of their job waits for their place."""
+    return [row[0] for row in await database.fetch(SQL["void_overstayed"], stop)]

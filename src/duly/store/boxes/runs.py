@@ -1,0 +1,256 @@
+"""A run's state for people, wherever it stands; and what lies beside it: signals, checkpoints, progress, logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.limits.limit import StandingLimits
+from duly.domain.limits.pause import Holds, Scope
+from duly.domain.runs.progress import Progress, shown
+from duly.domain.runs.run import HORIZON, read_options
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("boxes/runs")
+FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
+_ENDED = FINAL - {"dead"}  # The dead are still in a box.
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Something a leaseholder must be told."""
+
+    run_id: UUID
+    fence: int
+    what: str
+
+
+class News(msgspec.Struct, frozen=True):
+    """What a worker must be told: signals of its own, what nobody may start, and how much may be under way.
+
+    One that is draining may start nothing, as if everything were held, and claims nothing.
+    """
+
+    signals: list[Signal]
+    holds: Holds
+    limits: StandingLimits = StandingLimits()
+    is_draining: bool = False
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """One line a handler logged under a lease; `fields` is JSON text."""
+
+    run_id: UUID
+    fence: int
+    attempt: int
+    number: int
+    logged_at: datetime
+    level: str
+    message: str
+    fields: str | None
+
+
+async def cancel(database: Database, run_ids: Sequence[UUID], reason: str) -> list[UUID]:
+    """Take waiting runs out for good. Returns those that were waiting."""
+    return [row[0] for row in await database.fetch(SQL["cancel"], run_ids, reason)]
+
+
+async def signal(database: Database, run_ids: Sequence[UUID], what: str) -> list[UUID]:
+    """Leave a signal for the holders of leased runs. Returns those that are leased."""
+    return [row[0] for row in await database.fetch(SQL["signal"], run_ids, what)]
+
+
+async def replay(database: Database, run_ids: Sequence[UUID], delays: Sequence[timedelta]) -> list[UUID]:
+    """Give dead runs another life, each so long from now. Returns those that were dead."""
+    return [row[0] for row in await database.fetch(SQL["replay"], run_ids, delays, HORIZON)]
+
+
+async def expire(database: Database, limit: int) -> list[UUID]:
+    """End runs that wait and are worthless by now, up to a limit in each box. Returns them."""
+    return [row[0] for row in await database.fetch(SQL["expire"], limit)]
+
+
+async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
+    """Drop dead runs for good, with a record. Returns those that were dead."""
+    return [row[0] for row in await database.fetch(SQL["discard"], run_ids)]
+
+
+async def edit_dead(database: Database, tenant: int, run_ids: Sequence[UUID], payload: str) -> list[UUID]:
+    """Give a tenant's dead runs another payload. Returns those that were dead."""
+    return [row[0] for row in await database.fetch(SQL["edit_dead"], tenant, run_ids, payload)]
+
+
+async def look(database: Database, worker_id: UUID) -> News:
+    """Read the database's clock, for ours to learn from, and what a worker must be told."""
+    rows = await database.fetch(SQL["look"], worker_id)
+    database.clock.observe(rows[0]["read_at"])
+    signals = [Signal(*row[1:4]) for row in rows if row["run_id"] is not None]
+    is_draining = any(row["what"] == "drain" for row in rows)
+    holds = Holds(Scope(*row[4:6]) for row in rows if row["what"] in ("hold", "drain"))
+    limits = {Scope(*row[4:6]): row["places"] for row in rows if row["what"] == "limit"}
+    return News(signals, holds, StandingLimits(limits), is_draining)
+
+
+async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:
+    """Forget signals that were heeded."""
+    columns = zip(*(msgspec.structs.astuple(signal) for signal in heeded), strict=True)
+    await database.execute(SQL["drop_signals"], worker_id, *map(list, columns))
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    """A run that its worker was asked to give back, under this lease and at this moment."""
+
+    run_id: UUID
+    fence: int
+    sent_at: datetime
+
+
+async def has_held(database: Database, job_id: UUID) -> bool:
+    """Say whether a worker holds first attempts of a schedule, started or not."""
+    return bool(await database.fetchval(SQL["has_held"], job_id))
+
+
+async def are_due_after(database: Database, run_ids: Sequence[UUID], moment: datetime) -> bool:
+    """Say whether a worker holds one of these runs that was not due at a moment."""
+    return bool(await database.fetchval(SQL["are_due_after"], list(run_ids), moment))
+
+
+async def recall(database: Database, job_ids: Sequence[UUID], run_ids: Sequence[UUID]) -> list[Recalled]:
+    """Ask workers to give back what they have not started. Returns the runs that were asked for."""
+    return [Recalled(*row) for row in await database.fetch(SQL["recall"], list(job_ids), list(run_ids))]
+
+
+async def unanswered(database: Database, asked: Sequence[Recalled]) -> list[UUID]:
+    """Return the recalled runs whose worker has not answered yet."""
+    run_ids, fences = [one.run_id for one in asked], [one.fence for one in asked]
+    return [row[0] for row in await database.fetch(SQL["unanswered"], run_ids, fences)]
+
+
+async def put_back(database: Database, asked: Sequence[Recalled] | None, age: timedelta) -> list[tuple[UUID, str]]:
+    """Make recalled runs ready again: these, or all recalled longer ago than `age`. Returns each with its queue."""
+    ours = (None, None) if asked is None else ([one.run_id for one in asked], [one.sent_at for one in asked])
+    return [tuple(row) for row in await database.fetch(SQL["put_back"], *ours, age)]
+
+
+async def carry_out(database: Database) -> dict[UUID, str]:
+    """Do what signals say whose run left its holder's hands. Returns what became of each run."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["carry_out"])}
+
+
+async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read one run: where it stands and its attempts so far; None when nothing is known of it."""
+    live = await database.fetchrow(SQL["find_live"], run_id)
+    attempts = [dict(row) for row in await database.fetch(SQL["find_attempts"], run_id)]
+    if live is None and not attempts:
+        return None
+    accepted = [attempt for attempt in attempts if attempt["outcome"] != "fenced"] or attempts
+    # The record of a run's end may bear an earlier moment than the one before it: the clock was set back in between.
+    last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
+    run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"]}
+    marks = read_options(run.pop("marks"), None)
+    return {
+        **run,
+        "tags": list(marks.tags),
+        "request_id": marks.request_id,
+        "traceparent": marks.traceparent,
+        "parent": None if marks.parent is None else UUID(marks.parent),
+        "workflow_id": None if marks.node is None else UUID(marks.node[0]),
+        "node": None if marks.node is None else marks.node[1],
+        "after": marks.after,
+        "attempts": [{name: attempt[name] for name in attempt if name not in _OF_RUN} for attempt in attempts],
+    }
+
+
+async def find_lease(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read in whose hands a run is; None: in nobody's."""
+    row = await database.fetchrow(SQL["find_lease"], run_id)
+    return None if row is None else dict(row)
+
+
+_SHARED = (
+    "run_id",
+    "job_id",
+    "tenant",
+    "queue",
+    "handler",
+    "priority",
+    "attempt",
+    "scheduled_at",
+    "due_at",
+    "worker_id",
+    "fence",
+    "reason",
+    "marks",
+)
+_OF_RUN = ("marks", "priority")  # In the record of an attempt, and not told with it.
+
+
+async def payloads(database: Database, keys: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], str]:
+    """Read payloads that stand outside their rows, by job and generation."""
+    rows = await database.fetch(SQL["payloads"], [key[0] for key in keys], [key[1] for key in keys])
+    return {(row[0], row[1]): row[2] for row in rows}
+
+
+async def checkpoints(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Read what earlier attempts saved."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["checkpoints"], run_ids)}
+
+
+async def save_checkpoint(database: Database, run_id: UUID, fence: int, worker_id: UUID, body: str) -> bool:
+    """Save a checkpoint for the holder of a lease. False: the lease is lost."""
+    return bool(await database.fetch(SQL["save_checkpoint"], run_id, fence, worker_id, body))
+
+
+async def checkpoint_size(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read how large the checkpoint of a run is, and when and under which fence it was saved; None when there is none."""
+    row = await database.fetchrow(SQL["checkpoint_size"], run_id)
+    return dict(row) if row else None
+
+
+async def read_checkpoint(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read the checkpoint of a run, with what `checkpoint_size` tells; `body` is JSON text."""
+    row = await database.fetchrow(SQL["read_checkpoint"], run_id)
+    return dict(row) if row else None
+
+
+async def save_progress(database: Database, run_id: UUID, fence: int, worker_id: UUID, progress: Progress) -> bool:
+    """Show how far a run has come. False: the lease is lost."""
+    told = msgspec.structs.astuple(progress)
+    return bool(await database.fetch(SQL["save_progress"], run_id, fence, worker_id, *told))
+
+
+async def save_progresses(database: Database, worker_id: UUID, told: Sequence[tuple[UUID, int, Progress]]) -> None:
+    """Show how far several runs of a worker have come; of a run whose lease is lost nothing is shown."""
+    columns = zip(*((run_id, fence, *msgspec.structs.astuple(one)) for run_id, fence, one in told), strict=True)
+    await database.execute(SQL["save_progresses"], worker_id, *map(list, columns))
+
+
+async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | None:
+    """Read how far a run has come: what is done, in all, as a part of one, and the note."""
+    row = await database.fetchrow(SQL["read_progress"], run_id)
+    return shown(dict(row)) if row else None
+
+
+async def append_logs(database: Database, worker_id: UUID, lines: Sequence[LogLine], *, again: bool = False) -> None:
+    """Keep lines of the leases that a worker holds, and no others; `again`: some of them may be kept already."""
+    columns = map(list, zip(*(msgspec.structs.astuple(line) for line in lines), strict=True))
+    await database.execute(SQL["append_logs"], worker_id, *columns, again)
+
+
+async def is_over(database: Database, run_id: UUID) -> bool:
+    """Say whether a run that is known will make no more attempts by itself."""
+    return bool(await database.fetchval(SQL["is_over"], run_id))
+
+
+async def live_subtasks(database: Database, run_id: UUID, after: UUID, limit: int) -> list[UUID]:
+    """Give subtasks of a run that have not ended, by rising id behind one, up to a limit."""
+    return [row[0] for row in await database.fetch(SQL["live_subtasks"], run_id, after, limit)]
+
+
+async def read_logs(database: Database, run_id: UUID, after: tuple[int, int]) -> list[dict[str, Any]]:
+    """Read a run's log behind (attempt, number), in order."""
+    return [dict(row) for row in await database.fetch(SQL["read_logs"], run_id, *after)]

@@ -1,0 +1,139 @@
+"""What is due at a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.triggers.schedule.planning import FirePlan
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("boxes/timers")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+Place = tuple[datetime, UUID]  # when a timer is due, and its run or, of a next fire, its job
+FIRST: Place = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
+
+
+class Staged(msgspec.Struct, frozen=True):
+    """How many timers were moved, when the next one falls due, and the database's time."""
+
+    count: int
+    next_due_at: datetime | None
+    read_at: datetime
+
+
+class DueFire(msgspec.Struct, frozen=True):
+    """An occurrence that falls due, of all jobs of a cohort; late when it is noticed too late, seen from `read_at`."""
+
+    cohort: int
+    scheduled_at: datetime
+    is_late: bool
+    read_at: datetime
+
+    @property
+    def key(self) -> int:
+        """The number that `duly.fire_key` gives."""
+        return self.cohort + 2 * ((self.scheduled_at - _EPOCH) // _MICROSECOND) + self.is_late
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a fire leads to, and how many runs a second the backfill lane may make for one job."""
+
+    fire: DueFire
+    plan: FirePlan
+    rate: float
+
+
+async def due_fires(database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int) -> list[DueFire]:
+    """Read which occurrences of cohorts fall due within the horizon, each once."""
+    return [DueFire(*row) for row in await database.fetch(SQL["due_fires"], list(shards), horizon, per_shard)]
+
+
+async def due_accounts(
+    database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int, firsts: Mapping[DueFire, datetime]
+) -> dict[tuple[int, datetime], list[datetime]]:
+    """Read from where on jobs are accountable for what calendars take, where it is behind the first taken before a fire."""
+    places = [fire.cohort for fire in firsts], [fire.scheduled_at for fire in firsts]
+    found: dict[tuple[int, datetime], list[datetime]] = {}
+    for cohort, scheduled_at, since in await database.fetch(
+        SQL["due_accounts"], list(shards), horizon, per_shard, *places, list(firsts.values())
+    ):
+        found.setdefault((cohort, scheduled_at), []).append(since)
+    return found
+
+
+async def due(database: Database, shard: int, horizon: timedelta, limit: int, after: Place = FIRST) -> list[Place]:
+    """Name what falls due within the horizon in a shard behind a place, in order, whether it would be staged or not."""
+    return [(row[0], row[1]) for row in await database.fetch(SQL["due"], shard, horizon, *after, limit)]
+
+
+async def stage(
+    database: Database,
+    holder: UUID,
+    epochs: Mapping[int, int],
+    horizon: timedelta,
+    per_shard: int,
+    answers: Sequence[Answer] = (),
+    left_out: Sequence[UUID] = (),
+    only: Sequence[UUID] | None = None,
+) -> Staged:
+    """Move what falls due within the horizon, over all shards held, but for what is left out, by run or by job.
+
+    Where `only` names some, nothing else is moved.
+    """
+    # Two cohorts with one key are told apart by the statement; the second waits for the next look.
+    by_key = {answer.fire.key: answer for answer in answers}
+    ordered = [by_key[key] for key in sorted(by_key)]
+    read_at = max((answer.fire.read_at for answer in ordered), default=None)
+    row = await database.fetchrow(
+        SQL["stage"],
+        holder,
+        list(epochs),
+        list(epochs.values()),
+        horizon,
+        per_shard,
+        read_at,
+        [answer.fire.key for answer in ordered],
+        [answer.fire.cohort for answer in ordered],
+        [answer.plan.run_at for answer in ordered],
+        [answer.plan.missed for answer in ordered],
+        [answer.plan.next_at for answer in ordered],
+        [answer.plan.next_window for answer in ordered],
+        [_skips(answer.plan) for answer in ordered],
+        [_catch_up(answer) for answer in ordered],
+        left_out,
+        only,
+    )
+    assert row is not None
+    return Staged(*row)
+
+
+def _skips(plan: FirePlan) -> str | None:
+    return _json(plan.skips) if plan.skips else None
+
+
+def _catch_up(answer: Answer) -> str | None:
+    stretch = answer.plan.catch_up
+    if stretch is None:
+        return None
+    start, end = stretch
+    return _json(
+        {
+            "from_at": start,
+            "to_at": end,
+            "last_at": end - _MICROSECOND,
+            "rate": answer.rate,
+            "total": answer.plan.catch_up_count,
+        }
+    )
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

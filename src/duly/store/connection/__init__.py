@@ -1,0 +1,1 @@
+"""Connections: the pool, transactions, sessions of tenants, and callers' own connections."""

@@ -1,0 +1,292 @@
+"""The connection to PostgreSQL: a pool that reconnects, and errors turned into three kinds.
+
+A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or the server
+has no room on its disk or takes no writes: ask again), or is refused with one of the domain's errors. Serialization failures,
+deadlocks and rows that a new partition has overtaken are tried again here, where they cannot be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from copy import copy
+from datetime import datetime
+from errno import ENOSPC
+from os import strerror
+from typing import Any, Protocol, Self
+
+import asyncpg
+
+from duly.clock import Clock, SystemClock
+from duly.domain.errors import DatabaseUnusable, DulyError
+from duly.domain.tenancy.audit import Actor
+from duly.domain.tenancy.sealing import FindKeyring, no_keyring
+from duly.postgres.unix_socket import is_our_own
+from duly.settings import redacted
+from duly.store.connection.pool import Pool
+from duly.store.connection.refusals import refusal
+from duly.store.connection.transactions import transaction
+
+VERSION_MIN = 150_000
+TRIES_MAX = 4
+_CLOCK = "select duly.clock_now()"
+# A server is told from any other by the moment it was started.
+_SERVER_CLOCK = "select duly.clock_now(), pg_postmaster_start_time()"
+AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+_GONE = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.QueryCanceledError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.exceptions.InternalClientError,
+)
+
+
+class Unavailable(DulyError):
+    """The database did not answer, so what was asked may or may not have been done; or it cannot do it now."""
+
+
+class DiskFull(Unavailable):
+    """The database has no room. Nothing was written, and what was asked can be done once there is room again."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(f"the database has no room left: {words}. Nothing was written: free some space and ask again")
+
+
+class ReadOnly(Unavailable):
+    """The server takes no writes. Nothing was written; the next connection may lead to one that does."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(
+            f"the database takes no writes ({words}): it may be a standby, and we must be led to the primary"
+        )
+
+
+class Connection(Protocol):
+    """Where statements run: our pool, or a caller's own asyncpg connection."""
+
+    async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
+        """Run one statement and give its rows."""
+        ...
+
+
+def is_gone(error: BaseException) -> bool:
+    """Say whether `error` means that the connection, and with it the answer, was lost."""
+    if isinstance(error, asyncpg.InterfaceError):
+        return not isinstance(error, ValueError)  # What the driver could not encode never left us.
+    return isinstance(error, _GONE)
+
+
+def is_rolled_back(error: BaseException) -> bool:
+    """Say whether the server has undone what was asked for no fault of its own, so that it may be asked again.
+
+    A row on its way into a default partition is refused when the partition of its day is attached meanwhile. Unlike a check
+    that a row fails, that has no constraint's name; asked again, the row goes where it belongs.
+    """
+    if isinstance(error, asyncpg.CheckViolationError):
+        return error.as_dict().get("constraint_name") is None
+    return isinstance(error, AGAIN)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Say whether the server has no room. One that cannot even greet a new connection says so in words alone."""
+    return isinstance(error, asyncpg.DiskFullError) or (
+        isinstance(error, asyncpg.PostgresError) and strerror(ENOSPC) in str(error)
+    )
+
+
+class Database:
+    """A pool of connections to one PostgreSQL."""
+
+    in_transaction = False  # Whether all that is asked of it is one transaction; a kind of it may say so.
+    actor: Actor | None = None  # In whose name it is asked; none: the engine's own, of which nothing is noted.
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        size_max: int = 4,
+        pooler: bool = False,
+        command_timeout: float = 30.0,
+        clock: Clock | None = None,
+        application: str = "duly",
+        keyring: FindKeyring = no_keyring,
+    ) -> None:
+        self.url = url
+        self.pooler = pooler
+        self.clock: Clock = clock or SystemClock()
+        self.keyring = keyring  # How what is secret about a job is sealed before it is written.
+        self._pool: Pool | None = None
+        self._size_max = size_max
+        self._settings: dict[str, Any] = {"command_timeout": command_timeout, "timeout": 5.0}
+        if pooler:
+            self._settings["statement_cache_size"] = 0
+        else:
+            self._settings["server_settings"] = {"application_name": application}
+
+    async def open(self) -> Database:
+        """Check that the database answers and can be used. Raises DatabaseUnusable, naming the remedy."""
+        try:
+            self._pool = Pool(self.url, self._size_max, self._settings, self._connected)
+            async with self._pool.acquire() as connection:
+                row = await connection.fetchrow(
+                    "select current_setting('server_version_num')::int as version, pg_is_in_recovery()"
+                    " or current_setting('transaction_read_only')::bool as read_only"
+                )
+        except asyncpg.PostgresError as error:
+            await self.close()
+            if is_disk_full(error):
+                raise DatabaseUnusable(str(DiskFull(str(error)))) from None
+            if isinstance(error, asyncpg.TooManyConnectionsError):
+                raise DatabaseUnusable(
+                    f"the database has no connection left for us: {error}. Raise max_connections, or let fewer connect"
+                ) from None
+            raise DatabaseUnusable(f"the database refused us: {error}. Check DULY_DATABASE_URL") from None
+        except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError, OverflowError) as error:
+            await self.close()
+            raise DatabaseUnusable(_no_answer(self.url, error)) from None
+        assert row is not None
+        try:
+            _check_usable(row["version"], row["read_only"])
+        except DatabaseUnusable:
+            await self.close()
+            raise
+        return self
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+
+    async def __aenter__(self) -> Database:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def outside(self) -> Database:
+        """The same database outside of any transaction, for what others must see before it ends."""
+        return self
+
+    def acting_as(self, actor: Actor | None) -> Self:
+        """Give the same database for what is asked in somebody's name, or in nobody's."""
+        named = copy(self)
+        named.actor = actor
+        return named
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        """Run one statement as a transaction of its own and give its rows."""
+        rows: list[asyncpg.Record] = await self._again(lambda connection: connection.fetch(query, *args))
+        return rows
+
+    async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Ask, and again when the server has rolled it back."""
+        for tries_left in reversed(range(TRIES_MAX)):
+            try:
+                async with self.pool.acquire() as connection:
+                    return await ask(connection)
+            except Exception as error:
+                if not is_rolled_back(error):
+                    raise translated(error) from error
+                if not tries_left:
+                    raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
+        raise AssertionError("unreachable")
+
+    async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None:
+        """Run one statement and give its first row."""
+        rows = await self.fetch(query, *args)
+        return rows[0] if rows else None
+
+    async def fetchval(self, query: str, *args: Any) -> Any:
+        """Run one statement and give the first value of its first row."""
+        row = await self.fetchrow(query, *args)
+        return row[0] if row else None
+
+    async def execute(self, query: str, *args: Any) -> None:
+        """Run one statement whose rows nobody wants; without arguments it may be several."""
+        if args:
+            await self.fetch(query, *args)
+        else:
+            await self._again(lambda connection: connection.execute(query))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        """Open a transaction of several statements; one that lies idle for long is ended by the server."""
+        try:
+            async with self.pool.acquire() as connection, transaction(connection):
+                yield connection
+        except Exception as error:
+            raise translated(error) from error
+
+    async def _connected(self, connection: Any) -> None:
+        """Tell our clock of a new connection: after a failover it leads to a server with a clock of its own."""
+        with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
+            self.clock.connected(*await connection.fetchrow(_SERVER_CLOCK))
+
+    def another_pool(self, size_max: int) -> Pool:
+        """Give another pool to the same database, for whoever must not share connections with us."""
+        return Pool(self.url, size_max, self._settings, self._connected)
+
+    def beside(self, size_max: int, *, command_timeout: float | None = None) -> Self:
+        """Give the same database over connections of its own, for what must not wait for ours; it is closed by itself."""
+        another = copy(self)
+        if command_timeout is not None:
+            another._settings = self._settings | {"command_timeout": command_timeout}
+        another._pool = another.another_pool(size_max)
+        return another
+
+    async def read_clock(self) -> datetime:
+        """Read the database's clock and let our own learn from it."""
+        read_at: datetime = await self.fetchval(_CLOCK)
+        self.clock.observe(read_at)
+        return read_at
+
+    @property
+    def pool(self) -> Pool:
+        """The open pool."""
+        if self._pool is None:
+            raise Unavailable("the database is not open")
+        return self._pool
+
+
+def translated(error: Exception) -> Exception:
+    """Turn a driver's error into one of ours, where we have one."""
+    if isinstance(error, DulyError):
+        return error
+    if isinstance(error, asyncpg.PostgresError) and (
+        refused := refusal(error.sqlstate or "", str(error.args[0]), error.as_dict().get("detail"))
+    ):
+        return refused
+    if is_disk_full(error):
+        return DiskFull(str(error.args[0]))
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return ReadOnly(str(error.args[0]))
+    if is_gone(error):
+        return Unavailable(
+            f"the database did not answer: {': '.join(filter(None, (type(error).__name__, str(error))))}"
+        )
+    return error
+
+
+def _no_answer(url: str, error: Exception) -> str:
+    """Say where nobody answers, and what whoever named that place, or nobody, can do about it."""
+    remedy = (
+        "Start it with `duly up`" if is_our_own(url) else "Check that the address is right and that its server runs"
+    )
+    return f"no database answers at {redacted(url)}: {str(error) or type(error).__name__}. {remedy}"
+
+
+def _check_usable(version: int, read_only: bool) -> None:
+    if version < VERSION_MIN:
+        raise DatabaseUnusable(
+            f"PostgreSQL {version // 10_000} is too old; Duly needs {VERSION_MIN // 10_000} or newer"
+        )
+    if read_only:
+        raise DatabaseUnusable("the database is read-only (a standby?); point DULY_DATABASE_URL at the primary")

@@ -1,0 +1,55 @@
+"""Wake-ups: a hint to look, never data. They are sent after the commit, on a connection of our own, and may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import asyncpg
+
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("connection/hints")
+READY_CHANNEL = "duly_ready"
+HOLDS_CHANNEL = "duly_holds"
+DUE_CHANNEL = "duly_due"
+DUE = "@due"  # beside queues, which have no such name: for the schedulers, whose timers have something that is due soon
+
+
+async def send(database: Database, queues: Sequence[str]) -> None:
+    """Tell the workers of these queues that something is ready, and the schedulers, if `DUE` is among them, to look."""
+    await database.fetch(SQL["send"], queues)
+
+
+async def send_to_all(database: Database) -> None:
+    """Tell every worker that something is ready."""
+    await database.fetch(SQL["send_to_all"])
+
+
+async def send_holds_changed(database: Database) -> None:
+    """Tell every worker that something was held or lifted."""
+    await database.fetch(SQL["send_holds_changed"])
+
+
+async def listen(database: Database, heard: Mapping[str, Callable[[], object]], is_over: Callable[[], bool]) -> None:
+    """Call on each hint what listens for it. Only a hint: the poll is the truth, so a lost connection costs latency alone.
+
+    Behind a pooler there are none: a listener is part of a session, and sessions are shared there.
+    """
+    if database.pooler:
+        return
+    while not is_over():
+        try:
+            connection = await asyncpg.connect(database.url, timeout=5.0, statement_cache_size=0)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError):
+            await database.clock.sleep(2.0)
+            continue
+        try:
+            for channel, call in heard.items():
+                await connection.add_listener(channel, lambda *_, call=call: call())
+            while not connection.is_closed():
+                await database.clock.sleep(1.0)
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            await database.clock.sleep(1.0)
+        finally:
+            connection.terminate()

@@ -1,0 +1,68 @@
+"""What the moves in the database refuse, as the domain's errors: one SQLSTATE of class DU each."""
+
+from __future__ import annotations
+
+import re
+
+import asyncpg
+
+from duly.domain.errors import (
+    AtPast,
+    ClaimOver,
+    DatabaseUnusable,
+    DulyError,
+    InvalidOption,
+    InvalidPayload,
+    InvalidSchedule,
+    KeyBusy,
+    KeyConflict,
+    NameTaken,
+    NotFound,
+    ParentEnded,
+    QuotaReached,
+    TenantSuspended,
+    WorkerExpired,
+)
+from duly.domain.runs.payload import PAYLOAD_BYTES_MAX
+
+# What the store may have against one row of a batch: its data, a rule that it breaks, or its size.
+BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
+
+_REFUSALS: dict[str, tuple[type[DulyError], str]] = {
+    "DU001": (KeyConflict, "{message} (job {detail}). Use another key, or send the same job again"),
+    "DU002": (
+        AtPast,
+        "{message}: the database's clock says {detail}. Give a moment to come, or leave it out for now",
+    ),
+    "DU003": (InvalidSchedule, "{message}; a delay counts from now and is 0 or more"),
+    "DU004": (
+        InvalidPayload,
+        f"{{message}}; the limit is {PAYLOAD_BYTES_MAX}. Store it elsewhere and pass a reference",
+    ),
+    "DU005": (InvalidOption, "{message}"),
+    "DU006": (InvalidSchedule, "{message}"),
+    "DU007": (InvalidPayload, "{message}"),
+    "DU010": (WorkerExpired, "{message}"),
+    "DU011": (NotFound, "{message}; register, and use the id that is answered"),
+    "DU012": (QuotaReached, "{message}; let some leave, or wait until the leases of those that are gone have ended"),
+    "DU013": (ClaimOver, "{message}; number claims upwards, and ask again with the next number"),
+    "DU020": (DatabaseUnusable, "{message}. Let a database administrator run: {detail} Then migrate again"),
+    "DU021": (NotFound, "{message}; `duly tenants` lists them"),
+    "DU022": (TenantSuspended, "{message}; `duly tenants resume` lets it go on"),
+    "DU023": (QuotaReached, "{message}; end some, or raise {detail}: `duly tenants limits`"),
+    "DU030": (ParentEnded, "{message}; leave the parent out, or name a run that waits or runs"),
+    "55P03": (KeyBusy, "another transaction is submitting under this key and has not ended; try again when it has"),
+}
+_NAME = re.compile(r"\(tenant, name\)=\(\d+, (.+)\)")
+
+
+def refusal(sqlstate: str, message: str, detail: str | None) -> DulyError | None:
+    """Give the error for an SQLSTATE, or nothing when it is none of ours."""
+    if sqlstate == "23505" and "jobs_by_name" in message:
+        found = _NAME.search(detail or "")  # The words around it are in the server's language.
+        which = f"named {found[1]!r}" if found else "of that name"
+        return NameTaken(f"a schedule {which} exists; choose another name, or cancel that one first")
+    if sqlstate not in _REFUSALS:
+        return None
+    kind, text = _REFUSALS[sqlstate]
+    return kind(text.format(message=message, detail=detail))

@@ -1,0 +1,213 @@
+"""Sessions: what a tenant's request does, in one transaction on one connection, as the role that sees that tenant alone.
+
+A session has the surface of a `Database`, so every read and every move runs on it as it is. Three things differ. All of it is
+one transaction: it is kept when the block ends, and undone when it raises. It runs as the role `duly_api`, for which row-level
+security hides every other tenant's rows; moves are called by their guarded twins in `sql/session.sql`. And nothing is tried
+again in secret: when the server rolls back, the whole has to be run again, which `RolledBack` says.
+
+Nothing outlives the transaction, so it works through a pooler in transaction mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import asyncpg
+
+from duly.store.boxes import awaited, leased, runs
+from duly.store.connection.database import Database, ReadOnly, Unavailable, is_rolled_back, translated
+from duly.store.connection.pool import Pool
+from duly.store.connection.statements import load
+from duly.store.connection.transactions import begin, commit, savepoint
+from duly.store.tables import (
+    applied,
+    concurrency_keys,
+    declared,
+    destinations,
+    events,
+    jobs,
+    schedules,
+    workers,
+    workflows,
+)
+from duly.store.tenancy import audit
+
+if TYPE_CHECKING:
+    from duly.store.connection.pool import Lent
+
+SQL = load("connection/session")
+ROLE = "duly_api"
+_READ_ONLY = "read only"
+_RETIRE = {
+    "retire": workers.SQL["retire"]
+}  # The only one of its box: what live workers declare has the name of who lives.
+# What the engine says, and what the API's role says instead: it may read, but it moves nothing except through these.
+_GUARDED = {
+    statements[name]: twin
+    for statements in (
+        jobs.SQL,
+        runs.SQL,
+        schedules.SQL,
+        declared.SQL,
+        applied.SQL,
+        audit.SQL,
+        leased.SQL,
+        awaited.SQL,
+        events.SQL,
+        destinations.SQL,
+        concurrency_keys.SQL,
+        workflows.SQL,
+        _RETIRE,
+    )
+    for name, twin in SQL.items()
+    if name in statements
+}
+
+
+class RolledBack(Unavailable):
+    """The server has undone the whole transaction, to let another one through: nothing was done, and it may be run again."""
+
+
+class Sessions:
+    """Opens sessions over a pool of its own: a connection that changes roles would plan every statement anew."""
+
+    def __init__(self, database: Database, *, size_max: int = 8) -> None:
+        self._database = database
+        self._pool: Pool = database.another_pool(size_max)
+
+    def open(self, tenant: int, *, timeout: timedelta | None = None) -> Opening:
+        """Open a transaction for a tenant, as an `async with`; no statement in it takes longer than `timeout`."""
+        role = f"; set local role {ROLE}; set local duly.tenant = '{tenant:d}'"
+        return Opening(self._database, self._pool, f"{begin()}{role}{_bound(timeout)}")
+
+    def look(self, *, timeout: timedelta) -> Opening:
+        """Open a transaction that only reads, of all tenants: for the operator, who looks after the whole installation."""
+        return Opening(self._database, self._pool, f"{begin(_READ_ONLY)}{_bound(timeout)}")
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self._pool.terminate()
+
+    async def __aenter__(self) -> Sessions:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class Session(Database):
+    """One transaction of one tenant."""
+
+    in_transaction = True
+
+    def __init__(self, database: Database, connection: Lent) -> None:
+        self.url = database.url
+        self.pooler = database.pooler
+        self.clock = database.clock
+        self.keyring = database.keyring
+        self._pool = None
+        self._connection = connection
+        self._outside = database
+
+    @property
+    def outside(self) -> Database:
+        """The engine's own connections. What is asked there is not bound to the tenant: check whose it is first."""
+        return self._outside
+
+    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
+        """Run one statement, a move by its guarded twin, and give its rows."""
+        return await super().fetch(_GUARDED.get(query, query), *args)
+
+    async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Ask once: what the server has rolled back is not this statement alone."""
+        try:
+            return await ask(self._connection)
+        except Exception as error:
+            raise _failure(error) from error
+
+    @asynccontextmanager
+    async def savepoint(self) -> AsyncIterator[None]:
+        """Undo what was done in the block, and nothing before it, when it raises."""
+        try:
+            async with savepoint(self._connection):
+                yield
+        except Exception as error:
+            raise _failure(error) from error
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        """Open a savepoint: the transaction is the session's."""
+        async with self.savepoint():
+            yield self
+
+
+class Opening:
+    """A session for an `async with`."""
+
+    __slots__ = ("_begin", "_connection", "_database", "_pool")
+
+    def __init__(self, database: Database, pool: Pool, begin: str) -> None:
+        self._database = database
+        self._pool = pool
+        self._begin = begin
+
+    async def __aenter__(self) -> Session:
+        try:
+            self._connection = await self._pool.lend()
+        except Exception as error:
+            raise translated(error) from error
+        try:
+            await self._connection.execute(self._begin)  # Without arguments, so all of it is one round trip.
+        except BaseException as error:
+            await self._give_back(error)
+            raise _failure(error) from error
+        return Session(self._database, self._connection)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None:
+                await self._commit()
+        except BaseException as failure:
+            await self._give_back(failure)
+            raise _failure(failure) from failure
+        await self._give_back(error)
+        if error is not None and (ours := _failure(error)) is not error:
+            raise ours from error
+
+    async def _commit(self) -> None:
+        if not await commit(self._connection):
+            raise RolledBack("a statement had failed, so the whole was rolled back; run it again")
+
+    async def _give_back(self, error: BaseException | None) -> None:
+        """Lay the connection aside, rolled back; one that was interrupted or lost is closed, which rolls back too."""
+        if error is not None and await self._is_rolled_back(error):
+            error = None
+        await self._pool.take_back(self._connection, error)
+
+    async def _is_rolled_back(self, error: BaseException) -> bool:
+        if not isinstance(error, Exception) or self._connection.is_closed():
+            return False
+        if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(begin(_READ_ONLY)):
+            return False  # It leads to a server that takes no writes.
+        try:
+            await self._connection.execute("rollback")
+        except Exception:  # noqa: BLE001 - it cannot be used any more, whatever it is: it is closed
+            return False
+        return True
+
+
+def _bound(timeout: timedelta | None) -> str:
+    return "" if timeout is None else f"; set local statement_timeout = {max(1, round(timeout.total_seconds() * 1000))}"
+
+
+def _failure(error: BaseException) -> BaseException:
+    """Turn a driver's error into one of ours; what the server has rolled back may be run again."""
+    if is_rolled_back(error):
+        return RolledBack(f"the database has rolled back: {error}; run it again")
+    return translated(error) if isinstance(error, Exception) else error

@@ -1,0 +1,1 @@
+"""Reads across the boxes: lists, explanations, figures and streams."""

@@ -1,0 +1,274 @@
+"""What is known around a run or a job, for an explanation of why it is where it is.
+
+A tenant's own rows are read through `database`, which may be a session behind the wall; what lies beyond, such as who serves a
+queue, through `engine`. Where these are two, nobody is named: how many workers there are is told, and not who they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.diagnosis.explain.facts import (
+    POSITION_MAX,
+    Awaited,
+    Excluded,
+    Gate,
+    Holding,
+    JobFacts,
+    Parents,
+    Passed,
+    Reason,
+    RunFacts,
+    Serving,
+    Stall,
+    Turn,
+    holding_of,
+)
+from duly.domain.diagnosis.explain.jobs import explain_job
+from duly.domain.diagnosis.explain.runs import explain_run
+from duly.domain.jobs.filter import Filter
+from duly.domain.limits.pause import Hold, Scope
+from duly.domain.limits.scaling import Pace
+from duly.domain.runs.run import is_marks_only, read_options
+from duly.domain.targets.target import WEBHOOK
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.on_event import is_on_event
+from duly.domain.triggers.schedule.planning import taken_by_calendars
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+from duly.store.reads import lists
+from duly.store.reads.pressure import paces
+from duly.store.tables import jobs, overloads, pauses, workers
+
+SQL = load("reads/explain")
+_HOLDERS_SHOWN = 5
+_RUNS_LOOKED_AT = 20
+_PARENTS_SHOWN = 20
+PARENTS, RATE = "&", "~"  # how the names of gates begin that are no places
+_OTHER_GATES = ("@", PARENTS, RATE)
+_WAITING = frozenset({"blocked", "ready", "retrying"})  # whose start rests on how fast others end
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a run or a job is where it is: the first thing that holds it back, if anything does, and all that is so."""
+
+    kind: str
+    id: UUID
+    state: str
+    holding: Holding | None
+    reasons: list[Reason]
+
+
+async def run(
+    database: Database, tenant: int, run_id: UUID, engine: Database | None = None, *, is_operator: bool = False
+) -> Explanation | None:
+    """Explain one run; None when nothing is known of it. Only the operator is told other handlers' names."""
+    whole, are_named = engine or database, engine is None or is_operator
+    found = await runs.find(database, run_id)
+    if found is None or found["tenant"] != tenant:
+        return None
+    around = await database.fetchrow(SQL["around"], run_id)
+    beyond = await whole.fetchrow(SQL["beyond"], run_id, POSITION_MAX)
+    assert around is not None
+    assert beyond is not None
+    options: str | None = around["options"]
+    is_left_to_handler = options is None or is_marks_only(options)
+    attempts = [attempt for attempt in found["attempts"] if attempt["started_at"]]
+    last = attempts[-1] if attempts else {}
+    is_over = found["state"] in runs.FINAL
+    facts = RunFacts(
+        now=around["now"],
+        state=found["state"],
+        queue=found["queue"],
+        handler=found["handler"],
+        attempt=found["attempt"],
+        max_attempts=None if is_left_to_handler else read_options(options, None).retry.max_attempts,
+        scheduled_at=found["scheduled_at"],
+        due_at=last["due_at"] if is_over and last else found["due_at"],
+        reason=found["reason"],
+        worker=beyond["worker"] if engine is None else found["worker_id"] and str(found["worker_id"]),
+        worker_is_live=beyond["worker_is_live"] is not False,
+        stall=_stall(beyond["stalled_at"], beyond["stalled_in"], None if are_named else found["handler"]),
+        claimed_at=around["claimed_at"],
+        deadline_at=around["deadline_at"],
+        started_at=last.get("started_at") if is_over else None,
+        finished_at=found["attempts"][-1]["finished_at"] if is_over and found["attempts"] else None,
+        last_error=last.get("reason"),
+        replays=around["replays"] or 0,
+        before=beyond["before"],
+        pace=(await paces(whole)).get(found["queue"], Pace()) if found["state"] in _WAITING else Pace(),
+        gate=await _gate(database, whole, tenant, run_id, around),
+        passed=_passed(found["handler"], options or await database.fetchval(SQL["marks"], run_id)),
+        parents=await _parents(database, tenant, around),
+        turn=await _turn(database, tenant, run_id, around),
+        destination=_destination(around),
+        holds=await _holds(whole, Scope(tenant, found["queue"])),
+        workers=await _serving(whole, tenant, engine is None, None if are_named else found["handler"]),
+        schedulers=await whole.fetchval(SQL["schedulers"]),
+    )
+    return _explanation("run", run_id, found["state"], explain_run(facts))
+
+
+async def job(
+    database: Database, tenant: int, job_id: UUID, engine: Database | None = None, *, is_operator: bool = False
+) -> Explanation | None:
+    """Explain one recurring job; None when there is none of that id."""
+    whole, are_named = engine or database, engine is None or is_operator
+    found = await jobs.find(database, job_id)
+    if found is None or found["tenant"] != tenant:
+        return None
+    last = await lists.runs(database, tenant, Filter().only("job_id", str(job_id)), _RUNS_LOOKED_AT)
+    facts = JobFacts(
+        called=found["name"] or str(job_id),
+        now=found["read_at"],
+        state=found["state"],
+        queue=found["queue"],
+        handler=found["handler"],
+        priority=found["priority"],
+        pause_reason=found["pause_reason"],
+        paused_at=found["paused_at"],
+        removed_at=found["removed_at"],
+        source=found["source"],
+        next_run_at=found["next_run_at"],
+        waits_for_event=is_on_event(_shape(found)),
+        excluded=await _excluded(database, found),
+        overload=(await overloads.standing(whole)).get((tenant, found["queue"])),
+        failures=found["failures"],
+        last=last.rows,
+        holds=await _holds(whole, Scope(tenant, found["queue"])),
+        workers=await _serving(whole, tenant, engine is None, None if are_named else found["handler"]),
+        schedulers=await whole.fetchval(SQL["schedulers"]),
+    )
+    return _explanation("job", job_id, found["state"], explain_job(facts))
+
+
+async def job_or_run(
+    database: Database, tenant: int, identifier: UUID, engine: Database | None = None, *, is_operator: bool = False
+) -> Explanation | None:
+    """Explain what has an id: a recurring job, or a run."""
+    explained = await job(database, tenant, identifier, engine, is_operator=is_operator)
+    return explained or await run(database, tenant, identifier, engine, is_operator=is_operator)
+
+
+def _explanation(kind: str, identifier: UUID, state: str, reasons: list[Reason]) -> Explanation:
+    return Explanation(kind, identifier, state, holding_of(reasons), reasons)
+
+
+async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID, around: Any) -> Gate | None:
+    if around["gate"] is None or around["gate"][0] in _OTHER_GATES:
+        return None
+    if around["places"] is None and not around["is_fifo"]:
+        return None
+    rows = await database.fetch(SQL["holders"], tenant, around["gate"], _HOLDERS_SHOWN)
+    statement = SQL["strict_line" if around["is_fifo"] else "line"]
+    line = await engine.fetchrow(statement, tenant, around["gate"], run_id, POSITION_MAX)
+    assert line is not None
+    return Gate(
+        around["gate"],
+        around["places"] or 1,
+        around["active"] or 0,
+        [row[0] for row in rows],
+        before=line["before"],
+        is_fifo=around["is_fifo"],
+        next_run=line["first"],
+    )
+
+
+def _passed(handler: str, text: str | None) -> Passed:
+    options = read_options(text, None)
+    key, rate = options.gate and options.gate[0], options.rate and options.rate[0]
+    return Passed(key, options.fifo is not False, rate, has_destination=handler == WEBHOOK)
+
+
+async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> Turn | None:
+    """Read the rate at which a run waits for its turn; that comes when those before it have had theirs."""
+    gate: str = around["gate"] or ""
+    if not gate.startswith(RATE):
+        return None
+    pace = await database.fetchrow(SQL["turn"], tenant, gate)
+    if pace is None:
+        return None
+    line = await database.fetchrow(SQL["line"], tenant, gate, run_id, POSITION_MAX)
+    assert line is not None
+    begins = max(pace["next_at"], around["now"])
+    turn_at = begins + timedelta(seconds=line["before"] / pace["per_second"])
+    is_known = line["before"] < POSITION_MAX
+    return Turn(pace["key"], pace["per_second"], pace["burst"], line["before"], turn_at if is_known else None)
+
+
+async def _parents(database: Database, tenant: int, around: Any) -> Parents | None:
+    """Read what a node waits for, or a run that follows other jobs."""
+    gate: str = around["gate"] or ""
+    if not gate.startswith(PARENTS):
+        return None
+    if around["node"] is None:
+        followed = await database.fetch(SQL["followed"], around["run_id"], tenant, _PARENTS_SHOWN)
+        return Parents([f"job {row[0]}" for row in followed])
+    workflow_id = UUID(gate.removeprefix(PARENTS))
+    rows = await database.fetch(SQL["parents"], workflow_id, around["node"], tenant, _PARENTS_SHOWN)
+    is_paused = await database.fetchval(SQL["workflow_is_paused"], workflow_id, tenant)
+    return Parents([row[0] for row in rows], workflow_id, is_paused=bool(is_paused))
+
+
+def _shape(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {} if found["schedule"] is None else msgspec.json.decode(found["schedule"], type=dict[str, Any])
+
+
+async def _excluded(database: Database, found: Mapping[str, Any]) -> Excluded | None:
+    """Find the occurrence that a job would have had before its next fire, where a calendar excludes it."""
+    if found["state"] != "active" or not _shape(found).get("calendars"):
+        return None
+    try:
+        schedule = await jobs.schedule_of_job(database, found)
+    except TriggerError:  # A calendar that it names is gone.
+        return None
+    taken = taken_by_calendars(schedule, found["read_at"], found["next_run_at"])
+    return None if taken is None else Excluded(*taken)
+
+
+def _destination(around: Any) -> Awaited | None:
+    if around["destination_id"] is None:
+        return None
+    return Awaited(
+        origin=around["origin"],
+        state=around["destination_state"],
+        tried_at=_ahead(around["tried_at"], around["now"]),
+        places=around["destination_places"],
+        in_flight=around["in_flight"],
+        rate=around["rate_per_second"],
+        ramp_rate=around["ramp_rate"],
+    )
+
+
+def _ahead(moment: datetime | None, now: datetime) -> datetime | None:
+    return moment if moment is not None and moment > now else None
+
+
+async def _holds(database: Database, scope: Scope) -> Sequence[Hold]:
+    return [hold for hold in await pauses.standing(database) if hold.scope.touches(scope)]
+
+
+async def _serving(database: Database, tenant: int, are_named: bool, only: str | None) -> list[Serving]:
+    live = [row for row in await workers.live(database) if row.serves(tenant)]
+    return [
+        Serving(
+            row.name if are_named else None,
+            row.queues,
+            row.handlers,
+            row.slots,
+            row.pools,
+            _stall(row.stalled_at, row.stalled_in, only),
+        )
+        for row in live
+    ]
+
+
+def _stall(since: datetime | None, handlers: Sequence[str] | None, only: str | None) -> Stall | None:
+    """Give a stall with the names of its handlers; to a tenant only with its own, because others' are not for it to know."""
+    return None if since is None else Stall(since, [one for one in handlers or () if only in (None, one)])

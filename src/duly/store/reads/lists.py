@@ -1,0 +1,447 @@
+"""Pages of jobs, runs, workflows and dead letters: a tenant's own, chosen by a filter, in the order of a key, from a position on.
+
+A page costs the same at any depth, because it is read from its position and stops: when it is full, or when it has looked at
+so many rows. Where few rows fit it may therefore be short, or even empty, while more may follow: `after` tells. Nothing is
+counted. Jobs and workflows come by falling id, jobs by name where that is asked for, runs by falling id, which begins with the
+moment they are for, dead letters by the moment they were buried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.jobs.filter import Filter, Span
+from duly.domain.runs.run_id import least_id_at
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("reads/lists")
+PAGE_SIZE_MAX = 200
+LOOKS = 2_000  # Rows looked at for one page, at most.
+ORDERED_MAX = 5_000  # jobs of a tenant that are read to be put in an order that no index has
+GROUPED_MAX = 10_000  # dead letters that are counted by their reasons
+_LOOKS_BESIDE = 500  # Where each look takes another one: at the next fire, or for a run wherever it stands.
+
+_FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
+# Not infinity, which drivers give as a moment without a zone.
+_EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+# A job's id is made when its submit begins, and its row when that ends.
+_SUBMIT_MAX = timedelta(hours=1)
+_LAST_CHARACTER = "\U0010ffff"
+_NEXT_ID = timedelta(milliseconds=1)  # Ids begin with a moment to the millisecond.
+
+_BESIDE = frozenset({"subtasks", "workflow_runs"})
+
+# The boxes in which a run can be in a state.
+_BOXES = {
+    "scheduled": ("timers",),
+    "retrying": ("timers", "ready"),
+    "blocked": ("blocked",),
+    "ready": ("ready", "leased"),
+    "running": ("leased",),
+    "dead": ("dead",),
+    "succeeded": ("succeeded",),
+    "cancelled": ("ended",),
+    "expired": ("ended",),
+    "skipped": ("ended",),
+}
+_BOXES_ALL = sorted({box for boxes in _BOXES.values() for box in boxes})
+# How a job stands that is its own run, by the state of the run.
+_STATES_OF_ONE_SHOTS = {
+    "active": ("scheduled", "blocked", "ready", "running", "retrying"),
+    "completed": ("succeeded", "dead", "expired", "skipped"),
+    "cancelled": ("cancelled",),
+}
+_UNKNOWN_OF_ONE_SHOTS = (
+    *(
+        "name",
+        "options",
+        "every_seconds",
+        "anchor_at",
+        "source",
+        "pause_reason",
+        "paused_at",
+        "removed_at",
+        "created_at",
+    ),
+)
+# What leads to a job, the most telling first.
+_LEADS = ("name", "tag", "handler", "queue", "state")
+
+Row = dict[str, Any]
+
+
+class DeadAt(msgspec.Struct, frozen=True):
+    """A position among the dead letters; `passed` is how many were taken before it, where they are taken at a pace."""
+
+    buried_at: datetime
+    run_id: UUID
+    passed: int = 0
+
+
+class NamedAt(msgspec.Struct, frozen=True):
+    """A position among jobs in the order of their names."""
+
+    name: str
+    job_id: UUID
+
+
+class NamedPage(msgspec.Struct, frozen=True):
+    """Jobs by name, and the position behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: NamedAt | None
+
+
+class NextAt(msgspec.Struct, frozen=True):
+    """A position among jobs in the order in which they fire."""
+
+    next_run_at: datetime
+    job_id: UUID
+
+
+class NextPage(msgspec.Struct, frozen=True):
+    """Jobs by their next fire, and the position behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: NextAt | None
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    """Jobs, and the id behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: UUID | None
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """Runs, and the id behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: UUID | None
+
+
+class WorkflowPage(msgspec.Struct, frozen=True):
+    """Workflows, and the id behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: UUID | None
+
+
+class DeadPage(msgspec.Struct, frozen=True):
+    """Dead letters, and the position behind which more may follow; none: this was all."""
+
+    rows: list[Row]
+    after: DeadAt | None
+
+
+async def jobs(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
+) -> JobPage:
+    """Read recurring jobs, the newest first."""
+    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
+    if fires != Span():
+        looks = min(looks, _LOOKS_BESIDE)
+    found = await database.fetch(
+        SQL["jobs"],
+        tenant,
+        _before(after, created.before),
+        _from(created.since and max(created.since, _EARLIEST) - _SUBMIT_MAX),
+        *_lead(chosen),
+        *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
+        chosen.beginnings.get("name"),
+        *_tags(chosen),
+        *_ends(created),
+        *_ends(fires),
+        size,
+        looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return JobPage(rows, last["job_id"] if last else None)
+
+
+async def jobs_by_name(
+    database: Database, tenant: int, chosen: Filter, size: int, after: NamedAt | None = None, looks: int = LOOKS
+) -> NamedPage:
+    """Read recurring jobs that have a name, by name."""
+    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
+    if fires != Span():
+        looks = min(looks, _LOOKS_BESIDE)
+    beginning = chosen.beginnings.get("name", "")
+    first = NamedAt(beginning, _FIRST) if after is None else after
+    found = await database.fetch(
+        SQL["jobs_by_name"],
+        tenant,
+        first.name,
+        first.job_id,
+        beginning + _LAST_CHARACTER,
+        *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
+        chosen.beginnings.get("name"),
+        *_tags(chosen),
+        *_ends(created),
+        *_ends(fires),
+        size,
+        looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return NamedPage(rows, NamedAt(last["name"], last["job_id"]) if last else None)
+
+
+async def jobs_by_next(
+    database: Database, tenant: int, chosen: Filter, size: int, after: NextAt | None = None, most: int = ORDERED_MAX
+) -> NextPage:
+    """Read recurring jobs that will fire, by when they do. Raises InvalidOption where more than `most` jobs stand."""
+    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
+    first = NextAt(_EARLIEST, _FIRST) if after is None else after
+    found = await database.fetch(
+        SQL["jobs_by_next"],
+        tenant,
+        first.next_run_at,
+        first.job_id,
+        *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
+        chosen.beginnings.get("name"),
+        *_tags(chosen),
+        *_ends(created),
+        *_ends(fires),
+        size,
+        most,
+    )
+    rows, last = _fitting(found, size, max(size, most) + 1)
+    return NextPage(rows, NextAt(last["next_run_at"], last["job_id"]) if last else None)
+
+
+async def runs(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
+) -> RunPage:
+    """Read runs, wherever they stand, the last scheduled first; each once."""
+    scheduled = chosen.moments.get("scheduled_at", Span())
+    job_ids = _ids(chosen)
+    statement, lead = _runs_led(chosen, job_ids)
+    if statement in _BESIDE:
+        looks = max(size, min(looks, _LOOKS_BESIDE))
+    found = await database.fetch(
+        SQL[statement],
+        tenant,
+        _before(after, scheduled.before),
+        _from(scheduled.since),
+        *lead,
+        _boxes(chosen),
+        *(_any_of(chosen, field) for field in ("state", "queue", "handler")),
+        job_ids,
+        *_tags(chosen),
+        *_ends(scheduled),
+        *_ends(chosen.moments.get("due_at", Span())),
+        *_ends(chosen.moments.get("finished_at", Span())),
+        size,
+        looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return RunPage(_each_once(rows), last["run_id"] if last else None)
+
+
+async def jobs_and_one_shots(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
+) -> JobPage:
+    """Read jobs and, among them, one-shots without a name, each a row like a job's, by falling id.
+
+    Both lists are read from the same position, and told as far down as both were looked at. A one-shot has no moment at
+    which it was made: one is not among the jobs of a `created_at`.
+    """
+    defined = await jobs(database, tenant, chosen, size, after, looks)
+    shots = await _one_shots(database, tenant, chosen, size, after, looks)
+    reached = max((page.after for page in (defined, shots) if page.after is not None), default=_FIRST)
+    rows = sorted((*defined.rows, *shots.rows), key=lambda row: row["job_id"], reverse=True)
+    told = [row for row in rows if row["job_id"] >= reached]
+    if len(told) > size:
+        return JobPage(told[:size], told[size - 1]["job_id"])
+    return JobPage(told, None if reached == _FIRST else reached)
+
+
+async def _one_shots(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None, looks: int
+) -> JobPage:
+    wanted = _one_shots_wanted(chosen)
+    if wanted is None:
+        return JobPage([], None)
+    page = await runs(database, tenant, wanted, size, after, looks)
+    rows = [_as_job(row) for row in page.rows if row["run_id"] == row["job_id"] and row["workflow_id"] is None]
+    return JobPage(rows, page.after)
+
+
+def _one_shots_wanted(chosen: Filter) -> Filter | None:
+    """Say which runs are the one-shots that a filter of jobs asks for; None: it asks for none."""
+    words = dict(chosen.words)
+    if words.pop("name", None) is not None or chosen.beginnings or "created_at" in chosen.moments:
+        return None
+    if "api" not in words.pop("owner", ("api",)):
+        return None
+    if (states := words.get("state")) is not None:
+        words["state"] = tuple(state for one in states for state in _STATES_OF_ONE_SHOTS.get(one, ()))
+        if not words["state"]:
+            return None
+    moments = {}
+    if (fires := chosen.moments.get("next_run_at")) is not None:
+        moments["due_at"] = fires
+        live = _STATES_OF_ONE_SHOTS["active"]
+        words["state"] = tuple(state for state in words.get("state", live) if state in live and state != "running")
+    return Filter(words, {}, chosen.tags, chosen.any_tags, moments)
+
+
+def _as_job(row: Row) -> Row:
+    """Give the row of a run that is its own job as that of a job."""
+    state = next(name for name, states in _STATES_OF_ONE_SHOTS.items() if row["state"] in states)
+    at = row["scheduled_at"].astimezone(UTC).isoformat()
+    return {
+        **{name: row[name] for name in ("job_id", "run_id", "tenant", "queue", "handler", "tags")},
+        "priority": 5 if row["priority"] is None else row["priority"],
+        "state": state,
+        "next_run_at": row["due_at"] if state == "active" and row["state"] != "running" else None,
+        "schedule": msgspec.json.encode({"trigger": {"type": "at", "at": at}}).decode(),
+        "description": f"Once, at {at}",
+        "generation": 1,
+        "owner": "api",
+        **dict.fromkeys(_UNKNOWN_OF_ONE_SHOTS),
+    }
+
+
+async def workflows(
+    database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
+) -> WorkflowPage:
+    """Read workflows, the newest first."""
+    submitted = chosen.moments.get("submitted_at", Span())
+    found = await database.fetch(
+        SQL["workflows"],
+        tenant,
+        _before(after, submitted.before),
+        _from(submitted.since and max(submitted.since, _EARLIEST) - _SUBMIT_MAX),
+        *(_any_of(chosen, field) for field in ("state", "name")),
+        chosen.beginnings.get("name"),
+        *_tags(chosen),
+        *_ends(submitted),
+        size,
+        size if chosen.is_empty else looks,
+    )
+    rows, last = _fitting(found, size, looks)
+    return WorkflowPage(rows, last["workflow_id"] if last else None)
+
+
+async def dead(
+    database: Database, tenant: int, chosen: Filter, size: int, after: DeadAt | None = None, looks: int = LOOKS
+) -> DeadPage:
+    """Read dead letters, the last buried first."""
+    found = await database.fetch(SQL["dead"], *_dead_arguments(tenant, chosen, after), size, looks)
+    rows, last = _fitting(found, size, looks)
+    return DeadPage(rows, DeadAt(last["buried_at"], last["run_id"]) if last else None)
+
+
+async def dead_groups(database: Database, tenant: int, chosen: Filter, size: int, looks: int) -> list[Row]:
+    """Count dead letters by what is alike in their reasons, the most first; no more than so many are looked at."""
+    found = await database.fetch(SQL["dead_groups"], *_dead_arguments(tenant, chosen, None), size, looks)
+    return [dict(row) for row in found]
+
+
+def _dead_arguments(tenant: int, chosen: Filter, after: DeadAt | None) -> list[Any]:
+    buried = chosen.moments.get("buried_at", Span())
+    bounds = [at for at in (after, DeadAt(buried.before, _FIRST) if buried.before else None) if at is not None]
+    before = min(bounds, key=lambda at: (at.buried_at, at.run_id), default=DeadAt(_LATEST, _LAST))
+    return [
+        tenant,
+        before.buried_at,
+        before.run_id,
+        buried.since or _EARLIEST,
+        *(_any_of(chosen, field) for field in ("queue", "handler", "reason")),
+        chosen.beginnings.get("reason"),
+        _any_of(chosen, "error"),
+        _ids(chosen),
+        *_tags(chosen),
+    ]
+
+
+def _fitting(found: Sequence[Any], size: int, looks: int) -> tuple[list[Row], Row | None]:
+    """Give the rows that fit, and the last one looked at if more may follow it."""
+    assert 1 <= size <= looks
+    rows = [dict(row) for row in found]
+    more = bool(rows) and (len(rows) == size or rows[-1]["number"] == looks)
+    last = rows[-1] if more else None
+    return [_plain(row) for row in rows if row["fits"]], last
+
+
+def _plain(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in ("fits", "number")}
+
+
+def _each_once(rows: Sequence[Row]) -> list[Row]:
+    """Keep of a run that stands in history twice, skipped and later made up for, what it is by now."""
+    kept: dict[UUID, Row] = {}
+    for row in rows:
+        known = kept.get(row["run_id"])
+        if known is None or (known["state"] == "skipped" and row["state"] != "skipped"):
+            kept[row["run_id"]] = row
+    return list(kept.values())
+
+
+def _lead(chosen: Filter) -> tuple[str, str | None]:
+    """Choose what leads to the jobs that fit: the field that has one value and tells most."""
+    for field in _LEADS:
+        values = chosen.tags if field == "tag" else chosen.words.get(field, ())
+        if values and (field == "tag" or len(values) == 1):
+            return field, values[0]
+    return "tenant", None
+
+
+def _boxes(chosen: Filter) -> list[str]:
+    states = chosen.words.get("state")
+    if states is None:
+        return _BOXES_ALL
+    return sorted({box for state in states for box in _BOXES.get(state, ())})
+
+
+def _before(after: UUID | None, moment: datetime | None) -> UUID:
+    """Give the id that all that are asked for lie before: of a position, and of a moment."""
+    bounds = [after or _LAST, _LAST if moment is None else least_id_at(min(moment, _LATEST) + _NEXT_ID)]
+    return min(bounds)
+
+
+def _from(moment: datetime | None) -> UUID:
+    return _FIRST if moment is None else least_id_at(moment)
+
+
+def _any_of(chosen: Filter, field: str) -> list[str] | None:
+    values = chosen.words.get(field)
+    return None if values is None else list(values)
+
+
+def _ids(chosen: Filter) -> list[UUID] | None:
+    values = chosen.words.get("job_id")
+    return None if values is None else [UUID(value) for value in values]
+
+
+def _runs_led(chosen: Filter, job_ids: Sequence[UUID] | None) -> tuple[str, tuple[UUID, ...]]:
+    """Choose what leads to the runs that fit: their workflow, their parent, the one job they are of, or nothing."""
+    for field, statement in (("workflow", "workflow_runs"), ("parent", "subtasks")):
+        of = chosen.words.get(field)
+        if of is not None:  # Two at once, which nothing has, lead nowhere; nor does a node that is a subtask.
+            is_one = bool(of) and not (field == "workflow" and "parent" in chosen.words)
+            return statement, (UUID(of[0]) if is_one else _FIRST,)
+    job = _job(job_ids)
+    return ("runs_of_job" if job else "runs"), job
+
+
+def _job(job_ids: Sequence[UUID] | None) -> tuple[UUID, ...]:
+    """Give the one job whose runs are asked for, and the id behind it."""
+    if job_ids is None or len(job_ids) != 1:
+        return ()
+    return job_ids[0], UUID(int=min(job_ids[0].int + 1, _LAST.int))
+
+
+def _tags(chosen: Filter) -> tuple[list[str] | None, list[str] | None]:
+    return list(chosen.tags) or None, list(chosen.any_tags) or None
+
+
+def _ends(span: Span) -> tuple[datetime | None, datetime | None]:
+    return span.since, span.before

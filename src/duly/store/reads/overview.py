@@ -1,0 +1,88 @@
+"""What the doors read across the boxes: by name, with its payload, and as a whole."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.triggers.on_event import NEVER
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("reads/overview")
+
+
+class NamedJob(msgspec.Struct, frozen=True):
+    """A schedule found by its name."""
+
+    job_id: UUID
+    name: str
+    state: str
+    handler: str
+    every_seconds: int | None
+    anchor_at: datetime | None
+
+
+class Backlog(msgspec.Struct, frozen=True):
+    """The state of the whole, in one look."""
+
+    read_at: datetime
+    workers: int
+    shards: int
+    next_due_at: datetime | None
+    reaped_at: datetime | None
+    is_read_only: bool
+
+    @property
+    def lag_seconds(self) -> float:
+        """How long ago the first timer that is not staged was due."""
+        return _lag(self.read_at, self.next_due_at)
+
+    @property
+    def reaper_age_seconds(self) -> float | None:
+        """How long ago anybody looked for dead workers; None when nobody ever did."""
+        return None if self.reaped_at is None else max(0.0, (self.read_at - self.reaped_at).total_seconds())
+
+
+async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> NamedJob | None:
+    """Find the schedule that has a name; one that is over has none any more."""
+    row = await database.fetchrow(SQL["job_by_name"], tenant, name)
+    return NamedJob(*row) if row else None
+
+
+async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
+    """Read the payload and options of a run, as JSON text, and its version; empty when nothing is known of it.
+
+    `is_kept` is false where the run has ended and its payload is no longer kept.
+    """
+    row = await database.fetchrow(SQL["arguments"], run_id) or await database.fetchrow(SQL["kept_arguments"], run_id)
+    return dict(row) if row else {}
+
+
+async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> list[dict[str, Any]]:
+    """Read the attempts of a job that ended since a moment, and some seconds before it."""
+    return [dict(row) for row in await database.fetch(SQL["finished_of_job"], job_id, since)]
+
+
+async def staging_lag_seconds(database: Database) -> float:
+    """Say how long ago the first timer that is not staged was due."""
+    row = await database.fetchrow(SQL["next_due"])
+    assert row is not None
+    return _lag(*row)
+
+
+def _lag(now: datetime, next_due_at: datetime | None) -> float:
+    if next_due_at is None or next_due_at == NEVER:
+        return 0.0
+    return max(0.0, (now - next_due_at).total_seconds())
+
+
+async def backlog(database: Database) -> Backlog:
+    """Look at the whole once."""
+    row = await database.fetchrow(SQL["backlog"])
+    assert row is not None
+    return Backlog(*row)

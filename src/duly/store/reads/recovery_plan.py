@@ -1,0 +1,145 @@
+"""What a recovery would make, or makes, by tenant and schedule: what was missed, by whose word, and when it will be done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.jobs.recovery import Choice, Left, Rule, choice_for, decide, finish_at, proposed_rate
+from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
+from duly.store.connection.database import Database
+from duly.store.reads.pressure import Gauge
+from duly.store.tables import recovery as store
+from duly.store.tables.recovery import LIVE, Recovery, Stretch, Totals
+
+LOOKED_AT_MAX = 10_000
+SHOWN_MAX = 1_000
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A schedule that missed something: what its policy is, what was chosen instead, and how many runs that makes."""
+
+    backfill_id: UUID
+    job_id: UUID
+    tenant: int
+    name: str | None
+    queue: str
+    policy: str
+    choice: Choice | None
+    missed: int
+    runs: int
+    made: int
+    rate: float
+    is_held: bool
+
+    @property
+    def left(self) -> int:
+        """How many runs are yet to be made."""
+        return self.runs - self.made
+
+
+class OfTenant(msgspec.Struct, frozen=True):
+    """What was missed of a tenant's schedules, and how many runs that makes."""
+
+    tenant: int
+    schedules: int
+    missed: int
+    runs: int
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A recovery, or without one what is caught up with by itself. Of more than 10,000 schedules only those are looked at."""
+
+    recovery: Recovery | None
+    totals: Totals
+    tenants: list[OfTenant]
+    items: list[Item]
+    runs: int
+    proposed_rate: float
+    finish_at: datetime | None
+    is_partial: bool
+
+
+async def read(
+    database: Database, gauge: Gauge, *, rules: Sequence[Rule] | None = None, rate: float | None = None
+) -> Plan:
+    """Say what stands to be decided or is being made up for; with rules and a rate, as it would be if they were approved."""
+    found = await store.last(database)
+    live = found if found is not None and found.state in LIVE else None
+    if live is not None:
+        found = live = msgspec.structs.replace(live, rules=tuple(rules or live.rules), rate=rate or live.rate)
+    stretches = await store.stretches(database, None if live is None else live.recovery_id, LOOKED_AT_MAX)
+    now = await database.read_clock()
+    items = _items(stretches, live, now)
+    spare = (await gauge.read()).spare_per_second({item.queue for item in items}) if items else None
+    proposed = proposed_rate(spare)
+    rate = rate or (live and live.rate) or proposed
+    left = [Left(item.left, item.rate) for item in items]
+    totals = await store.totals(database, found.recovery_id) if found is not None else Totals(0, 0, 0, 0, 0)
+    return Plan(
+        recovery=found,
+        totals=totals,
+        tenants=_by_tenant(items),
+        items=items[:SHOWN_MAX],
+        runs=sum(item.left for item in items),
+        proposed_rate=proposed,
+        finish_at=finish_at(now, left, rate, spare) if items else None,
+        is_partial=len(stretches) == LOOKED_AT_MAX,
+    )
+
+
+def _items(stretches: Sequence[Stretch], live: Recovery | None, now: datetime) -> list[Item]:
+    """Say of each what would be made; schedules that are alike and missed the same are computed once."""
+    known: dict[Any, tuple[str, int]] = {}
+    rules: Sequence[Rule] = live.rules if live is not None else ()
+    noticed_at = live.opened_at if live is not None else now
+    items = []
+    for one in stretches:
+        choice = choice_for(rules, one.tenant, one.job_id)
+        key = one.schedule, one.every_seconds, one.anchor_at, str(one.calendars), one.from_at, one.to_at, choice
+        if key not in known:
+            known[key] = _computed(one, noticed_at, choice)
+        policy, runs = known[key]
+        items.append(
+            Item(
+                backfill_id=one.backfill_id,
+                job_id=one.job_id,
+                tenant=one.tenant,
+                name=one.name,
+                queue=one.queue,
+                policy=policy,
+                choice=choice,
+                missed=one.total,
+                runs=runs if one.is_held else one.total,
+                made=one.made,
+                rate=one.rate,
+                is_held=one.is_held,
+            )
+        )
+    return sorted(items, key=lambda item: (-item.left, item.tenant, item.name or "", str(item.job_id)))
+
+
+def _computed(one: Stretch, noticed_at: datetime, choice: Choice | None) -> tuple[str, int]:
+    try:
+        schedule = schedule_of(one.schedule, one.every_seconds, one.anchor_at, read_calendars(one.calendars))
+    except TriggerError:
+        return "unknown", 0
+    return schedule.misfire.policy, decide(schedule, one.from_at, one.to_at, noticed_at, choice).count
+
+
+def _by_tenant(items: Sequence[Item]) -> list[OfTenant]:
+    tenants = sorted({item.tenant for item in items})
+    return [
+        OfTenant(
+            tenant,
+            sum(item.tenant == tenant for item in items),
+            sum(item.missed for item in items if item.tenant == tenant),
+            sum(item.left for item in items if item.tenant == tenant),
+        )
+        for tenant in tenants
+    ]

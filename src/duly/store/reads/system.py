@@ -1,0 +1,87 @@
+"""The installation as a whole: what its doctor looks at. It only reads, and each statement is bounded by its session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from functools import cache
+
+from duly import __version__
+from duly.domain.diagnosis.apps import clashes
+from duly.domain.diagnosis.doctor import (
+    Facts,
+    Index,
+    Replica,
+    Scheduler,
+    Server,
+    Slot,
+    Stalled,
+    Table,
+    Unroutable,
+    tomorrow_of,
+)
+from duly.domain.triggers.zones import zones
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+from duly.store.reads.overview import backlog
+from duly.store.schema import migrate
+from duly.store.tables import clocks, overloads, workers
+
+SQL = load("reads/system")
+_LINES_MAX, _RUNS_MAX = 500, 1_000  # how many lines are looked into, and how deep
+UNROUTABLE_MAX = 20
+_INDEX = re.compile(
+    r"^\s*create\s+(?:unique\s+)?index\s+(?:if\s+not\s+exists\s+)?(\w+)\s", re.IGNORECASE | re.MULTILINE
+)
+_GONE = re.compile(r"^\s*drop\s+index\s+(?:if\s+exists\s+)?(?:duly\.)?(\w+)", re.IGNORECASE | re.MULTILINE)
+
+
+async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
+    """Read all that the doctor looks at. `host_now` is the clock of this machine."""
+    seconds, _ = await clocks.difference(session, host_now)
+    seen = await backlog(session)
+    server = await session.fetchrow(SQL["server"])
+    assert server is not None
+    partitions = await session.fetch(SQL["missing_partitions"], tomorrow_of(seen.read_at))
+    return Facts(
+        read_at=seen.read_at,
+        version=__version__,
+        schema=await session.fetchval(SQL["schema"]),
+        tzdb=zones.database_version(),
+        tzdb_in_force=await session.fetchval(SQL["tzdb_in_force"]),
+        worker_versions={row[0]: row[1] for row in await session.fetch(SQL["worker_versions"])},
+        stalled=[Stalled(*row) for row in await session.fetch(SQL["stalled"])],
+        schedulers=[Scheduler(**row) for row in await session.fetch(SQL["schedulers"])],
+        lag_seconds=seen.lag_seconds,
+        reaper_age_seconds=seen.reaper_age_seconds,
+        server=Server(**server),
+        tables=[Table(**row) for row in await session.fetch(SQL["tables"])],
+        indexes=[Index(*row) for row in await session.fetch(SQL["indexes"])],
+        expected_indexes=expected_indexes(),
+        missing_partitions=[row[0] for row in partitions],
+        replicas=[Replica(*row) for row in await session.fetch(SQL["replicas"])],
+        slots=[Slot(*row) for row in await session.fetch(SQL["slots"])],
+        clock_difference_seconds=seconds,
+        clocks=await clocks.noted(session),
+        clock_set_back=await clocks.set_back(session),
+        overloads=list((await overloads.standing(session)).values()),
+        clashes=clashes(await workers.offers(session)),
+        unroutable=await unroutable(session),
+    )
+
+
+async def unroutable(session: Database) -> list[Unroutable]:
+    """Name what is due and no live worker can run, within bounds on what is looked at."""
+    rows = await session.fetch(SQL["unroutable"], _LINES_MAX, _RUNS_MAX, UNROUTABLE_MAX)
+    return [Unroutable(**row) for row in rows]
+
+
+@cache
+def expected_indexes() -> frozenset[str]:
+    """Name the indexes that the migrations have made and not taken away again."""
+    names: set[str] = set()
+    for migration in migrate.known():
+        names -= set(_GONE.findall(migration.sql))
+        names |= set(_INDEX.findall(migration.sql))
+    return frozenset(names)

@@ -1,0 +1,1 @@
+"""The schema: migrations, functions, and the runner that applies them."""

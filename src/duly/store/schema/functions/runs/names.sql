@@ -1,0 +1,46 @@
+-- How runs are named, spread and ordered. Each is one expression, so that it is inlined where it is called.
+
+-- A run's name: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8, RFC 9562).
+-- One expression, stable like the parts it is made of, so that it is inlined where it is called. domain/runs/run_id.py computes the same.
+create or replace function duly.run_id(p_scheduled_at timestamptz, p_name text) returns uuid language sql stable parallel safe as $$
+    select encode(set_bit(set_bit(set_bit(set_bit(set_bit(set_bit(
+               substr(int8send((date_part('epoch', p_scheduled_at) * 1000000)::bigint / 1000), 3) || substr(sha256(convert_to(p_name, 'UTF8')), 1, 10),
+               52, 0), 53, 0), 54, 0), 55, 1), 70, 0), 71, 1), 'hex')::uuid
+$$;
+
+create or replace function duly.occurrence_id(p_job_id uuid, p_scheduled_at timestamptz, p_origin text) returns uuid
+language sql stable parallel safe as $$
+    select duly.run_id(p_scheduled_at, p_job_id::text || '/' || (date_part('epoch', p_scheduled_at) * 1000000)::bigint::text || '/' || p_origin)
+$$;
+
+-- When a job was made: the first 48 bits of its id, as of any run.
+create or replace function duly.made_at(p_job_id uuid) returns timestamptz language sql stable parallel safe as $$
+    select to_timestamp(('x' || translate(left(p_job_id::text, 13), '-', ''))::bit(48)::bigint / 1000.0)
+$$;
+
+-- The jobs submitted under a key are named after it and after the moment it was first used: a key that has expired and is used
+-- again makes other jobs, although the first ones may still be waiting.
+create or replace function duly.batch_name(p_tenant integer, p_key text, p_at timestamptz) returns text language sql stable parallel safe as $$
+    select p_tenant::text || '/' || p_key || '/' || (date_part('epoch', p_at) * 1000000)::bigint::text || '/'
+$$;
+
+-- Any row may stand in any shard; this spreads them evenly.
+create or replace function duly.shard_of(p_job_id uuid) returns smallint language sql immutable strict parallel safe as $$
+    select (get_byte(uuid_send(p_job_id), 15) & 63)::smallint
+$$;
+
+-- Thirty seconds of age make up for one priority. Rank orders, it never gates.
+create or replace function duly.rank(p_due_at timestamptz, p_priority smallint) returns double precision
+language sql stable parallel safe as $$
+    select date_part('epoch', p_due_at) + 30 * p_priority
+$$;
+
+create or replace function duly.moment_text(p_at timestamptz) returns text language sql stable parallel safe as $$
+    select to_char(p_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+$$;
+
+create or replace function duly.seconds_until(p_moment timestamptz, p_now timestamptz) returns double precision language sql immutable parallel safe as $$
+    select case when p_moment > p_now then date_part('epoch', p_moment - p_now) else 0 end
+$$;
+
+grant execute on function duly.run_id, duly.occurrence_id, duly.made_at, duly.batch_name to duly_api;

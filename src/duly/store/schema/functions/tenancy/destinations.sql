@@ -1,0 +1,172 @@
+-- Destinations: where webhooks go to, what each may be sent, and how it is. docs/decisions/0023-destinations.md says why. What follows
+-- from the sums is decided in domain/targets/circuit.py.
+
+-- A destination that nobody has used before. Asked twice, it is made once.
+create or replace function duly.make_destination_v1(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
+language plpgsql as $$
+declare
+    v_now timestamptz := duly.clock_now();
+begin
+    insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
+    values (p_destination_id, p_tenant, p_origin, v_now, v_now, v_now, v_now, v_now, v_now)
+    on conflict (tenant, origin) do nothing;
+    return found;
+end $$;
+
+-- A change of state, by whoever has seen this turn; of two who have, one turns. What was counted before it says nothing about it.
+-- Turns that were granted ahead are in workers' hands, and stay owed: reckoned at the rate there was, or, where there was none,
+-- at the one that comes, for time that passes without a rate pays for nothing. Otherwise they would be granted a second time.
+create or replace function duly.turn_destination_v1(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
+                                                    p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
+language plpgsql as $$
+declare
+    v_now  timestamptz := duly.clock_now();
+    v_row  duly.destinations;
+    v_rate double precision;
+begin
+    select * into v_row from duly.destinations where destination_id = p_destination_id and turn = p_turn for no key update;
+    if not found then
+        return false;
+    end if;
+    v_rate := coalesce(duly.destination_rate(v_row, v_now), least(v_row.rate_per_second, p_ramp_rate));
+    update duly.destinations
+       set state = p_state, turn = turn + 1, turned_at = v_now, openings = p_openings,
+           wait_until = case when p_state = 'open' then v_now + make_interval(secs => p_wait) else '-infinity' end,
+           asked_until = case when p_state = 'open' then asked_until else '-infinity' end,
+           failures_in_a_row = 0, successes_in_a_row = 0, healthy = 0, failing = 0, healthy_before = 0, failing_before = 0, half_at = v_now,
+           ramp_rate = p_ramp_rate, ramp_grows = p_ramp_grows,
+           ramp_until = case when p_ramp_rate is null then '-infinity' else v_now + interval '2 seconds' end,
+           tokens = least(0, case when v_rate is null then v_row.tokens else duly.destination_tokens(v_row, v_rate, v_now) end),
+           counted_at = case when v_rate is null then v_row.counted_at else v_now end
+     where destination_id = p_destination_id;
+    return true;
+end $$;
+
+-- What limit_destination_v1 sets, and how many retries there may be for each first attempt.
+create or replace function duly.limit_destination_v2(
+    p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean, p_retry_share double precision) returns boolean
+language plpgsql as $$
+begin
+    update duly.destinations
+       set places = coalesce(p_places, places), rate_per_second = case when p_has_rate then p_rate else rate_per_second end,
+           retry_share = coalesce(p_retry_share, retry_share)
+     where destination_id = p_destination_id;
+    return found;
+end $$;
+
+-- What a destination may be sent; what is not given stays. No rate means no limit, so that it is said apart whether one is given.
+-- Its workers hear of it with their next reports.
+create or replace function duly.limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean) returns boolean
+language plpgsql as $$
+begin
+    update duly.destinations
+       set places = coalesce(p_places, places), rate_per_second = case when p_has_rate then p_rate else rate_per_second end
+     where destination_id = p_destination_id;
+    return found;
+end $$;
+
+-- Keep a secret under the next number, by whoever has seen the newest. The one before it is good for a day more; older ones go.
+create or replace function duly.keep_secret_v1(p_destination_id uuid, p_number integer, p_sealed bytea, p_key_id text, p_kept interval) returns boolean
+language plpgsql as $$
+declare
+    v_now    timestamptz := duly.clock_now();
+    v_tenant integer;
+begin
+    select tenant into v_tenant from duly.destinations where destination_id = p_destination_id for update;
+    if not found or p_number <> 1 + coalesce((select max(number) from duly.destination_secrets where destination_id = p_destination_id), 0) then
+        return false;
+    end if;
+    delete from duly.destination_secrets where destination_id = p_destination_id and number < p_number - 1;
+    update duly.destination_secrets set retires_at = v_now + p_kept where destination_id = p_destination_id and number = p_number - 1;
+    insert into duly.destination_secrets (destination_id, number, tenant, sealed, key_id, made_at)
+    values (p_destination_id, p_number, v_tenant, p_sealed, p_key_id, v_now);
+    return true;
+end $$;
+
+-- What is under way to a destination and what waits with its workers, as those that live last said.
+create or replace function duly.load_of_destination(p_destination_id uuid, out in_flight integer, out waiting integer)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    select coalesce(sum(shares.in_flight), 0), coalesce(sum(shares.waiting), 0) into in_flight, waiting
+      from duly.destination_shares as shares
+     where shares.destination_id = p_destination_id and duly.is_our_destination(p_destination_id)
+       and exists (select from duly.workers where workers.worker_id = shares.worker_id);
+end $$;
+
+-- What failed at a destination, the last first, from behind one that was seen on.
+create or replace function duly.page_failures_v1(
+    p_tenant integer, p_origin text, p_before_at timestamptz, p_before uuid, p_before_attempt integer, p_limit integer)
+returns table (run_id uuid, job_id uuid, attempt integer, finished_at timestamptz, outcome text, status integer, reason text)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+#variable_conflict use_column
+begin
+    perform duly.must_be_ours(p_tenant);
+    return query
+    select failed.run_id, failed.job_id, failed.attempt, failed.finished_at, failed.outcome::text,
+           case when jsonb_typeof(failed.detail->'status') = 'number' then (failed.detail->'status')::integer end, failed.reason
+      from duly.attempts_failed as failed
+     where failed.handler = '@webhook' and failed.outcome in ('failed', 'timed_out')
+       and failed.tenant = p_tenant and duly.origin_told(failed.detail) = p_origin
+       and (failed.finished_at, failed.run_id, failed.attempt)
+           < (coalesce(p_before_at, 'infinity'), coalesce(p_before, 'ffffffff-ffff-ffff-ffff-ffffffffffff'), coalesce(p_before_attempt, 0))
+     order by failed.finished_at desc, failed.run_id desc, failed.attempt desc limit p_limit;
+end $$;
+
+-- Forget destinations that have not been used for so long, with their secrets; whoever holds a share says so every few seconds. What
+-- somebody has set stays. Should a run still wait for one, whoever minds it makes it anew.
+create or replace function duly.forget_destinations_v1(p_unused interval, p_limit integer) returns integer
+language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+declare
+    v_before timestamptz := duly.clock_now() - p_unused;
+    v_ids    uuid[];
+begin
+    v_ids := array(
+        select d.destination_id from duly.destinations as d
+         where d.half_at < v_before
+           and d.places = 100 and d.rate_per_second is null and d.retry_share = 0.2
+         order by d.half_at limit p_limit for update of d skip locked);
+    delete from duly.destination_shares where destination_id = any (v_ids);
+    delete from duly.destination_secrets where destination_id = any (v_ids);
+    delete from duly.destinations where destination_id = any (v_ids);
+    return cardinality(v_ids);
+end $$;
+
+---------------------------------------------------------------------------------------------------- as the API calls it
+
+create or replace function duly.is_our_destination(p_destination_id uuid) returns boolean language plpgsql stable as $$
+begin
+    return exists (select from duly.destinations where destination_id = p_destination_id and duly.is_ours(tenant));
+end $$;
+
+create or replace function duly.api_make_destination_v1(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    return duly.make_destination_v1(p_destination_id, p_tenant, p_origin);
+end $$;
+
+create or replace function duly.api_turn_destination_v1(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
+                                             p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return duly.is_our_destination(p_destination_id)
+       and duly.turn_destination_v1(p_destination_id, p_turn, p_state, p_openings, p_wait, p_ramp_rate, p_ramp_grows);
+end $$;
+
+create or replace function duly.api_limit_destination_v2(
+    p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean, p_retry_share double precision) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return duly.is_our_destination(p_destination_id)
+       and duly.limit_destination_v2(p_destination_id, p_places, p_rate, p_has_rate, p_retry_share);
+end $$;
+
+create or replace function duly.api_keep_secret_v1(p_destination_id uuid, p_number integer, p_sealed bytea, p_key_id text, p_kept interval) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    return duly.is_our_destination(p_destination_id) and duly.keep_secret_v1(p_destination_id, p_number, p_sealed, p_key_id, p_kept);
+end $$;
+
+grant execute on function duly.load_of_destination, duly.page_failures_v1, duly.api_make_destination_v1,
+    duly.api_turn_destination_v1, duly.api_limit_destination_v2, duly.api_keep_secret_v1 to duly_api;

@@ -1,0 +1,113 @@
+"""Functions, views and triggers: each stands once, in `functions/`, and is applied anew when the text of its file has changed.
+
+The database notes the digest of each file that was applied, and the edition it is of: a number that goes up with the texts, so
+that of two versions of Duly the newer is known. What that has written, an older one leaves as it is, and is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+
+import asyncpg
+import msgspec
+
+from duly.domain.counting import some
+from duly.domain.errors import DatabaseUnusable
+from duly.store.connection.database import Connection, Database
+
+# Both are made of functions, which have to be there before.
+_LAST = {"triggers.sql", "views.sql"}
+_FOLDER = files("duly.store.schema").joinpath("functions")
+# They call each other, and are written file by file. A test lets the server check each when all are there.
+_UNCHECKED = "set local check_function_bodies = off"
+# A new function is everybody's until it is taken back. Who may call it besides is said where it stands.
+_OURS = "revoke execute on all functions in schema duly from public"
+_NOTED = "select file, digest, edition from duly.functions"
+_NOTE = """
+with gone as (delete from duly.functions where file <> all ($1))
+insert into duly.functions (file, digest, edition)
+select file, digest, $3 from unnest($1::text[], $2::text[]) as applied (file, digest)
+on conflict (file) do update set digest = excluded.digest, edition = excluded.edition,
+    applied_at = case when functions.digest = excluded.digest then functions.applied_at else excluded.applied_at end
+"""
+
+
+class File(msgspec.Struct, frozen=True):
+    """One file."""
+
+    name: str
+    sql: str
+
+    @property
+    def digest(self) -> str:
+        """What tells its text from any other."""
+        return hashlib.sha256(self.sql.encode()).hexdigest()
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What a database says was applied to it: the digest of each file, and the newest edition."""
+
+    digests: dict[str, str]
+    edition: int
+
+
+def known() -> list[File]:
+    """Read the files this version of Duly carries, in the order in which they are applied."""
+    found = [
+        File(entry.name, entry.read_text(encoding="utf-8"))
+        for folder in _FOLDER.iterdir()
+        if folder.is_dir()
+        for entry in folder.iterdir()
+        if entry.name.endswith(".sql")
+    ]
+    return sorted(found, key=lambda file: (file.name in _LAST, file.name))
+
+
+def edition() -> int:
+    """Say which edition of the files this version of Duly carries."""
+    return int(_FOLDER.joinpath("edition.txt").read_text(encoding="utf-8").split()[0])
+
+
+async def apply(connection: asyncpg.Connection[asyncpg.Record]) -> list[File]:
+    """Write anew what differs, under the lock and behind the tables of the migrations. Returns what was applied.
+
+    Raises DatabaseUnusable when a newer Duly has written what is there.
+    """
+    noted, carried = await _noted(connection), known()
+    _refuse_newer(noted)
+    changed = _changed(noted, carried)
+    if changed or noted != Noted({file.name: file.digest for file in carried}, edition()):
+        await connection.execute(_UNCHECKED)
+        for file in changed:
+            await connection.execute(file.sql)
+        await connection.execute(_OURS)
+        await connection.execute(_NOTE, [file.name for file in carried], [file.digest for file in carried], edition())
+    return changed
+
+
+async def check(database: Database) -> None:
+    """Make sure that what is in force is what this version carries. Raises DatabaseUnusable, naming the remedy."""
+    noted = await _noted(database)
+    _refuse_newer(noted)
+    if changed := _changed(noted, known()):
+        raise DatabaseUnusable(
+            f"the functions of the schema differ in {some(len(changed), 'file')}, from {changed[0].name} on. Run `duly migrate`"
+        )
+
+
+async def _noted(reader: Connection) -> Noted:
+    rows = await reader.fetch(_NOTED)
+    return Noted({row["file"]: row["digest"] for row in rows}, max((row["edition"] for row in rows), default=0))
+
+
+def _changed(noted: Noted, carried: list[File]) -> list[File]:
+    return [file for file in carried if noted.digests.get(file.name) != file.digest]
+
+
+def _refuse_newer(noted: Noted) -> None:
+    if noted.edition > edition():
+        raise DatabaseUnusable(
+            f"the functions of the schema are of a newer Duly (edition {noted.edition}, this one knows {edition()})."
+            " Upgrade Duly: pip install --upgrade duly"
+        )

@@ -1,0 +1,1 @@
+"""Tables beside the boxes, one module each."""

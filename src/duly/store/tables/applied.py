@@ -1,0 +1,116 @@
+"""Schedules kept in a file: how the jobs of its names stand, and which version of each is the file's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.jobs.manifest_diff import Kept
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/applied")
+_FILES_BEHIND, _FILE = (SQL["files"].format(which=f"files.source {sign} $2") for sign in (">", "="))
+COUNTED_MAX = 20_000  # jobs of a file, with those that are over
+_KEPT = len(Kept.__struct_fields__)
+_WAS = (
+    *("version", "handler", "payload", "queue", "priority", "options", "schedule"),
+    *("every_seconds", "anchor_at"),
+)
+
+
+class AppliedFile(msgspec.Struct, frozen=True):
+    """A file: when it was last applied and by whom, how many jobs of it live, and how many are not as they were applied."""
+
+    source: str
+    applied_at: datetime | None
+    applied_by: str | None
+    jobs: int
+    drifted: int
+
+
+class AppliedJob(msgspec.Struct, frozen=True):
+    """A job of a file: as it stands, and, when it has another version by now, as it was applied, if that is still known."""
+
+    now: Kept
+    was: Kept | None
+    changed_at: datetime | None
+
+    @property
+    def drift(self) -> Literal["changed", "cancelled"] | None:
+        """What somebody else has done to it since."""
+        if self.now.is_over:
+            return "cancelled"
+        return "changed" if self.now.version != self.now.applied else None
+
+
+async def lock(database: Database, tenant: int) -> None:
+    """Wait until no other apply of this tenant is under way, and keep others waiting until the transaction ends."""
+    await database.fetch(SQL["lock"], tenant)
+
+
+async def standing(database: Database, tenant: int, source: str, names: Sequence[str]) -> dict[str, Kept]:
+    """Read the jobs that have these names, and all others that a file has made, by name."""
+    rows = await database.fetch(SQL["standing"], tenant, source, list(names))
+    return {row["name"]: Kept(*row) for row in rows}
+
+
+async def exported(database: Database, tenant: int, source: str, limit: int, *, by_hand: bool) -> list[Kept]:
+    """Read the live jobs of a file by name, with or without those that people have made and named."""
+    return [Kept(*row) for row in await database.fetch(SQL["exported"], tenant, source, by_hand, limit)]
+
+
+async def sources(database: Database, tenant: int) -> dict[str, int]:
+    """Read the files that have live jobs, and how many."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["sources"], tenant)}
+
+
+async def files(database: Database, tenant: int, after: str, limit: int) -> list[AppliedFile]:
+    """Read the files behind a name, in order of their names."""
+    return [AppliedFile(*row) for row in await database.fetch(_FILES_BEHIND, tenant, after, limit, COUNTED_MAX)]
+
+
+async def file(database: Database, tenant: int, source: str) -> AppliedFile | None:
+    """Read one file."""
+    row = await database.fetchrow(_FILE, tenant, source, 1, COUNTED_MAX)
+    return AppliedFile(*row) if row else None
+
+
+async def file_jobs(
+    database: Database, tenant: int, source: str, after: str, limit: int, *, drifted: bool
+) -> list[AppliedJob]:
+    """Read the jobs of a file behind a name, in order of their names: all, or those that are not as they were applied."""
+    rows = await database.fetch(SQL["file_jobs"], tenant, source, after, drifted, limit)
+    return [_applied_job(tuple(row)) for row in rows]
+
+
+def _applied_job(row: tuple[Any, ...]) -> AppliedJob:
+    now = Kept(*row[:_KEPT])
+    *was, changed_at = row[_KEPT:]
+    if was[0] is None or now.version == now.applied:
+        return AppliedJob(now, None, changed_at if now.is_over else None)
+    before = dict(zip(_WAS, was, strict=True))
+    if before["payload"] is None:  # It was large, and is kept no more: nothing can be said of it.
+        before["payload"] = now.payload
+    return AppliedJob(now, msgspec.structs.replace(now, **before), changed_at)
+
+
+async def unnamed(database: Database, tenant: int) -> int:
+    """Count the live schedules that people have made without a name."""
+    return int(await database.fetchval(SQL["unnamed"], tenant))
+
+
+async def mark_applied(
+    database: Database, tenant: int, source: str, versions: Mapping[UUID, int], by: str | None
+) -> None:
+    """Note that jobs belong to a file, which version of each is as the file says, and who has applied it."""
+    await database.execute(SQL["mark_applied"], tenant, source, list(versions), list(versions.values()), by)
+
+
+async def mark_taken_out(database: Database, tenant: int, job_ids: Sequence[UUID]) -> None:
+    """Note that a file took jobs away itself."""
+    await database.execute(SQL["mark_taken_out"], tenant, list(job_ids))

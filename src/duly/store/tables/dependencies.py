@@ -1,0 +1,19 @@
+"""One-shots that follow others: what is left to look at outside of anybody's end."""
+
+from __future__ import annotations
+
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/dependencies")
+
+
+async def check(database: Database, limit: int) -> int:
+    """Look at runs that follow others, up to a limit. Returns how many were looked at."""
+    looked: int = await database.fetchval(SQL["check"], limit)
+    return looked
+
+
+async def vacuum(database: Database) -> None:
+    """Make room in what every end of a followed run writes and deletes."""
+    await database.execute(SQL["vacuum"])

@@ -1,0 +1,328 @@
+"""Destinations: what they may be sent, how they are, what each worker's share is, and their sealed secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from duly.domain.targets.circuit import AHEAD_SECONDS, Health, Queue, State, Turn
+from duly.domain.targets.destination import RETRY_SHARE_DEFAULT
+from duly.domain.tenancy.sealing import Sealed
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/destinations")
+_FIRST = (datetime.min.replace(year=1970, tzinfo=UTC), UUID(int=0))
+_HEALTH = tuple(name for name in Health.__struct_fields__ if name != "state")
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker says of one destination since its last report, and what it keeps to."""
+
+    fresh_id: UUID  # its name, should it be new
+    tenant: int
+    origin: str
+    healthy: int = 0
+    failing: int = 0
+    streak: int = 0  # failures since the last healthy answer
+    asked_seconds: float = 0.0  # for how long it has asked to be left alone
+    in_flight: int = 0
+    waiting: int = 0
+    wanted: int = 0  # places
+    holds: int = 0  # no more than this is under way, or starts before the answer
+    tokens: int = 0  # wanted for those who wait and have no turn
+    spare: int = 0  # wanted beyond, for those who are to be expected
+    retries: int = 0  # sent
+    turned_away: int = 0  # retries that had to wait for the budget
+
+
+class Allowed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker may do with a destination until its next report. Tokens of None: there is no rate.
+
+    Each token is a turn: the first comes `first_seconds` after `read_at`, and each next one `1 / rate` later.
+    `is_contended`: other workers wait for places. `has_turned`: its state has just changed, so another report is answered
+    otherwise.
+    """
+
+    destination_id: UUID
+    tenant: int
+    origin: str
+    places: int
+    tokens: int | None
+    health: Health
+    is_contended: bool = False
+    has_turned: bool = False
+    retry_share: float = RETRY_SHARE_DEFAULT
+    workers: int = 1  # that report it
+    rate: float | None = None
+    first_seconds: float = 0.0
+    read_at: datetime | None = None  # by the database's clock
+
+
+class Minded(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination that needs a look; one that runs wait for may have no row yet, and then has no id."""
+
+    destination_id: UUID | None
+    tenant: int
+    origin: str
+    is_parked: bool
+    released_at: datetime | None = None
+    health: Health = Health()
+    queue: Queue = Queue()
+
+
+class Destination(msgspec.Struct, frozen=True, kw_only=True):
+    """A destination as people see it. `wait_until`: until when nothing is sent to it, if that is so."""
+
+    destination_id: UUID
+    tenant: int
+    origin: str
+    made_at: datetime
+    places: int
+    rate_per_second: float | None
+    state: State
+    turn: int
+    turned_at: datetime
+    openings: int
+    read_at: datetime
+    wait_until: datetime | None
+    steady_rate: float | None
+    ramp_rate: float | None
+    in_flight: int
+    waiting: int
+    healthy_total: int
+    failing_total: int
+    retry_share: float
+    retries_total: int
+    turned_away_total: int
+    parked: int  # runs that wait for it, counted up to 10,000
+
+
+class ParkedRun(msgspec.Struct, frozen=True):
+    """A run that waits for a destination; `attempt` is how many attempts it has used."""
+
+    run_id: UUID
+    job_id: UUID
+    scheduled_at: datetime
+    due_at: datetime
+    attempt: int
+    queue: str
+    blocked_at: datetime
+
+
+class FailedAttempt(msgspec.Struct, frozen=True):
+    """An attempt that failed at a destination. No status: there was no answer."""
+
+    run_id: UUID
+    job_id: UUID
+    attempt: int
+    finished_at: datetime
+    outcome: str
+    status: int | None
+    reason: str | None
+
+
+class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret as it is kept."""
+
+    number: int
+    sealed: Sealed
+    made_at: datetime
+    retires_at: datetime | None
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """How all destinations are, for whoever counts."""
+
+    states: dict[str, int]
+    in_flight: int
+    healthy: int
+    failing: int
+    retries: int
+    turned_away: int
+    parked: int
+
+
+async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told]) -> list[Allowed]:
+    """Say what was seen of destinations, in one statement. Raises WorkerExpired."""
+    columns = ([getattr(one, name) for one in told] for name in Told.__struct_fields__)
+    rows = await database.fetch(SQL["report"], worker_id, number, *columns, AHEAD_SECONDS)
+    return [_allowed(row) for row in rows]
+
+
+async def parked_page(
+    database: Database, tenant: int, origin: str, after: tuple[datetime, UUID] | None, limit: int
+) -> list[ParkedRun]:
+    """Read the runs that wait for an origin, in the order in which they go on."""
+    rows = await database.fetch(SQL["parked_page"], tenant, origin, *(after or _FIRST), limit)
+    return [ParkedRun(*row) for row in rows]
+
+
+async def failures_page(
+    database: Database, tenant: int, origin: str, before: tuple[datetime, UUID, int] | None, limit: int
+) -> list[FailedAttempt]:
+    """Read what failed at an origin, the last first, as long as history is kept."""
+    rows = await database.fetch(SQL["page_failures"], tenant, origin, *(before or (None, None, None)), limit)
+    return [FailedAttempt(*row) for row in rows]
+
+
+async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) -> bool:
+    """Change the state of a destination. False: it is no longer at the turn that was seen."""
+    turned: bool = await database.fetchval(
+        SQL["turn_destination"],
+        destination_id,
+        seen,
+        to.state.value,
+        to.openings,
+        to.wait_seconds,
+        to.ramp_rate,
+        to.ramp_grows,
+    )
+    return turned
+
+
+async def minded(database: Database, after: Minded | None, limit: int) -> list[Minded]:
+    """Find those that runs wait for, behind one that was seen; and before all of them, also those that are shut and may be tried.
+
+    They come by tenant and origin.
+    """
+    tenant, origin = (None, None) if after is None else (after.tenant, after.origin)
+    return [_minded(row) for row in await database.fetch(SQL["minded"], tenant, origin, limit)]
+
+
+async def release(database: Database, going: Sequence[tuple[Minded, int]]) -> int:
+    """Let so many of those go on that wait for each destination. Returns how many went."""
+    ids, seen = [one.destination_id for one, _ in going], [one.released_at for one, _ in going]
+    rows = await database.fetch(SQL["release"], ids, seen, [count for _, count in going])
+    return sum(row["released"] for row in rows)
+
+
+async def make(database: Database, fresh_id: UUID, tenant: int, origin: str) -> UUID:
+    """Make a destination, if there is none. Returns its id."""
+    await database.fetchval(SQL["make_destination"], fresh_id, tenant, origin)
+    made = await find_by_origin(database, tenant, origin)
+    assert made is not None
+    return made
+
+
+async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID | None:
+    """Give the id of a destination, if it is known."""
+    found: UUID | None = await database.fetchval(SQL["find_by_origin"], tenant, origin)
+    return found
+
+
+async def forget(database: Database, unused: timedelta, limit: int) -> int:
+    """Forget destinations that have not been used for so long. Returns how many."""
+    return int(await database.fetchval(SQL["forget"], unused, limit))
+
+
+async def find(database: Database, tenant: int, destination_id: UUID) -> Destination | None:
+    """Read a destination of a tenant."""
+    row = await database.fetchrow(SQL["find"], tenant, destination_id)
+    return None if row is None else _destination(row)
+
+
+async def page(database: Database, tenant: int, after: str | None, size: int) -> list[Destination]:
+    """Read a tenant's destinations in order of their origins."""
+    return [_destination(row) for row in await database.fetch(SQL["page"], tenant, after or "", size)]
+
+
+async def limit_destination(
+    database: Database,
+    destination_id: UUID,
+    places: int | UnsetType,
+    rate: float | UnsetType | None,
+    retry_share: float | UnsetType,
+) -> bool:
+    """Say what a destination may be sent; what is unset stays. False: there is none of that id."""
+    limited: bool = await database.fetchval(
+        SQL["limit_destination"],
+        destination_id,
+        None if places is UNSET else places,
+        None if rate is UNSET else rate,
+        rate is not UNSET,
+        None if retry_share is UNSET else retry_share,
+    )
+    return limited
+
+
+async def find_secrets(database: Database, destination_id: UUID) -> list[SealedSecret]:
+    """Read the secrets of a destination that are good, the newest first."""
+    return [_secret(row) for row in await database.fetch(SQL["find_secrets"], destination_id)]
+
+
+async def newest_number(database: Database, destination_id: UUID) -> int:
+    """Give the number of a destination's newest secret; 0 when it has none."""
+    number: int = await database.fetchval(SQL["newest_number"], destination_id)
+    return number
+
+
+async def keep_secret(database: Database, destination_id: UUID, number: int, sealed: Sealed, kept: timedelta) -> bool:
+    """Keep a secret as the newest; the one before is good for `kept` more. False: that number is taken."""
+    was_next: bool = await database.fetchval(
+        SQL["keep_secret"], destination_id, number, sealed.body, sealed.key_id, kept
+    )
+    return was_next
+
+
+async def totals(database: Database, limit: int) -> Totals:
+    """Add up how all destinations are."""
+    rows = await database.fetch(SQL["totals"])
+    sums = {name: int(sum(row[name] for row in rows)) for name in ("healthy", "failing", "retries", "turned_away")}
+    in_flight = int(await database.fetchval(SQL["in_flight_in_all"]))
+    parked = await database.fetchval(SQL["parked_in_all"], limit)
+    return Totals(
+        states={row["state"]: row["destinations"] for row in rows}, **sums, in_flight=in_flight, parked=parked
+    )
+
+
+def _allowed(row: Any) -> Allowed:
+    copied = {name: row[name] for name in ("destination_id", "tenant", "origin")}
+    health, is_contended = _health(row), row["is_contended"]
+    return Allowed(
+        **copied,
+        places=row["ceiling"],
+        tokens=row["granted"],
+        health=health,
+        is_contended=is_contended,
+        retry_share=row["retry_share"],
+        workers=row["workers"],
+        rate=row["rate"],
+        first_seconds=row["first_seconds"] or 0.0,
+        read_at=row["read_at"],
+    )
+
+
+def _minded(row: Any) -> Minded:
+    copied = {name: row[name] for name in ("destination_id", "tenant", "origin", "is_parked", "released_at")}
+    if row["destination_id"] is None:
+        return Minded(**copied)
+    health = _health(row)
+    queue = Queue(
+        state=health.state,
+        is_waiting=max(health.wait_seconds, health.asked_seconds) > 0,
+        **{name: row[name] for name in ("places", "in_flight", "waiting", "answers_per_second", "rate")},
+        tokens=row["tokens"] or 0.0,
+        retry_share=row["retry_share"],
+        turns_away=row["turns_away"],
+    )
+    return Minded(**copied, health=health, queue=queue)
+
+
+def _health(row: Any) -> Health:
+    return Health(state=State(row["state"]), **{name: row[name] for name in _HEALTH})
+
+
+def _destination(row: Any) -> Destination:
+    fields = {name: row[name] for name in Destination.__struct_fields__}
+    return Destination(**{**fields, "state": State(row["state"])})
+
+
+def _secret(row: Any) -> SealedSecret:
+    copied = {name: row[name] for name in ("number", "made_at", "retires_at")}
+    return SealedSecret(sealed=Sealed(row["key_id"], row["sealed"]), **copied)

@@ -1,0 +1,35 @@
+"""Events from outside: each is taken once, and makes one run of each job that waits for it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/events")
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What became of an event: whether it had come before, its runs, and the queues that have more to do by it."""
+
+    is_duplicate: bool
+    runs: list[UUID]
+    queues: list[str]
+
+
+async def take(
+    database: Database, tenant: int, source: str, event_id: str, kind: str, event: str, marks: str | None
+) -> Taken:
+    """Take an event, as JSON text; what its runs are marked with is JSON text too."""
+    row = await database.fetchrow(SQL["take_event"], tenant, source, event_id, kind, event, marks)
+    assert row is not None
+    return Taken(*row)
+
+
+async def forget(database: Database, kept: timedelta, limit: int) -> None:
+    """Forget events that came long ago."""
+    await database.execute(SQL["forget_events"], kept, limit)

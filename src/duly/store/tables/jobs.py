@@ -1,0 +1,223 @@
+"""Definitions, and the way in: statements that create jobs and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.run import has_parent
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars, schedule_of
+from duly.domain.triggers.zones import zones
+from duly.store.connection.database import Connection, Database
+from duly.store.connection.statements import load
+from duly.store.tables import schedules
+
+SQL = load("tables/jobs")
+NEWEST_VERSION = 2_147_483_647
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The store's answer: durable once the transaction commits. `replayed`: the key was seen before, nothing new was made."""
+
+    job_id: UUID
+    scheduled_at: datetime
+    replayed: bool
+
+
+async def submit(
+    connection: Connection,
+    tenant: int,
+    key: str,
+    jobs: Sequence[Submission],
+    body_hash: bytes | None,
+    horizon: timedelta,
+) -> list[Submitted]:
+    """Insert one-shots under one key."""
+    statement = SQL["submit_subtasks" if any(has_parent(job.options) for job in jobs) else "submit"]
+    rows = await connection.fetch(statement, *submit_arguments(tenant, key, jobs, body_hash, horizon))
+    return [Submitted(*row) for row in rows]
+
+
+async def submit_one(connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta) -> Submitted:
+    """Insert one one-shot under a key."""
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
+    statement = SQL["submit_subtask" if has_parent(job.options) else "submit_one"]
+    rows = await connection.fetch(statement, tenant, key, *values, horizon)
+    return Submitted(*rows[0])
+
+
+async def change_one_shot(
+    database: Database, tenant: int, job_id: UUID, version: int, job: Submission, horizon: timedelta
+) -> bool:
+    """Change a one-shot that waits for its first attempt and is of a version. False: no such one-shot waits."""
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.options)
+    return bool(await database.fetchval(SQL["change_one_shot"], tenant, job_id, version, *values, horizon))
+
+
+async def purge_job(database: Database, tenant: int, job_id: UUID, limit: int) -> bool:
+    """Remove the definition of a job that is over, and so many runs of its history. False: it is not over."""
+    return bool(await database.fetchval(SQL["purge_job"], tenant, job_id, limit))
+
+
+def submit_arguments(
+    tenant: int, key: str, jobs: Sequence[Submission], body_hash: bytes | None, horizon: timedelta
+) -> tuple[Any, ...]:
+    """Lay out one-shots as the arrays that `duly.submit_v1` takes."""
+    return (
+        tenant,
+        key,
+        [job.handler for job in jobs],
+        [job.payload for job in jobs],
+        [job.queue for job in jobs],
+        [job.priority for job in jobs],
+        [job.at for job in jobs],
+        [job.delay for job in jobs],
+        [job.options for job in jobs],
+        body_hash,
+        horizon,
+    )
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """What compiling a schedule needs of the store: the id its job will have, the time, and the calendars it names.
+
+    `least_period` is how close together its occurrences may be, in seconds. Where the same was submitted under the key before,
+    `before` is the answer to that, and id and time are those of then.
+    """
+
+    job_id: UUID
+    now: datetime
+    calendars: str | None
+    before: Submitted | None
+    least_period: int | None
+
+
+async def prepare(
+    connection: Connection, tenant: int, key: str, body_hash: bytes, calendars: Sequence[str]
+) -> Prepared:
+    """Read what compiling a schedule needs."""
+    rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars), body_hash)
+    job_id, now, found, made_id, scheduled_at, made_at, least_period = rows[0]
+    if made_id is None:
+        return Prepared(job_id, now, found, None, least_period)
+    before = Submitted(UUID(str(made_id)), scheduled_at, replayed=True)  # A driver of the caller's may give it as text.
+    return Prepared(before.job_id, made_at, found, before, None)  # What was accepted before is not judged again.
+
+
+async def least_period(connection: Connection, tenant: int) -> int | None:
+    """Read how close together the occurrences of a tenant's schedules may be, in seconds; None: a second."""
+    rows = await connection.fetch(SQL["least_period"], tenant)
+    return None if rows[0][1] is None else int(rows[0][1])
+
+
+async def submit_recurring(
+    connection: Connection, tenant: int, key: str, job_id: UUID | None, job: Recurring, timing: Timing
+) -> Submitted:
+    """Insert a recurring job and its next-fire timer; without an id the database gives one."""
+    values = (tenant, key, job.digest(), job_id, job.name, job.owner, job.source, *_definition(job), *_timing(timing))
+    rows = await connection.fetch(SQL["submit_schedule"], *values, zones.database_version())
+    return Submitted(*rows[0][:3])
+
+
+def _definition(job: Recurring) -> tuple[Any, ...]:
+    return job.handler, job.payload, job.queue, job.priority, job.options
+
+
+def _timing(timing: Timing) -> tuple[Any, ...]:
+    return (
+        timing.schedule,
+        timing.cohort,
+        timing.every_seconds,
+        timing.anchor_at,
+        timing.first_at,
+        timing.window,
+        timing.jitter,
+        timing.overlap,
+        timing.overlap_limit,
+        timing.max_runs,
+        timing.grace_seconds,
+        timing.watch,
+    )
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """The store's answer to an edit: edited, over, or again: it has changed, or a worker holds more of it than was known."""
+
+    answer: str
+    floor: datetime | None
+
+
+async def edit(
+    database: Database,
+    job_id: UUID,
+    generation: int,
+    job: Recurring,
+    timing: Timing,
+    seen: datetime,
+    staged: Sequence[datetime],
+    floor: datetime | None,
+    skips: str | None,
+    read_at: datetime,
+) -> Edit:
+    """Change a recurring job as it was read at a moment. Without a first moment the pending fire stands."""
+    identity = (job_id, generation, job.digest(), job.name, job.source)
+    values = (*identity, *_definition(job), *_timing(timing), seen, list(staged), floor, skips, read_at)
+    row = await database.fetchrow(SQL["edit"], *values, zones.database_version())
+    assert row is not None
+    return Edit(row[0], row[1])
+
+
+async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skips: str | None) -> bool:
+    """End a schedule through its timer, as it was seen. False: the timer was not there at this moment, or had moved on."""
+    return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, skips))
+
+
+async def waiting_outside(database: Database, job_id: UUID, limit: int) -> list[UUID]:
+    """Give runs of a schedule that wait in a box and leave no gate when they are taken out of it."""
+    return [row[0] for row in await database.fetch(SQL["waiting_outside"], job_id, limit)]
+
+
+async def waiting_runs(database: Database, job_id: UUID, limit: int) -> list[UUID]:
+    """Give runs of a schedule that wait in a box."""
+    return [row[0] for row in await database.fetch(SQL["waiting_runs"], job_id, limit)]
+
+
+async def leased_runs(database: Database, job_id: UUID) -> list[UUID]:
+    """Give the runs of a job that are in a worker's hands."""
+    return [row[0] for row in await database.fetch(SQL["leased_runs"], job_id)]
+
+
+async def due_unstarted(database: Database, job_id: UUID, limit: int) -> list[UUID]:
+    """List runs of a schedule that are due and have not started, wherever they wait."""
+    return [row[0] for row in await database.fetch(SQL["due_unstarted"], job_id, limit)]
+
+
+async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
+    """Give the runs of a job that a worker holds ahead of their due moment."""
+    return [row[0] for row in await database.fetch(SQL["held_ahead"], job_id)]
+
+
+async def find(database: Database, job_id: UUID) -> dict[str, Any] | None:
+    """Read one recurring job with its next fire."""
+    row = await database.fetchrow(SQL["find"], job_id)
+    return dict(row) if row else None
+
+
+async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedule:
+    """Compile the schedule of a job that was read."""
+    names = calendars_in({} if job["schedule"] is None else msgspec.json.decode(job["schedule"]))
+    calendars = await schedules.calendars(database, job["tenant"], names) if names else {}
+    return schedule_of(job["schedule"], job["every_seconds"], job["anchor_at"], read_calendars(calendars))
+
+
+async def versions(
+    database: Database, tenant: int, job_id: UUID, limit: int, before: int = NEWEST_VERSION
+) -> list[dict[str, Any]]:
+    """Read what the definition of a tenant's job was before a version, the newest first; the one that stands is the first."""
+    return [dict(row) for row in await database.fetch(SQL["versions"], tenant, job_id, before, limit)]

@@ -1,0 +1,40 @@
+"""Limits: how much may be under way at once. Rows that stand beside the boxes; a claim under one locks it and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import asyncpg
+
+from duly.domain.limits.limit import OPERATOR, Limit, limits_max
+from duly.domain.limits.pause import Scope
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/limits")
+
+
+async def put(database: Database, scope: Scope, places: int, set_by: str, *, is_operator: bool) -> bool:
+    """Set the limit of this very scope. False: there is no room for another one, or the operator's stands."""
+    asked = scope.tenant, scope.queue, places, set_by, limits_max(scope), is_operator, OPERATOR
+    return bool(await database.fetch(SQL["put"], *asked))
+
+
+async def remove(database: Database, scope: Scope, *, is_operator: bool) -> bool:
+    """Take the limit of this very scope away. False: there was none, or the operator's stands."""
+    return bool(await database.fetch(SQL["remove"], scope.tenant, scope.queue, is_operator, OPERATOR))
+
+
+async def find(database: Database, scope: Scope) -> Limit | None:
+    """Read the limit of this very scope, and how much is under way."""
+    row = await database.fetchrow(SQL["find"], scope.tenant, scope.queue)
+    return _limit(row) if row else None
+
+
+async def standing(database: Database) -> Sequence[Limit]:
+    """Read every limit, the widest first, and how much of each is under way."""
+    return [_limit(row) for row in await database.fetch(SQL["standing"])]
+
+
+def _limit(row: asyncpg.Record) -> Limit:
+    return Limit(Scope(row["tenant"], row["queue"]), row["places"], row["running"], row["set_by"], row["set_at"])

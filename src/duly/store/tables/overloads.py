@@ -1,0 +1,43 @@
+"""Overloads: the tenants whose oldest due run in a queue is older than it should be, and how old it may be."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from duly.domain.limits.overload import AGE_LIMIT, Overload
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/overloads")
+LINES_MAX = 2_000  # heads of lines that one look reads
+
+
+async def note(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
+    """Note which tenants are overloaded in which queue. Returns how many are; None: somebody else noted it just now."""
+    count: int | None = await database.fetchval(SQL["note"], default, LINES_MAX)
+    return count
+
+
+async def standing(database: Database) -> dict[tuple[int, str], Overload]:
+    """Read the overloads, each under its tenant and queue."""
+    return {(row[0], row[1]): Overload(*row) for row in await database.fetch(SQL["standing"])}
+
+
+async def oldest(database: Database, limit: int) -> list[Overload]:
+    """Read the overloads whose oldest run has waited longest."""
+    return sorted((await standing(database)).values(), key=lambda one: -one.age)[:limit]
+
+
+async def limits(database: Database) -> dict[str, timedelta]:
+    """Read the age limits that somebody has set."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["limits"])}
+
+
+async def limit(database: Database, queue: str, age_limit: timedelta, set_by: str) -> None:
+    """Say how old the oldest due run of a queue may be."""
+    await database.execute(SQL["limit"], queue, age_limit, set_by)
+
+
+async def unlimit(database: Database, queue: str) -> bool:
+    """Leave a queue to the default again. False: it was."""
+    return bool(await database.fetch(SQL["unlimit"], queue))

@@ -1,0 +1,25 @@
+"""Holds: what nobody may start. Rows that stand beside the boxes; every claim reads them."""
+
+from __future__ import annotations
+
+from duly.domain.limits.pause import Hold, Scope
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/pauses")
+
+
+async def hold(database: Database, scope: Scope, reason: str, held_by: str) -> str:
+    """Hold a scope: held, already, or full when there is no room for another hold."""
+    answer: str = await database.fetchval(SQL["hold"], scope.tenant, scope.queue, reason, held_by, scope.holds_max)
+    return answer
+
+
+async def lift(database: Database, scope: Scope) -> bool:
+    """Take the hold of this very scope away. False: there was none."""
+    return bool(await database.fetch(SQL["lift"], scope.tenant, scope.queue))
+
+
+async def standing(database: Database) -> list[Hold]:
+    """Read every hold, the oldest first."""
+    return [Hold(Scope(*row[:2]), *row[2:]) for row in await database.fetch(SQL["standing"])]

@@ -1,0 +1,198 @@
+"""Recoveries: what was missed while nobody staged, and what has been decided about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.jobs.recovery import Rule
+from duly.domain.triggers.schedule.planning import Skip
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/recovery")
+OPEN, APPROVED, DISMISSING = "open", "approved", "dismissing"
+LIVE = (OPEN, APPROVED, DISMISSING)
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A recovery that is not over, as a scheduler has to know it."""
+
+    recovery_id: UUID
+    state: str
+    opened_at: datetime
+    rate: float | None
+    is_new: bool
+    rules: tuple[Rule, ...]
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """A recovery as people see it. Without `down_since`, catch-ups under way were taken over into it."""
+
+    recovery_id: UUID
+    state: str
+    down_since: datetime | None
+    opened_at: datetime
+    decided_at: datetime | None
+    decided_by: str | None
+    rate: float | None
+    ended_at: datetime | None
+    read_at: datetime
+    rules: tuple[Rule, ...]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A missed stretch that waits for a decision, with what its occurrences are computed from."""
+
+    backfill_id: UUID
+    job_id: UUID
+    tenant: int
+    from_at: datetime
+    to_at: datetime
+    total: int
+    schedule: str | None
+    every_seconds: int | None
+    anchor_at: datetime | None
+    calendars: Mapping[str, Any]
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """What becomes of a missed stretch: from where to where it is made, how many runs that is, and what is left out."""
+
+    backfill_id: UUID
+    from_at: datetime | None
+    to_at: datetime | None
+    total: int
+    skips: Sequence[Skip]
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """A missed stretch, held or under way."""
+
+    backfill_id: UUID
+    job_id: UUID
+    tenant: int
+    name: str | None
+    queue: str
+    from_at: datetime
+    to_at: datetime
+    total: int
+    made: int
+    rate: float
+    is_held: bool
+    schedule: str | None
+    every_seconds: int | None
+    anchor_at: datetime | None
+    calendars: Mapping[str, Any]
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """How far a recovery has come: stretches held and decided, runs made and yet to make, occurrences undecided."""
+
+    held: int
+    decided: int
+    made: int
+    to_make: int
+    missed: int
+
+
+async def note_staging(database: Database, after: timedelta | None, recovery_id: UUID) -> Standing | None:
+    """Note that somebody stages; after a longer time without, open a recovery. Gives the one that is not over."""
+    row = await database.fetchrow(SQL["note_staging"], after, recovery_id)
+    return None if row is None else Standing(**{**row, "rules": _rules(row["rules"])})
+
+
+async def hold_late(database: Database, holder: UUID, epochs: Mapping[int, int], looked_at: int) -> int:
+    """Hold what plain intervals have missed, and arm their next fires. Returns how many."""
+    return int(await database.fetchval(SQL["hold_late"], holder, list(epochs), list(epochs.values()), looked_at))
+
+
+async def last(database: Database) -> Recovery | None:
+    """Read the recovery that is not over, or else the last one."""
+    row = await database.fetchrow(SQL["last"])
+    return None if row is None else Recovery(**{**row, "rules": _rules(row["rules"])})
+
+
+async def held(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> list[Held]:
+    """Read what waits for a decision, of the shards held."""
+    rows = await database.fetch(SQL["held"], recovery_id, list(shards), limit)
+    return [Held(**{**row, "calendars": _calendars(row["calendars"])}) for row in rows]
+
+
+async def under_way(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> int:
+    """Count the stretches that are being made, up to a bound."""
+    return int(await database.fetchval(SQL["under_way"], recovery_id, list(shards), limit))
+
+
+async def decide(database: Database, recovery_id: UUID, decided: Sequence[Decided]) -> int:
+    """Say what becomes of missed stretches. Returns of how many; one that somebody else has decided stays so."""
+    return int(
+        await database.fetchval(
+            SQL["decide"],
+            recovery_id,
+            [one.backfill_id for one in decided],
+            [one.from_at for one in decided],
+            [one.to_at for one in decided],
+            [one.total for one in decided],
+            [msgspec.json.encode(one.skips).decode() for one in decided],
+        )
+    )
+
+
+async def take_turns(database: Database, recovery_id: UUID, wanted: int) -> int:
+    """Take turns to make runs at the rate of a recovery, which all schedulers share. Returns how many are given."""
+    return int(await database.fetchval(SQL["take_turns"], recovery_id, wanted))
+
+
+async def drop(database: Database, shards: Sequence[int], limit: int) -> int:
+    """Leave out what is not made yet of some stretches that were dismissed. Returns of how many."""
+    return int(await database.fetchval(SQL["drop"], list(shards), limit))
+
+
+async def close(database: Database, recovery_id: UUID) -> str | None:
+    """End a recovery of which nothing is left. Gives how it ended; None: it goes on."""
+    found: str | None = await database.fetchval(SQL["close"], recovery_id)
+    return found
+
+
+async def approve(
+    database: Database, recovery_id: UUID, rules: Sequence[Rule] | None, rate: float | None, by: str
+) -> bool:
+    """Let a recovery be carried out, with other rules or another rate where they are given. False: it is over."""
+    written = None if rules is None else msgspec.json.encode(rules).decode()
+    return bool(await database.fetch(SQL["approve"], recovery_id, written, rate, by))
+
+
+async def dismiss(database: Database, recovery_id: UUID, by: str) -> bool:
+    """Let what is not made yet be left out. False: it is over."""
+    return bool(await database.fetch(SQL["dismiss"], recovery_id, by))
+
+
+async def take_over(database: Database, recovery_id: UUID, by: str, limit: int) -> bool:
+    """Make the catch-ups under way a recovery. False: there are none, or a recovery is not over."""
+    return await database.fetchval(SQL["take_over"], recovery_id, by, limit) is not None
+
+
+async def stretches(database: Database, recovery_id: UUID | None, limit: int) -> list[Stretch]:
+    """Read what is held or under way, of a recovery or, without one, by itself; the largest first."""
+    rows = await database.fetch(SQL["stretches"], recovery_id, limit)
+    return [Stretch(**{**row, "calendars": _calendars(row["calendars"])}) for row in rows]
+
+
+async def totals(database: Database, recovery_id: UUID) -> Totals:
+    """Count how far a recovery has come."""
+    row = await database.fetchrow(SQL["totals"], recovery_id)
+    assert row is not None
+    return Totals(*map(int, row))
+
+
+def _rules(text: str) -> tuple[Rule, ...]:
+    return msgspec.json.decode(text, type=tuple[Rule, ...])
+
+
+def _calendars(found: str | None) -> dict[str, Any]:
+    return {} if found is None else msgspec.json.decode(found, type=dict[str, Any])

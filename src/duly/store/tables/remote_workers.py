@@ -1,0 +1,103 @@
+"""Workers over HTTP: each belongs to a tenant. What they ask is their own; their leases are leases like any others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duly.domain.runs.run import Run
+from duly.store.boxes.leased import Handle
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+from duly.store.tables.workers import Identity
+
+SQL = load("tables/remote_workers")
+WORKERS_MAX = 1_000  # of a tenant, at once
+LINES_MAX = 10_000  # of an attempt
+
+
+class Lent(msgspec.Struct, frozen=True):
+    """A run in the hands of such a worker, and since when."""
+
+    run: Run
+    claimed_at: datetime
+
+
+class Renewal(msgspec.Struct, frozen=True):
+    """A lease that was renewed: for how long, which runs are to be stopped, and which are not the worker's any more."""
+
+    lease: timedelta
+    cancel: list[Handle]
+    lost: list[Handle]
+
+
+async def register(database: Database, identity: Identity) -> None:
+    """Put a worker of this session's tenant among the living. Raises QuotaReached."""
+    await database.execute(
+        SQL["register"],
+        identity.worker_id,
+        identity.name,
+        identity.version,
+        identity.queues,
+        identity.handlers,
+        identity.slots,
+        identity.lease,
+        WORKERS_MAX,
+    )
+
+
+async def foresee(database: Database, worker_id: UUID, tenant: int) -> float | None:
+    """Say in how many seconds a claim may find something: 0 now; None when nothing is in sight."""
+    seconds: float | None = await database.fetchval(SQL["foresee"], worker_id, tenant)
+    return seconds
+
+
+async def claim(database: Database, worker_id: UUID, number: int, limit: int) -> list[Lent]:
+    """Move due runs into the worker's hands. Raises NotFound, WorkerExpired, ClaimOver."""
+    return _lent(await database.fetch(SQL["claim"], worker_id, number, limit))
+
+
+async def renew(database: Database, worker_id: UUID, held: Sequence[Handle], answered: int) -> Renewal:
+    """Renew a lease, and hand back what hangs on the worker without its knowledge. Raises NotFound."""
+    row = await database.fetchrow(SQL["renew"], worker_id, *_columns(held), answered)
+    assert row is not None
+    return Renewal(
+        row["lease"],
+        list(zip(row["cancel_runs"], row["cancel_fences"], strict=True)),
+        list(zip(row["lost_runs"], row["lost_fences"], strict=True)),
+    )
+
+
+async def held(database: Database, worker_id: UUID, named: Sequence[Handle]) -> dict[Handle, Lent]:
+    """Read those of the named runs that are in the worker's hands."""
+    lent = _lent(await database.fetch(SQL["held"], worker_id, *_columns(named)))
+    return {(item.run.run_id, item.run.fence): item for item in lent}
+
+
+async def refuse(database: Database, worker_id: UUID, refused: Sequence[tuple[Handle, str]]) -> None:
+    """Keep a record of outcomes that came after the lease was lost. They change nothing."""
+    run_ids, fences = _columns([handle for handle, _ in refused])
+    await database.execute(SQL["refuse"], worker_id, run_ids, fences, [outcome for _, outcome in refused])
+
+
+async def append_logs(
+    database: Database, worker_id: UUID, handle: Handle, lines: Sequence[tuple[str, str, str | None]]
+) -> int | None:
+    """Keep lines: level, message, fields as JSON text. Returns how many were kept; None: the lease is lost."""
+    levels, messages, fields = ([line[column] for line in lines] for column in range(3))
+    kept: int | None = await database.fetchval(
+        SQL["append_logs"], *handle, worker_id, levels, messages, fields, LINES_MAX
+    )
+    return kept
+
+
+def _lent(rows: Sequence[asyncpg.Record]) -> list[Lent]:
+    return [Lent(Run(*row[:-1]), row[-1]) for row in rows]
+
+
+def _columns(handles: Sequence[Handle]) -> tuple[list[UUID], list[int]]:
+    return [handle[0] for handle in handles], [handle[1] for handle in handles]

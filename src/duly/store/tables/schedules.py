@@ -1,0 +1,294 @@
+"""Schedules: their definitions by cohort, calendars, backfills, and what people do to a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.triggers.zones import zones
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/schedules")
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """What a cohort's jobs have in common, and the calendars it names."""
+
+    cohort: int
+    schedule: str
+    calendars: dict[str, Any]
+
+
+async def definitions(database: Database, cohorts: Sequence[int]) -> list[Definition]:
+    """Read the definition of each cohort from one of its jobs."""
+    rows = await database.fetch(SQL["definitions"], list(cohorts))
+    return [Definition(cohort, schedule, _calendars(found)) for cohort, schedule, found in rows]
+
+
+async def pause(
+    database: Database,
+    job_id: UUID,
+    generation: int,
+    reason: str,
+    seen: datetime,
+    staged: Sequence[datetime],
+    *,
+    settles: bool | None,
+) -> str:
+    """Pause a schedule: paused, already, again, over, or held by a worker unless the caller settles for that.
+
+    With `settles` None the workers have not been asked, and a run that has perhaps started is held, too.
+    """
+    return await _answer(database, "pause", job_id, generation, reason, seen, list(staged), settles)
+
+
+async def give_reason(database: Database, job_id: UUID, before: str, reason: str) -> None:
+    """Give a pause another reason than the one it had."""
+    await database.execute(SQL["give_reason"], job_id, before, reason)
+
+
+async def resume(
+    database: Database,
+    job_id: UUID,
+    generation: int,
+    seen: datetime,
+    next_at: datetime | None,
+    window: int,
+    skips: str | None,
+) -> str:
+    """Resume a schedule: active, completed, already, again, or over."""
+    return await _answer(database, "resume", job_id, generation, seen, next_at, window, skips, zones.database_version())
+
+
+async def skip_next(
+    database: Database,
+    job_id: UUID,
+    generation: int,
+    seen: datetime,
+    next_at: datetime | None,
+    window: int,
+    staged: Sequence[datetime],
+    skips: str | None,
+) -> tuple[str, datetime | None]:
+    """Leave one occurrence out: skipped with its moment, again, over, or held. `skips` go with the pending one."""
+    values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version(), skips)
+    row = await database.fetchrow(SQL["skip_next"], *values)
+    assert row is not None
+    return row[0], row[1]
+
+
+async def trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> tuple[UUID, str]:
+    """Run a schedule's job now: the run, and ready, blocked, skipped_overlap, replayed, over, or held."""
+    row = await database.fetchrow(SQL["trigger"], job_id, key, payload, beside, False)
+    assert row is not None
+    return row[0], row[1]
+
+
+class Retiming(msgspec.Struct, frozen=True):
+    """A next fire to be armed anew, with the version of its job and the moment that were seen."""
+
+    job_id: UUID
+    generation: int
+    seen: datetime
+    cohort: int
+    next_at: datetime | None
+    window: int
+
+
+async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, str]) -> set[UUID]:
+    """Arm next fires anew, and record what is skipped by that. One that has moved on is not among the answers."""
+    columns = [list(column) for column in zip(*(msgspec.structs.astuple(timing) for timing in timings), strict=True)]
+    recorded = [skips.get(timing.job_id) for timing in timings]
+    return {row[0] for row in await database.fetch(SQL["retime"], *columns, recorded, zones.database_version())}
+
+
+class Backfill(msgspec.Struct, frozen=True):
+    """A stretch of occurrences in the backfill lane."""
+
+    backfill_id: UUID
+    job_id: UUID
+    tenant: int
+    origin: str
+    state: str
+    from_at: datetime
+    to_at: datetime
+    cursor_at: datetime
+    rate: float
+    total: int
+    made: int
+    due_at: datetime
+    asked_at: datetime
+
+
+class LaneWork(msgspec.Struct, frozen=True):
+    """A backfill that may go on, with what its occurrences are computed from."""
+
+    backfill: Backfill
+    schedule: str | None
+    every_seconds: int | None
+    anchor_at: datetime | None
+    calendars: dict[str, Any]
+    waiting: int
+    is_recovered: bool = False
+
+
+async def lane_work(database: Database, shards: Sequence[int], limit: int) -> list[LaneWork]:
+    """Read the backfills of the shards held that may make something now, the oldest of each job."""
+    rows = await database.fetch(SQL["lane_work"], list(shards), limit)
+    return [
+        LaneWork(Backfill(*row[:13]), row[13], row[14], row[15], _calendars(row[16]), row[17], row[18]) for row in rows
+    ]
+
+
+async def lane_due(database: Database, after: datetime) -> datetime | None:
+    """Say when a backfill may go on, after a moment."""
+    found: datetime | None = await database.fetchval(SQL["lane_due"], after)
+    return found
+
+
+class Made(msgspec.Struct, frozen=True):
+    """How far a backfill goes with one look: where it stood, where it stands then (None: it is done), and what it makes.
+
+    For `wait` nothing more of its job is made.
+    """
+
+    backfill_id: UUID
+    seen: datetime
+    cursor: datetime | None
+    wait: timedelta
+    moments: Sequence[datetime]
+
+
+async def make_backfills(database: Database, made: Sequence[Made]) -> int:
+    """Make occurrences in the lane. Returns how many runs there are now."""
+    runs = [(one.backfill_id, moment) for one in made for moment in one.moments]
+    return int(
+        await database.fetchval(
+            SQL["make_backfills"],
+            [one.backfill_id for one in made],
+            [one.seen for one in made],
+            [one.cursor for one in made],
+            [one.wait for one in made],
+            [len(one.moments) for one in made],
+            [backfill_id for backfill_id, _ in runs],
+            [moment for _, moment in runs],
+        )
+    )
+
+
+async def submit_backfill(
+    database: Database,
+    backfill_id: UUID,
+    job_id: UUID,
+    start: datetime,
+    end: datetime,
+    rate: float,
+    total: int,
+    previous: datetime | None,
+    places: int,
+) -> bool:
+    """Ask for the occurrences of a stretch, `places` at once, the one before them being `previous`. False: no such job."""
+    values = (backfill_id, job_id, start, end, rate, total, previous, places)
+    return bool(await database.fetchval(SQL["submit_backfill"], *values))
+
+
+async def tenant_of_backfill(database: Database, backfill_id: UUID) -> int | None:
+    """Say whose a backfill is."""
+    tenant: int | None = await database.fetchval(SQL["tenant_of_backfill"], backfill_id)
+    return tenant
+
+
+async def cancel_backfill(database: Database, backfill_id: UUID) -> int | None:
+    """Stop a backfill. Returns how many of its runs were taken back; None: it was not active."""
+    found = await database.fetchval(SQL["cancel_backfill"], backfill_id)
+    return None if found is None else int(found)
+
+
+async def backfills(database: Database, job_id: UUID | None, limit: int) -> list[Backfill]:
+    """Read backfills, newest first."""
+    return [Backfill(*row) for row in await database.fetch(SQL["backfills"], job_id, limit)]
+
+
+async def backfills_of_job(
+    database: Database, tenant: int, job_id: UUID, before: tuple[datetime, UUID], limit: int
+) -> list[dict[str, Any]]:
+    """Read the backfills of a tenant's job that were asked for before a position, the newest first."""
+    return [dict(row) for row in await database.fetch(SQL["backfills_of_job"], tenant, job_id, *before, limit)]
+
+
+async def backfills_of_tenant(
+    database: Database, tenant: int, before: tuple[datetime, UUID], limit: int
+) -> list[dict[str, Any]]:
+    """Read the backfills of a tenant that were asked for before a position, the newest first."""
+    return [dict(row) for row in await database.fetch(SQL["backfills_of_tenant"], tenant, *before, limit)]
+
+
+async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
+    """Read one backfill of a tenant."""
+    row = await database.fetchrow(SQL["find_backfill"], tenant, backfill_id)
+    return dict(row) if row else None
+
+
+async def put_calendar(database: Database, tenant: int, name: str, definition: str) -> None:
+    """Keep a calendar, new or changed, and beside it what it was, until it is settled."""
+    await database.execute(SQL["put_calendar"], tenant, name, definition)
+
+
+async def calendar_settled(database: Database, tenant: int, name: str, definition: str) -> None:
+    """Forget what a calendar was: all that use it are timed by this definition."""
+    await database.execute(SQL["calendar_settled"], tenant, name, definition)
+
+
+async def earlier_calendars(database: Database, tenant: int) -> dict[str, list[Any]]:
+    """Read what calendars were while some jobs may be timed by that, the newest first."""
+    rows = await database.fetch(SQL["earlier_calendars"], tenant)
+    return {name: msgspec.json.decode(definitions) for name, definitions in rows}
+
+
+async def drop_calendar(database: Database, tenant: int, name: str) -> str:
+    """Forget a calendar: dropped, missing, or the name of a job that uses it."""
+    return await _answer(database, "drop_calendar", tenant, name)
+
+
+async def calendars(database: Database, tenant: int, names: Sequence[str] | None) -> dict[str, Any]:
+    """Read calendars by name, or all."""
+    rows = await database.fetch(SQL["calendars"], tenant, None if names is None else list(names))
+    return {name: msgspec.json.decode(definition) for name, definition in rows}
+
+
+class Pending(msgspec.Struct, frozen=True):
+    """A schedule's next fire, as seen; `name` is that of its job, or its id where it has none."""
+
+    job_id: UUID
+    name: str
+    generation: int
+    scheduled_at: datetime
+    previous_scheduled_at: datetime | None
+    schedule: str
+    made_at: datetime
+    read_at: datetime
+    accountable_from: datetime
+    cohort: int | None
+
+
+async def using_calendar(database: Database, tenant: int, name: str, after: UUID | None, limit: int) -> list[Pending]:
+    """Read the next fires of the schedules that use a calendar, in order of their ids."""
+    return [Pending(*row) for row in await database.fetch(SQL["using_calendar"], tenant, name, after, limit)]
+
+
+async def left_out(database: Database, job_ids: Sequence[UUID]) -> dict[UUID, datetime]:
+    """Read the last occurrence of each job that was left out on request and is yet to come."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["left_out"], list(job_ids))}
+
+
+def _calendars(found: str | None) -> dict[str, Any]:
+    return {} if found is None else msgspec.json.decode(found, type=dict[str, Any])
+
+
+async def _answer(database: Database, name: str, *arguments: Any) -> str:
+    return str(await database.fetchval(SQL[name], *arguments))

@@ -1,0 +1,185 @@
+"""Worker processes: one row each, on which all their leases hang."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.diagnosis.apps import Offer
+from duly.domain.limits.scaling import slots_for
+from duly.domain.runs.run import Run
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tables/workers")
+
+
+class WorkerRow(msgspec.Struct, frozen=True):
+    """A worker as the others see it."""
+
+    worker_id: UUID
+    name: str
+    version: str
+    queues: list[str]
+    handlers: list[str]
+    slots: int
+    lease: timedelta
+    started_at: datetime
+    beat: int
+    until: datetime
+    read_at: datetime
+    tenant: int | None = None  # None: ours, and serves every tenant
+    weights: list[int] = []  # of its queues, in their order; none: all alike
+    pools: Mapping[str, int] = {}  # its slots, told apart
+    is_draining: bool = False  # It takes nothing more, and finishes what it has.
+    stalled_at: datetime | None = None  # since when it starts nothing, because a handler holds it
+    stalled_in: list[str] = []  # the handlers, where that is known
+    app: str | None = None  # whose handlers it offers; None: over HTTP, or targets alone
+
+    def slots_for(self, handler: str | None) -> int:
+        """Say how many runs of a handler it runs at once."""
+        return slots_for(self.slots, self.pools, handler)
+
+    def serves(self, tenant: int) -> bool:
+        """Say whether it lives, takes runs, and may be given those of a tenant."""
+        return self.until > self.read_at and self.tenant in (None, tenant) and not self.is_draining
+
+
+class Departed(msgspec.Struct, frozen=True):
+    """A worker that is gone: nothing due after `safe_until` was started; `named` are the suspects it announced."""
+
+    worker_id: UUID
+    name: str
+    safe_until: datetime
+    named: list[str]
+
+    def has_named(self, run: Run) -> bool:
+        """Say whether it announced this run under this very lease."""
+        return name_of(run) in self.named
+
+
+def name_of(run: Run) -> str:
+    """Name a run under the lease it is held by."""
+    return f"{run.run_id}/{run.fence}"
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a worker says of itself when it starts. The id is random per process start, never a host name."""
+
+    worker_id: UUID
+    name: str
+    version: str
+    queues: Sequence[str]
+    handlers: Sequence[str]
+    slots: int
+    lease: timedelta
+    declares: Sequence[str] = ()
+    weights: Sequence[int] = ()  # of its queues, in their order; none: all alike
+    pools: Mapping[str, int] = {}  # its slots, told apart: by the names of targets, and under FUNCTIONS
+    app: str | None = None  # the name of its app, or else its path
+
+
+async def register(database: Database, identity: Identity) -> None:
+    """Put the worker among the living."""
+    await database.execute(
+        SQL["register"],
+        identity.worker_id,
+        identity.name,
+        identity.version,
+        identity.queues,
+        identity.handlers,
+        identity.slots,
+        identity.lease,
+        identity.declares,
+        identity.weights,
+        msgspec.json.encode(identity.pools).decode(),
+        identity.app,
+    )
+
+
+async def beat(database: Database, worker_id: UUID) -> datetime | None:
+    """Renew the lease and give the database's time. None: the lease is gone."""
+    row = await database.fetchrow(SQL["beat"], worker_id)
+    return row["read_at"] if row else None
+
+
+async def name_unstarted(database: Database, worker_id: UUID, run_ids: Sequence[UUID]) -> None:
+    """Name the due runs that a worker holds and has not started, so that nobody reads them as running."""
+    await database.execute(SQL["name_unstarted"], worker_id, list(run_ids))
+
+
+async def announce(database: Database, worker_id: UUID, suspects: Sequence[Run]) -> bool:
+    """Name suspects before they start. False: the lease is gone."""
+    return bool(await database.fetch(SQL["announce"], worker_id, [name_of(run) for run in suspects]))
+
+
+async def retract(database: Database, worker_id: UUID, suspects: Sequence[Run]) -> None:
+    """Take the names of suspects back: they have ended."""
+    await database.execute(SQL["retract"], worker_id, [name_of(run) for run in suspects])
+
+
+async def live(database: Database) -> list[WorkerRow]:
+    """Read every worker that has a row."""
+    return [
+        WorkerRow(**{**row, "pools": msgspec.json.decode(row["pools"])}) for row in await database.fetch(SQL["live"])
+    ]
+
+
+async def offers(database: Database) -> list[Offer]:
+    """Read what those offer that live and take runs."""
+    rows = [row for row in await live(database) if row.until > row.read_at and not row.is_draining]
+    return [Offer(row.name, row.app, row.queues, row.handlers) for row in rows]
+
+
+async def drain(database: Database, worker_id: UUID, *, is_draining: bool) -> bool | None:
+    """Say whether a worker is to take nothing more. Gives whether that is new; nothing: it does not live."""
+    found: bool | None = await database.fetchval(SQL["drain"], worker_id, is_draining)
+    return found
+
+
+async def held_counts(database: Database, most: int) -> dict[UUID, int]:
+    """Count what each has in its hands, up to a bound."""
+    return {row[0]: row[1] for row in await database.fetch(SQL["held_counts"], most)}
+
+
+async def held_runs(database: Database, worker_id: UUID, limit: int) -> list[dict[str, Any]]:
+    """Read what is in a worker's hands."""
+    return [dict(row) for row in await database.fetch(SQL["held_runs"], worker_id, limit)]
+
+
+async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_stepped: bool = False) -> bool:
+    """Take a worker's row away if its beat is still the one seen; after a step of the clock, whatever `until` says."""
+    return bool(await database.fetch(SQL["expire"], worker_id, beat_seen, clock_stepped))
+
+
+async def retire(database: Database, worker_id: UUID, held: Sequence[Run]) -> bool:
+    """Leave the living; what hangs on the worker and is not `held` goes back unused. False: something is still held."""
+    return (await leave(database, worker_id, [(run.run_id, run.fence) for run in held]))[0]
+
+
+async def leave(
+    database: Database, worker_id: UUID, held: Sequence[tuple[UUID, int]]
+) -> tuple[bool, list[tuple[UUID, int]]]:
+    """Do so by runs and fences; say as well what went back."""
+    run_ids, fences = [handle[0] for handle in held], [handle[1] for handle in held]
+    row = await database.fetchrow(SQL["retire"], worker_id, run_ids, fences)
+    return (False, []) if row is None else (row["has_left"], list(zip(row["run_ids"], row["fences"], strict=True)))
+
+
+async def departed(database: Database) -> list[Departed]:
+    """Read who left while something still hangs on them."""
+    return [Departed(*row) for row in await database.fetch(SQL["departed"])]
+
+
+async def depart(database: Database, worker_id: UUID) -> None:
+    """Record the departure of a worker of which only its leases are known."""
+    await database.execute(SQL["depart"], worker_id)
+
+
+async def forget_departed(database: Database) -> None:
+    """Drop old departures."""
+    await database.execute(SQL["forget_departed"])

@@ -1,0 +1,1 @@
+"""Tables of tenants: keys, browser sessions, audit entries, stored answers and sealed secrets."""

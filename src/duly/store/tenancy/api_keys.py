@@ -1,0 +1,72 @@
+"""API keys, by their ids. They are read and written by the engine's role alone: the API's role cannot see even a hash."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+import asyncpg
+import msgspec
+
+from duly.domain.errors import NotFound
+from duly.domain.tenancy.api_key import ApiKey, Scope, Secret
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tenancy/api_keys")
+
+
+async def find(database: Database, key_id: str) -> ApiKey | None:
+    """Read a key with what its tenant may do, whether or not it is usable."""
+    row = await database.fetchrow(SQL["find"], key_id)
+    return _key(row) if row else None
+
+
+async def create(
+    database: Database,
+    key_id: str,
+    secret: Secret,
+    *,
+    tenant: int,
+    name: str,
+    scopes: Collection[Scope],
+    expires_at: datetime | None = None,
+    rate: float | None = None,
+) -> None:
+    """Keep a key; of its secret the hash alone. Raises NotFound when there is no such tenant."""
+    words = sorted(scope.value for scope in scopes)
+    if not await database.fetch(SQL["create"], key_id, tenant, name, secret.digest(), words, rate, expires_at):
+        raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """Whose key was ended, and whether it had been before."""
+
+    tenant: int
+    name: str
+    was_revoked: bool
+
+
+async def revoke(database: Database, key_id: str, *, tenant: int | None = None) -> Revoked | None:
+    """End a key for good, of a tenant or of any. None: there is none of that id."""
+    row = await database.fetchrow(SQL["revoke"], key_id, tenant)
+    return Revoked(*row) if row else None
+
+
+async def page(database: Database, tenant: int | None, after: str | None, limit: int) -> list[ApiKey]:
+    """Read keys, of a tenant or of all, in order of their ids."""
+    return [_key(row) for row in await database.fetch(SQL["page"], tenant, after, limit)]
+
+
+async def touch(database: Database, key_ids: Sequence[str]) -> None:
+    """Note that keys were used, to the minute."""
+    await database.execute(SQL["touch"], list(key_ids))
+
+
+async def any_usable(database: Database) -> bool:
+    """Say whether there is a key that opens anything."""
+    return bool(await database.fetchval(SQL["any_usable"]))
+
+
+def _key(row: asyncpg.Record) -> ApiKey:
+    return ApiKey(**{**row, "scopes": frozenset(map(Scope, row["scopes"]))})

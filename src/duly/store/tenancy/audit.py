@@ -1,0 +1,165 @@
+"""The audit: who changed what. Rows are added, each in the transaction of the change it tells of; age alone takes them away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import HORIZON
+from duly.domain.tenancy.audit import Action, Actor, Entry, Subject, Wanted, shortened
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+from duly.store.tables.jobs import Submitted, submit_arguments
+
+SQL = load("tenancy/audit")
+LOOKS = 2_000  # rows looked at for one page, at most
+FIRST = UUID(int=0)
+EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
+_encoder = msgspec.msgpack.Encoder()
+
+# What leads to the rows, the most telling first. Creates are along the way of those who want them.
+_BY_SUBJECT = SQL["page"].format(lead="and subject_id = $8")
+_BY_ACTION = SQL["page"].format(lead=f"and action = $7 and action <> '{Action.JOB_CREATED}'")
+_BY_ACTOR = SQL["page"].format(lead="and actor = $6")
+_BY_TIME = SQL["page"].format(lead="")
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A place among the changes."""
+
+    at: datetime
+    audit_id: UUID
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Changes, the newest first, and the position behind which more may follow; none: this was all."""
+
+    entries: list[Entry]
+    after: Position | None
+
+
+async def note(
+    database: Database,
+    tenant: int,
+    actor: Actor,
+    action: Action,
+    subject: Subject,
+    count: int,
+    detail: Mapping[str, Any],
+) -> None:
+    """Write a change down, as a part of the transaction that is open."""
+    kept = shortened(detail)
+    await database.fetch(
+        SQL["note"],
+        tenant,
+        actor.kind,
+        actor.id,
+        actor.name,
+        action.value,
+        subject.kind,
+        subject.id,
+        subject.name,
+        count,
+        actor.request_id,
+        None if kept is None else msgspec.json.encode(kept).decode(),
+    )
+
+
+async def create_one(database: Database, tenant: int, key: str, job: Submission, actor: Actor) -> Submitted:
+    """Insert one one-shot and its row, in one statement."""
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
+    who = (actor.kind, actor.id, actor.name, actor.request_id)
+    rows = await database.fetch(SQL["create_one"], tenant, key, *values, HORIZON, *who)
+    return Submitted(*rows[0])
+
+
+async def create_many(
+    database: Database, tenant: int, key: str, jobs: Sequence[Submission], actors: Sequence[Actor]
+) -> list[Submitted]:
+    """Insert one-shots, each with a row of who has asked for it, in one statement: all of them or none."""
+    digest = sha256(_encoder.encode(jobs)).digest()
+    rows = await database.fetch(
+        SQL["create_many"],
+        *submit_arguments(tenant, key, jobs, digest, HORIZON),
+        [actor.kind for actor in actors],
+        [actor.id for actor in actors],
+        [actor.name for actor in actors],
+        [actor.request_id for actor in actors],
+    )
+    return [Submitted(*row) for row in rows]
+
+
+async def page(database: Database, tenant: int, wanted: Wanted, size: int, after: Position | None = None) -> Page:
+    """Read changes of a tenant's things, the newest first. A page may be short, or empty, while more follow: `after` tells."""
+    start = after or Position(wanted.until or LATEST, FIRST)
+    looks = size if _is_led(wanted) else LOOKS
+    chosen = (wanted.actor, wanted.action, wanted.subject)
+    found = await database.fetch(
+        statement_for(wanted), tenant, start.at, start.audit_id, wanted.since or EARLIEST, looks, *chosen
+    )
+    fitting = [row for row in found if row["fits"]][:size]
+    if len(fitting) == size:
+        return Page([_entry(row) for row in fitting], _position(fitting[-1]))
+    return Page([_entry(row) for row in fitting], _position(found[-1]) if len(found) == looks else None)
+
+
+class Submitter(msgspec.Struct, frozen=True):
+    """Who submitted or triggered a run, by which action, and when."""
+
+    at: datetime
+    actor: Actor
+    action: str
+
+
+async def submitter(database: Database, tenant: int, run_id: UUID, job_id: UUID, made_at: datetime) -> Submitter | None:
+    """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody who is named."""
+    row = await database.fetchrow(SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
+    if row is None:
+        return None
+    return Submitter(
+        row["at"], Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"]), row["action"]
+    )
+
+
+async def forget(database: Database, kept: timedelta, limit: int) -> int:
+    """Forget what is older than it is kept for, so many rows at most. Returns how many these were."""
+    return int(await database.fetchval(SQL["forget"], kept, limit))
+
+
+def statement_for(wanted: Wanted) -> str:
+    """Choose the statement whose index leads to what is wanted."""
+    if wanted.subject is not None:
+        return _BY_SUBJECT
+    if wanted.action not in (None, Action.JOB_CREATED):
+        return _BY_ACTION
+    return _BY_TIME if wanted.actor is None else _BY_ACTOR
+
+
+def _is_led(wanted: Wanted) -> bool:
+    """Say whether every row that is looked at fits: then no more are looked at than are told."""
+    chosen = [one for one in (wanted.actor, wanted.action, wanted.subject) if one is not None]
+    return not chosen or (len(chosen) == 1 and wanted.action != Action.JOB_CREATED)
+
+
+def _position(row: asyncpg.Record) -> Position:
+    return Position(row["at"], row["audit_id"])
+
+
+def _entry(row: asyncpg.Record) -> Entry:
+    detail = row["detail_text"]
+    return Entry(
+        audit_id=row["audit_id"],
+        at=row["at"],
+        actor=Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"]),
+        action=row["action"],
+        subject=Subject(row["subject_kind"], row["subject_id"], row["subject_name"]),
+        count=row["count"],
+        detail=None if detail is None else msgspec.json.decode(detail),
+    )

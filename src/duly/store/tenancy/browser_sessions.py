@@ -1,0 +1,95 @@
+"""Sessions of people who have logged in with a key, by the hash of what their browser keeps."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+import msgspec
+
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tenancy/browser_sessions")
+
+
+class BrowserSession(msgspec.Struct, frozen=True):
+    """The key that a session was opened with, and how long it still holds. Its id opens nothing."""
+
+    session_id: UUID
+    key_id: str
+    left: timedelta
+
+
+class ListedSession(msgspec.Struct, frozen=True):
+    """A session as people see it: whose, since when, and from where it was opened."""
+
+    session_id: UUID
+    tenant: int
+    key_id: str
+    key_name: str
+    opened_at: datetime
+    last_used_at: datetime
+    expires_at: datetime
+    address: str
+    user_agent: str
+
+
+class Revoked(msgspec.Struct, frozen=True):
+    """The key of a session that was revoked."""
+
+    tenant: int
+    key_id: str
+    key_name: str
+
+
+async def open_session(
+    database: Database,
+    token_hash: bytes,
+    key_id: str,
+    tenant: int,
+    kept: timedelta,
+    *,
+    address: str,
+    user_agent: str,
+    most: int,
+) -> None:
+    """Keep a session; of those of its key, `most` stay, and the ones that were not used for longest end."""
+    await database.execute(SQL["open"], token_hash, key_id, tenant, kept, address, user_agent, most)
+
+
+async def find(database: Database, token_hash: bytes) -> BrowserSession | None:
+    """Read a session that holds."""
+    row = await database.fetchrow(SQL["find"], token_hash)
+    return BrowserSession(*row) if row else None
+
+
+async def prolong(database: Database, token_hash: bytes, kept: timedelta) -> None:
+    """Let a session that is in use hold from now on."""
+    await database.execute(SQL["prolong"], token_hash, kept)
+
+
+async def close(database: Database, token_hash: bytes) -> int | None:
+    """End a session. Says whose it was; none: there was none."""
+    tenant: int | None = await database.fetchval(SQL["close"], token_hash)
+    return tenant
+
+
+async def page(
+    database: Database, tenant: int, key_id: str | None, after: tuple[datetime, UUID] | None, limit: int
+) -> list[ListedSession]:
+    """Read sessions that hold, of a tenant or of one of its keys, the last opened first."""
+    opened_at, session_id = after or (None, None)
+    rows = await database.fetch(SQL["page"], tenant, key_id, opened_at, session_id, limit)
+    return [ListedSession(*row) for row in rows]
+
+
+async def revoke(database: Database, session_id: UUID, tenant: int | None, key_id: str | None) -> Revoked | None:
+    """End a session of a tenant, or of one of its keys. Returns whose it was; none: there was none."""
+    row = await database.fetchrow(SQL["revoke"], session_id, tenant, key_id)
+    return Revoked(*row) if row else None
+
+
+async def forget(database: Database, limit: int) -> None:
+    """Drop sessions that have ended."""
+    await database.execute(SQL["forget"], limit)

@@ -1,0 +1,81 @@
+"""What is sealed, wherever it stands: found by the key that it is sealed with, and put back under another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.tenancy.sealing import Sealed
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tenancy/sealed")
+OPTIONS, THEN = "options", "then_tell"
+# What can still move, in the order in which it mostly does. A leased row is its holder's and never updated.
+MOVING = (
+    *(("jobs", OPTIONS), ("workflows", THEN), ("workflow_nodes", OPTIONS), ("timers", OPTIONS), ("blocked", OPTIONS)),
+    *(("ready", OPTIONS), ("dead", OPTIONS)),
+)
+HISTORY = (("job_versions", OPTIONS), ("attempts", OPTIONS))
+FIRST = (UUID(int=0), 0)
+Place = tuple[int, int]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Options that hold something sealed, and the place of their row."""
+
+    place: Place
+    tenant: int
+    options: str
+
+
+class HeldSecret(msgspec.Struct, frozen=True):
+    """A signing secret as it is kept."""
+
+    destination_id: UUID
+    number: int
+    tenant: int
+    sealed: Sealed
+
+
+async def blocks(database: Database, table: str) -> list[tuple[str, int]]:
+    """Give the parts that a table has, and their sizes in blocks."""
+    return [(row[0], row[1]) for row in await database.fetch(SQL["blocks"], table)]
+
+
+async def before(
+    database: Database, part: str, column: str, key_id: str, from_block: int, until_block: int
+) -> list[Held]:
+    """Read the rows between two blocks that hold something sealed with another key than this one."""
+    rows = await database.fetch(SQL["before"], part, column, key_id, from_block, until_block)
+    return [Held(row[0], row[1], row[2]) for row in rows]
+
+
+async def reseal(database: Database, part: str, column: str, held: Sequence[Held], after: Sequence[str]) -> int:
+    """Put options that were read in their place, sealed anew. Returns of how many; the others have changed since."""
+    places: list[Any] = [one.place for one in held]
+    written: int = await database.fetchval(
+        SQL["reseal"], part, column, places, [one.options for one in held], list(after)
+    )
+    return written
+
+
+async def left(database: Database, key_id: str) -> int:
+    """Count what can still move and is sealed with another key than this one."""
+    count: int = await database.fetchval(SQL["left"], key_id)
+    return count
+
+
+async def signing_before(database: Database, key_id: str, after: tuple[UUID, int], limit: int) -> list[HeldSecret]:
+    """Read signing secrets behind a position that are sealed with another key than this one."""
+    rows = await database.fetch(SQL["signing_before"], key_id, *after, limit)
+    return [HeldSecret(row[0], row[1], row[2], Sealed(row[4], row[3])) for row in rows]
+
+
+async def reseal_signing(database: Database, held: HeldSecret, sealed: Sealed) -> bool:
+    """Put a signing secret in its place, sealed anew. False: it is gone."""
+    values = (held.destination_id, held.number, held.sealed.body, sealed.body, sealed.key_id)
+    return bool(await database.fetchval(SQL["reseal_signing"], *values))

@@ -1,0 +1,108 @@
+"""Tenants: who they are, what each may have, and how much of it is used. Read and written by the engine's role alone."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import asyncpg
+import msgspec
+
+from duly.domain.errors import NameTaken, NotFound
+from duly.store.connection.database import Database
+from duly.store.connection.statements import load
+
+SQL = load("tenancy/tenants")
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a tenant may have; None: as much as it likes. The rate is of submits, a second.
+
+    `running_max` is the tenant's row among the limits that claims keep to. `weight` is its share beside other tenants.
+    `least_period` is how close together the occurrences of one of its schedules may be.
+    """
+
+    schedules_max: int | None = None
+    ready_max: int | None = None
+    submit_rate: float | None = None
+    running_max: int | None = None
+    weight: int = 1
+    least_period: timedelta | None = None
+
+
+class Tenant(msgspec.Struct, frozen=True):
+    """One tenant."""
+
+    tenant: int
+    name: str
+    state: str
+    limits: Limits
+    created_at: datetime
+
+
+class Drawn(msgspec.Struct, frozen=True):
+    """What was taken out of a bucket, and what is left in it; less than nothing is a debt."""
+
+    tokens: int
+    left: float
+
+
+async def create(database: Database, name: str, limits: Limits) -> Tenant:
+    """Make a tenant. Raises NameTaken: a name is given once, also when its tenant is suspended."""
+    rows = await database.fetch(SQL["create"], name, *msgspec.structs.astuple(limits))
+    if not rows:
+        raise NameTaken(f"a tenant named {name!r} exists; choose another name")
+    return _tenant(rows[0])
+
+
+async def find(database: Database, tenant: int) -> Tenant | None:
+    """Read a tenant by its number."""
+    row = await database.fetchrow(SQL["find"], tenant)
+    return _tenant(row) if row else None
+
+
+async def by_name(database: Database, name: str) -> Tenant | None:
+    """Read a tenant by its name."""
+    row = await database.fetchrow(SQL["by_name"], name)
+    return _tenant(row) if row else None
+
+
+async def page(database: Database, after: int | None, limit: int) -> list[Tenant]:
+    """Read tenants in order of their numbers."""
+    return [_tenant(row) for row in await database.fetch(SQL["page"], after, limit)]
+
+
+async def suspend(database: Database, tenant: int) -> None:
+    """Let a tenant add nothing for now, and its keys open nothing. What it has goes on. Raises NotFound."""
+    await _change(database, "set_state", tenant, "suspended")
+
+
+async def resume(database: Database, tenant: int) -> None:
+    """Let a tenant go on. Raises NotFound."""
+    await _change(database, "set_state", tenant, "active")
+
+
+async def set_limits(database: Database, tenant: int, limits: Limits) -> None:
+    """Say what a tenant may have from now on. Raises NotFound."""
+    await _change(database, "set_limits", tenant, *msgspec.structs.astuple(limits))
+
+
+async def draw(database: Database, bucket: str, rate: float, burst: float, least: int, wanted: int) -> Drawn:
+    """Take between `least` and `wanted` tokens out of a bucket that all processes share, or none."""
+    row = await database.fetchrow(SQL["draw"], bucket, rate, burst, least, wanted)
+    assert row is not None
+    return Drawn(*row)
+
+
+async def count_usage(database: Database) -> int:
+    """Count what waits, for those tenants that may have only so much. Returns how many these are."""
+    return int(await database.fetchval(SQL["count_usage"]))
+
+
+async def _change(database: Database, name: str, tenant: int, *values: object) -> None:
+    if not await database.fetch(SQL[name], tenant, *values):
+        raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
+
+
+def _tenant(row: asyncpg.Record) -> Tenant:
+    limits = Limits(*(row[name] for name in Limits.__struct_fields__))
+    return Tenant(row["tenant"], row["name"], row["state"], limits, row["created_at"])

@@ -1,0 +1,91 @@
+"""What is done to many jobs or runs at once, as it crosses HTTP."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from duly.wire.jobs.verbs import Running
+from duly.wire.pages import ListFilter, NextPageToken, PageToken
+from duly.wire.queues import Reason
+from duly.wire.schema.shapes import Asked, Told
+
+IDS_MAX = 200
+LIMIT_DEFAULT = 500  # changed by one request
+Ids = Annotated[list[UUID], Meta(max_length=IDS_MAX, description="These, in place of a filter.")]
+
+
+class Many(Asked, frozen=True, kw_only=True):
+    """Which: those that fit a filter, those that are named, or all; up to a limit, from where an earlier request ended."""
+
+    filter: ListFilter = ""
+    ids: Ids = msgspec.field(default_factory=list)
+    all: Annotated[bool, Meta(description="Every one, in place of a filter.")] = False
+    dry_run: Annotated[bool, Meta(description="Only count them.")] = False
+    limit: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Meta(
+            description="So many at most. Without it 500 are changed, and a dry run counts all. Of jobs, 500 are changed by one"
+            " request."
+        ),
+    ] = None
+    page_token: PageToken | None = None
+
+
+class ManyPaused(Many, frozen=True, kw_only=True):
+    """Which jobs are to be paused, and why."""
+
+    reason: Reason = "paused on request"
+
+
+class ManyResumed(Many, frozen=True, kw_only=True):
+    """Which jobs are to go on; the occurrences of the meantime are skipped, or with `catch_up` treated as missed."""
+
+    catch_up: bool = False
+
+
+class ManyDeleted(Many, frozen=True, kw_only=True):
+    """Which jobs are to end, and what happens to runs that have started."""
+
+    running: Running = "keep"
+
+
+class ManyReplayed(Many, frozen=True, kw_only=True):
+    """Which dead runs, at once or at a pace: each is due a moment after the one before."""
+
+    rate: (
+        Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
+        | None
+    ) = None
+
+
+class NotChanged(Told, frozen=True):
+    """One that was left as it was, and why."""
+
+    id: UUID
+    why: str
+
+
+class ManyDone(Told, frozen=True):
+    """How many fit, up to the limit, and how many were changed: none by a dry run, and not what stood so before.
+
+    `refused`: a few of those that could not be changed, and why. `next_page_token`, and the same idempotency key, go on with the
+    rest.
+    """
+
+    matched: int
+    changed: int
+    dry_run: bool
+    sample: list[UUID]
+    refused: list[NotChanged]
+    next_page_token: NextPageToken
+    is_partial: Annotated[
+        bool,
+        Meta(
+            description="It stopped before the limit, because its time was over or the database did not answer: at least"
+            " so many fit."
+        ),
+    ]

@@ -1,0 +1,142 @@
+"""Schedules as code, as they cross HTTP: the file, what applying it would do, and what it did."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from duly.domain.jobs.manifest_shapes import ManifestShape, without_default_type
+from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.schema.shapes import Asked, Moment, Name, Told
+
+MANIFEST_BYTES_MAX = 16_777_216
+_DIGEST = "Of the plan that was looked at: that very plan is carried out, or nothing."
+_REFERENCE = "#/components/schemas/File{name}"
+
+# Besides the shapes of requests: a file has its own short forms, and is read by its own reader, which tells all that is wrong.
+COMPONENTS: dict[str, dict[str, Any]] = {
+    f"File{name}": schema
+    for name, schema in without_default_type(
+        msgspec.json.schema_components([ManifestShape], ref_template=_REFERENCE)[1]
+    ).items()
+}
+
+FileShape = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": _REFERENCE.format(name=ManifestShape.__name__)})]
+
+
+class ApplyQuery(Asked, frozen=True):
+    """How a file is applied."""
+
+    dry_run: Annotated[bool, Meta(description="Only say what would be done.")] = False
+    prune: Annotated[bool, Meta(description="End the jobs of this file that it names no more.")] = False
+    adopt: Annotated[bool, Meta(description="Take over jobs that were made by hand or by another file.")] = False
+    digest: Annotated[str, Meta(min_length=64, max_length=64, description=_DIGEST)] | None = None
+
+
+class ExportQuery(Asked, frozen=True):
+    """Which jobs are written."""
+
+    source: Annotated[Name, Meta(description="The file; may be left out when there is one.")] | None = None
+    by_hand: Annotated[bool, Meta(description="With those that were made by hand and have a name.")] = False
+
+
+class FileDifference(Told, frozen=True):
+    """A field that stands in one way and is asked for in another; null: it is not said."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class FileStep(Told, frozen=True):
+    """What is to be done about one name. `is_drift`: somebody has changed it since the file was applied."""
+
+    name: str
+    kind: Literal["create", "change", "adopt", "remove", "refuse"]
+    job_id: UUID | None
+    version: int | None
+    differences: list[FileDifference]
+    pausing: Literal["pause", "resume"] | None
+    is_drift: bool
+    note: str | None
+
+
+class FileCalendar(Told, frozen=True):
+    """A calendar that is to be kept."""
+
+    name: str
+    kind: Literal["create", "change"]
+    differences: list[FileDifference]
+
+
+class FileDone(Told, frozen=True):
+    """What was done about one job."""
+
+    name: str
+    kind: Literal["create", "change", "adopt", "remove"]
+    job_id: UUID
+    pausing: Literal["pause", "resume"] | None
+
+
+class FileSummary(Told, frozen=True):
+    """A file of schedules: how many of its jobs live, how many were changed since, and when it was applied and by whom."""
+
+    source: str
+    jobs: int
+    drifted: Annotated[int, Meta(description="Jobs that somebody has changed or ended since.")]
+    applied_at: Annotated[Moment | None, Meta(description="Null: before this was noted.")]
+    applied_by: str | None
+
+
+class FileList(Told, frozen=True):
+    """A page of files, in order of their names."""
+
+    items: list[FileSummary]
+    next_page_token: NextPageToken
+
+
+class FileJobQuery(PageQuery, frozen=True):
+    """Which jobs of a file."""
+
+    drifted: Annotated[bool, Meta(description="Only those that somebody has changed or ended since.")] = False
+
+
+class FileJob(Told, frozen=True):
+    """A job of a file, and in what it is no longer as it was applied: `before` is the file's word, `after` what stands."""
+
+    job_id: UUID
+    name: str
+    status: Literal["active", "paused", "cancelled"]
+    pause_reason: str | None
+    version: int
+    applied_version: int
+    drift: Annotated[
+        Literal["changed", "cancelled"] | None, Meta(description="Null: it is as it was applied, paused or not.")
+    ]
+    differences: Annotated[
+        list[FileDifference], Meta(description="Empty for one that was changed back, or too often to know.")
+    ]
+    changed_at: Annotated[Moment | None, Meta(description="When it was last changed, if it has drifted.")]
+
+
+class FileJobList(Told, frozen=True):
+    """A page of a file's jobs, in order of their names."""
+
+    items: list[FileJob]
+    next_page_token: NextPageToken
+
+
+class Applied(Told, frozen=True):
+    """What applying the file does, and, unless it was a dry run, what was done. `digest` names this very plan."""
+
+    source: str
+    dry_run: bool
+    digest: str
+    steps: list[FileStep]
+    calendars: list[FileCalendar]
+    unchanged: int
+    done: list[FileDone]
+    orphans: Annotated[list[str], Meta(description="Jobs of the file that it names no more, and that were left.")]

@@ -1,0 +1,40 @@
+"""Trying a schedule out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+from msgspec import Meta
+
+from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, LAST_YEAR, second_of
+from duly.wire.jobs.jobs import Fire
+from duly.wire.schema.schedule_schema import ScheduleShape
+from duly.wire.schema.shapes import Asked, Moment, Told
+
+
+class PreviewRequest(Asked, frozen=True):
+    """A schedule, from when on, how many fires are to be shown, and of which job: its id decides about `H` and jitter."""
+
+    schedule: ScheduleShape
+    after: Moment | None = None
+    n: Annotated[int, Meta(ge=1, le=1000)] = 10
+    job_id: UUID | None = None
+
+    def __post_init__(self) -> None:
+        if self.after is not None and not FIRST_SECOND + DAY <= second_of(self.after) <= LAST_SECOND:
+            raise ValueError(f"after is out of reach; give a moment before the year {LAST_YEAR + 1}")
+
+
+class Preview(Told, frozen=True):
+    """What a schedule means: in words, and in its next fires. What is wrong with it is listed under `errors`."""
+
+    valid: bool
+    canonical: dict[str, Any] | None
+    description: str | None
+    words: str | None
+    kind: str | None
+    tzdb: str
+    next: list[Fire]
+    errors: list[dict[str, Any]]
+    warnings: list[dict[str, Any]]

@@ -1,0 +1,1 @@
+"""Reading requests strictly, and describing them as JSON Schema."""

@@ -1,0 +1,220 @@
+"""What is wrong with a value that does not fit its shape: where it stands, what it is, and what may stand there.
+
+The reader's own message names the place, though not the key of a mapping on the way to it, and not the value. Both are found
+here, from what was given, once it has been refused. A value is repeated only in part, and not at all where it may be a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from duly.domain.runs.run import NOT_BLANK
+from duly.domain.targets.masking import is_secret
+from duly.domain.triggers.errors import shown
+from duly.domain.wanted import one_of, spread, wanted_of
+
+Read = Callable[[Any], object]
+Steps = Sequence[str]
+
+UNKNOWN = msgspec.UNSET  # Of what was given nothing is known.
+_PLACE = re.compile(r"^(?P<what>.*?)(?: - at (?P<is_key>`key` in )?`(?P<place>\$.*)`)?$", re.DOTALL)
+_STRANGE = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`$", re.DOTALL)
+_CHOICE = re.compile(r"Invalid (?:enum )?value\b")
+_MISFIT = re.compile(r"(?:Expected|Invalid) ")
+_LENGTH = re.compile(r"of length [<>]= ")
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_SOME_KEY = "..."
+BLANK = f"matching regex {NOT_BLANK!r}"
+# Keys that name something, and open nothing.
+_OPEN_KEYS = frozenset({("concurrency", "key"), ("rate_limit", "key")})
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """One thing that is wrong: where, as a JSON pointer into the body or a parameter's name, and what."""
+
+    pointer: str
+    message: str
+
+
+def wrong_with(message: str, shape: Any, given: Any, read: Read) -> Wrong:
+    """Put a reader's message into words; `read` reads what was given, or part of it, in the same way once more."""
+    match = _PLACE.match(message)
+    assert match is not None
+    fails = _same_failure(message, read)
+    steps = [step or index for step, index in _STEP.findall(match["place"] or "")]
+    if match["is_key"]:
+        steps.append(_SOME_KEY)
+    named = _named(steps, given, fails)
+    what = match["what"]
+    if strange := _STRANGE.match(what):
+        return _strange(named, strange[1], shape)
+    if missing := _MISSING.match(what):
+        return Wrong(_pointer([*named, missing[1]]), f"is missing{_remedy(_kinds(shape, [*named, missing[1]]))}")
+    if match["is_key"]:
+        return Wrong(_pointer(named), f"the name does not do: {_sentence(what)}")
+    if not _MISFIT.match(what):  # A sentence of our own.
+        return Wrong(_pointer(named), _sentence(what))
+    return Wrong(_pointer(named), _misfit(what, named, shape, _at(given, named)))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Say which known name is meant, or which there are."""
+    names = list(known)
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}" if names else "none is known here"
+
+
+def _strange(steps: Steps, name: str, shape: Any) -> Wrong:
+    place, known = _pointer([*steps, name]), _fields(shape, steps)
+    if name in known:  # Of several shapes that may stand here, another one has it.
+        return Wrong(place, "is no field of this type, but of another; leave it out, or change type")
+    return Wrong(place, f"is no field here; {nearest(name, known)}")
+
+
+def _misfit(what: str, steps: Steps, shape: Any, value: Any) -> str:
+    kinds = _kinds(shape, steps)
+    if _CHOICE.match(what):
+        choices = _tags(shape, steps)
+        remedy = f"; give {one_of(choices)}" if choices else _remedy(kinds)
+        return f"{_told(value, steps, what) or 'the value'} is not known here{remedy}"
+    told = _told(value, steps, what)
+    if what.endswith(BLANK):
+        return f"{told or 'the value'} is blank; give at least one character that is no space"
+    return f"{told} does not do: {_sentence(what)}{_remedy(kinds)}" if told else f"{_sentence(what)}{_remedy(kinds)}"
+
+
+def _remedy(kinds: Iterable[inspect.Type]) -> str:
+    words = wanted_of(kinds)
+    return f"; give {words}" if words else "; give it"
+
+
+def _told(value: Any, steps: Steps, what: str) -> str:
+    """Repeat a value, as far as it may be: never one that may be a secret, nor what stands inside of it."""
+    if value is UNKNOWN:
+        return ""
+    if isinstance(value, Mapping | list):
+        size = f"with {len(value)} {'field' if isinstance(value, Mapping) else 'item'}{'s' * (len(value) != 1)}"
+        return f"{'an object' if isinstance(value, Mapping) else 'a list'} {size}"
+    if isinstance(value, str) and _LENGTH.search(what):
+        return f"a text of {len(value)} characters"
+    if _may_be_secret(steps):
+        return "the value, which is not repeated here,"
+    return msgspec.json.encode(value).decode() if value is None or isinstance(value, bool) else shown(value)
+
+
+def _may_be_secret(steps: Steps) -> bool:
+    names = [step for step in steps if not step.isdigit()]
+    return bool(names) and is_secret(names[-1]) and tuple(names[-2:]) not in _OPEN_KEYS
+
+
+def _same_failure(message: str, read: Read) -> Callable[[Any], bool]:
+    def fails(given: Any) -> bool:
+        try:
+            read(given)
+        except msgspec.ValidationError as error:
+            return str(error) == message
+        except (msgspec.MsgspecError, RecursionError, TypeError):
+            pass
+        return False
+
+    return fails
+
+
+def _named(steps: Steps, given: Any, fails: Callable[[Any], bool]) -> list[str]:
+    """Give the steps with the keys of mappings among them, which a reader's message leaves out."""
+    found: list[str] = []
+    for step in steps:
+        name = step
+        if step == _SOME_KEY and isinstance(mapping := _at(given, found), Mapping):
+            given, name = _key_at_fault(given, found, mapping, fails)
+        found.append(name)
+    return found
+
+
+def _key_at_fault(
+    given: Any, steps: Steps, mapping: Mapping[str, Any], fails: Callable[[Any], bool]
+) -> tuple[Any, str]:
+    """Find the first key without whose value it would not have failed so; by halves, so that the whole is read twice at most."""
+    keys = list(mapping)
+    while len(keys) > 1:
+        half = keys[: len(keys) // 2]
+        keys = half if fails(_with(given, steps, {key: mapping[key] for key in half})) else keys[len(half) :]
+    narrowed = _with(given, steps, {key: mapping[key] for key in keys})
+    return (narrowed, keys[0]) if keys and fails(narrowed) else (given, _SOME_KEY)
+
+
+def _with(given: Any, steps: Steps, part: Any) -> Any:
+    """Give what was given with another part at a place."""
+    if not steps:
+        return part
+    step, rest = steps[0], steps[1:]
+    if isinstance(given, list):
+        index = int(step)
+        return [*given[:index], _with(given[index], rest, part), *given[index + 1 :]]
+    return {**given, step: _with(given[step], rest, part)}
+
+
+def _at(given: Any, steps: Steps) -> Any:
+    """Find what stands at a place; UNKNOWN where that cannot be said."""
+    for step in steps:
+        try:
+            given = given[int(step)] if isinstance(given, list) else given[step]
+        except (LookupError, TypeError, ValueError):
+            return UNKNOWN
+    return given
+
+
+def _sentence(what: str) -> str:
+    return f"{what[:1].lower()}{what[1:]}"
+
+
+def _pointer(steps: Steps) -> str:
+    return "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)
+
+
+@lru_cache(maxsize=256)
+def _whole(shape: Hashable) -> inspect.Type:
+    """Take a shape apart, which takes milliseconds: of a batch, each line may be refused."""
+    return inspect.type_info(shape)
+
+
+def _kinds(shape: Any, steps: Steps) -> list[inspect.Type]:
+    """Give what may stand at a place; of a union, of all its shapes."""
+    kinds = [_whole(shape)]
+    for step in steps:
+        kinds = [inner for kind in kinds for inner in _inner(kind, step)]
+    return kinds
+
+
+def _fields(shape: Any, steps: Steps) -> list[str]:
+    """Name the fields that may stand at a place."""
+    structs = [kind for kind in spread(_kinds(shape, steps)) if isinstance(kind, inspect.StructType)]
+    return sorted({field.encode_name for kind in structs for field in kind.fields})
+
+
+def _tags(shape: Any, steps: Steps) -> list[str]:
+    """Name the types that there are, where the place is the field that tells them apart."""
+    if not steps:
+        return []
+    structs = [kind for kind in spread(_kinds(shape, steps[:-1])) if isinstance(kind, inspect.StructType)]
+    return sorted({str(kind.tag) for kind in structs if kind.tag_field == steps[-1]})
+
+
+def _inner(kind: inspect.Type, step: str) -> list[inspect.Type]:
+    found: list[inspect.Type] = []
+    for one in spread([kind]):
+        if isinstance(one, inspect.StructType):
+            found += [field.type for field in one.fields if field.encode_name == step]
+        elif isinstance(one, inspect.ListType | inspect.VarTupleType):
+            found.append(one.item_type)
+        elif isinstance(one, inspect.DictType):
+            found.append(one.value_type)
+    return found

@@ -1,0 +1,276 @@
+"""Claiming: takes in as many runs as there is room for, and holds each until it is due or in line.
+
+A claim whose answer was lost leaves runs that hang on us and of which we know nothing: the belt finds them and hands them back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.errors import WorkerExpired
+from duly.domain.limits.pause import Holds
+from duly.domain.runs.lifecycle import spent
+from duly.domain.runs.run import Run, encode_options, laid_over
+from duly.log import Log
+from duly.moves.claim import claim
+from duly.moves.settle import Settled, hand_back
+from duly.moves.workflows.hand_out import hand_out
+from duly.store.boxes import leased, runs
+from duly.store.connection import hints
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables.workers import Identity
+from duly.worker.handlers import Registry
+from duly.worker.heartbeat.lease import Lifeline
+from duly.worker.held_runs import Hands, Held
+from duly.worker.intake import Intake, Room
+from duly.worker.slots import POOL_OF, Kind, Pool, Slots
+from duly.worker.targets import Targets
+from duly.worker.watch import Watch
+from duly.worker.wheel import Wheel
+
+POLL_SECONDS = 0.5
+POLL_BUSY_SECONDS = 0.02
+SUSPECTS_MAX = 1_000
+BELT_SECONDS = 30.0
+BELT_BATCH = 5_000
+BELT_IN_DOUBT_SECONDS = 1.0
+DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
+
+
+class Claiming:
+    """The intakes of one life."""
+
+    def __init__(
+        self,
+        database: Database,
+        identity: Identity,
+        registry: Registry,
+        targets: Targets,
+        lifeline: Lifeline,
+        *,
+        hands: Hands,
+        wheel: Wheel[Held],
+        slots: Slots,
+        watch: Watch,
+        look_again: Callable[[], Awaitable[None]],
+        can_kill: bool,
+        gone: asyncio.Event,
+        is_closed: Callable[[], bool],
+        on_received: Callable[[], None],
+        on_spent: Callable[[Sequence[Settled]], None],
+        on_expired: Callable[[], None],
+        log: Log,
+    ) -> None:
+        self._database = database
+        self._clock = database.clock
+        self._identity = identity
+        self._registry = registry
+        self._targets = targets
+        self._lifeline = lifeline
+        self._hands = hands
+        self._wheel = wheel
+        self._slots = slots
+        self._watch = watch
+        self._look_again = look_again
+        self._can_kill = can_kill
+        self._gone = gone
+        self._is_closed = is_closed
+        self._on_received = on_received
+        self._on_spent = on_spent
+        self._on_expired = on_expired
+        self._log = log
+        self.rooms = {pool: Room(number) for pool, number in slots.capacity.items()}
+        self.intakes = [
+            Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry, targets).items()
+        ]
+        self._handler_options = _options_of(registry)
+        self.shut: frozenset[Pool] = frozenset()  # Nothing is claimed for these: what executes them stands still.
+        self.last_turn_at = float("-inf")  # the latest turn at a rate that we were given
+        self._in_doubt = asyncio.Event()
+        self._in_doubt_until = float("-inf")
+
+    async def take_in(self, intake: Intake) -> None:
+        """Claim while there is room; sleep when there is nothing to claim or no room."""
+        while not self._gone.is_set():
+            limit = 0 if self._is_closed() or not self._lifeline.is_safe else self._claimable(intake)
+            if limit == 0:
+                pause = POLL_BUSY_SECONDS if self._slots.waiting_for(intake.pool) else POLL_SECONDS
+                await self._clock.wait(intake.wake, pause)
+                continue
+            held_before = intake.held_ahead
+            claimed = await self._claim(intake, limit)
+            # Under a limit there may be more than we were given, and it comes with the end of what we hold.
+            intake.more = len(claimed) >= limit or bool(self._watch.limits)
+            found_early = intake.held_ahead > held_before
+            if found_early and intake.held_ahead < intake.room.ahead and len(claimed) >= limit // 2:
+                intake.room.grow()
+            elif found_early or not claimed or len(claimed) < limit // 2:
+                await self._clock.wait(intake.wake, POLL_SECONDS)  # There is nothing more that is due.
+
+    def wake(self) -> None:
+        """Look now."""
+        for intake in self.intakes:
+            intake.wake.set()
+
+    def wake_idle(self) -> bool:
+        """Look now where there was nothing more when we looked last. Says whether that was so anywhere."""
+        idle = [intake for intake in self.intakes if not intake.more]
+        for intake in idle:
+            intake.wake.set()
+        return bool(idle)
+
+    def wake_if_worthwhile(self) -> None:
+        """Look now where slots have come free, and there is more than was taken last time."""
+        for intake in self.intakes:
+            if intake.more and self._claimable(intake) >= intake.worth_asking:
+                intake.wake.set()
+
+    def _claimable(self, intake: Intake) -> int:
+        if self._slots.waiting_for(Pool.ALONE) >= SUSPECTS_MAX or intake.pool in self.shut:
+            return 0
+        free, waiting = self._slots.free_in(intake.pool), self._slots.waiting_for(intake.pool)
+        return intake.room.left(free=free, waiting=waiting, held_ahead=intake.held_ahead)
+
+    async def _claim(self, intake: Intake, limit: int) -> list[Run]:
+        try:
+            async with intake.claiming:
+                identity, limits, stalls = self._identity, self._watch.limits, self._lifeline.stalls
+                claimed = await claim(
+                    self._database, identity.worker_id, identity.queues, intake.handlers, limit, identity.weights
+                )
+                if narrowed := self._watch.limits.narrowed_since(limits):
+                    claimed = await self._keep_within(narrowed, claimed)
+                await self._receive(intake, claimed, stalls)
+        except Unavailable:
+            self.doubt()
+            raise
+        except WorkerExpired:
+            # While our heart beats, only the database's clock was set forwards: the next beat makes up for it.
+            if not self._lifeline.is_safe:
+                self._on_expired()
+            return []
+        return claimed
+
+    async def _keep_within(self, narrowed: Holds, claimed: list[Run]) -> list[Run]:
+        """Hand back what may have been claimed before a limit was set that we have heard of meanwhile."""
+        if covered := [run for run in claimed if narrowed.cover(run)]:
+            await hand_back(self._database, self._identity.worker_id, covered)
+        return [run for run in claimed if not narrowed.cover(run)]
+
+    async def _receive(self, intake: Intake, claimed: list[Run], stalls: int) -> None:
+        """Hold what was claimed: in the wheel until it is due, in line when it is."""
+        if not claimed:
+            return
+        if any(map(self._watch.holds.cover, claimed)):
+            # The store gave us what we take for held: a look that is sent now is not older than that answer.
+            await self._look_again()
+        extras = await self._fetch_extras(claimed)
+        if stalls != self._lifeline.stalls:  # Meanwhile we stood still, and they may have been handed back.
+            await hand_back(self._database, self._identity.worker_id, claimed)
+            return
+        now = self._lifeline.now()
+        for run in claimed:
+            whole, saved = extras.get(run.run_id, (run, None)) if extras else (run, None)
+            whole = self._with_options(whole)
+            held = Held(whole, self._kind_of(whole), intake, saved, run.has_turn)
+            self._hands.take(held)
+            if run.attempt > 1 and run.options is None and (end := spent(whole, whole.policy)) is not None:
+                self._on_spent([Settled(whole, None, None, end, saved is not None)])
+                continue
+            due = run.due_at.timestamp()
+            if due > now:
+                if held.has_turn:
+                    self.last_turn_at = max(self.last_turn_at, due)
+                self._wheel.insert(due, held)
+                intake.held_ahead += 1
+            else:
+                self._slots.queue(held.kind, whole, now)
+        self._on_received()
+
+    def _with_options(self, run: Run) -> Run:
+        """Lay its handler's options under a run that has none of its own."""
+        if run.options is not None or (run.marks is None and run.handler not in self._handler_options):
+            return run
+        own = laid_over(self._handler_options.get(run.handler), run.marks)
+        return run if own is None else msgspec.structs.replace(run, options=own)
+
+    async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
+        """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""
+        special = [run for run in claimed if run.payload_stored or run.attempt > 1 or run.is_node]
+        if not special:
+            return {}
+        bodies = await runs.payloads(
+            self._database, [(run.job_id, run.generation) for run in special if run.payload_stored]
+        )
+        saved = await runs.checkpoints(self._database, [run.run_id for run in special if run.attempt > 1])
+        whole = [
+            msgspec.structs.replace(run, payload=bodies.get((run.job_id, run.generation), run.payload))
+            for run in special
+        ]
+        handed = await hand_out(self._database, whole)
+        return {run.run_id: (handed.get(run.run_id, run), saved.get(run.run_id)) for run in whole}
+
+    def _kind_of(self, run: Run) -> Kind:
+        if (target := self._targets.get(run.handler)) is not None:
+            return target.kind
+        handler = self._registry[run.handler]
+        if run.suspect:
+            return Kind.ALONE
+        if handler.is_async:
+            return Kind.LOOP
+        may_be_killed = self._can_kill and run.options is not None and run.policy.timeout_seconds is not None
+        return Kind.CHILD if may_be_killed else Kind.THREAD
+
+    async def mind_the_belt(self) -> None:
+        """Hand back leases that hang on us and that we do not know: claims whose answer was lost."""
+        while not self._gone.is_set():
+            doubtful = self._clock.monotonic() < self._in_doubt_until
+            await self._clock.wait(self._in_doubt, BELT_IN_DOUBT_SECONDS if doubtful else BELT_SECONDS)
+            hanging = await self._hanging()
+            for intake in self.intakes:
+                async with intake.claiming:
+                    pass  # A claim that was under way when we looked has been answered now.
+            unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]
+            for first in range(0, len(unknown), BELT_BATCH):
+                batch = unknown[first : first + BELT_BATCH]
+                if back := await hand_back(self._database, self._identity.worker_id, batch):
+                    self._log.warning("unknown_leases_handed_back", runs=len(back))
+
+    async def _hanging(self) -> list[Run]:
+        """Read all that hangs on us; that may be some ten thousand, with many slots for what is held ahead."""
+        worker_id = self._identity.worker_id
+        hanging = page = await leased.held_by(self._database, worker_id, BELT_BATCH)
+        while len(page) == BELT_BATCH:
+            page = await leased.held_by(self._database, worker_id, BELT_BATCH, page[-1].run_id)
+            hanging = hanging + page
+        return hanging
+
+    def doubt(self) -> None:
+        """Remember that runs may hang on us of which we know nothing."""
+        self._in_doubt_until = self._clock.monotonic() + DOUBT_SECONDS
+        self._in_doubt.set()
+
+    async def listen(self) -> None:
+        """Wake the intake on a hint, and look for holds on another."""
+        heard = {hints.READY_CHANNEL: self.wake, hints.HOLDS_CHANNEL: self._watch.wake}
+        await hints.listen(self._database, heard, self._gone.is_set)
+
+
+def _options_of(registry: Registry) -> dict[str, str]:
+    """Say what holds for runs that were submitted without a word about it, by plain SQL or the command line."""
+    written = {name: encode_options(registry[name].options) for name in registry.names()}
+    return {name: options for name, options in written.items() if options is not None}
+
+
+def _names_by_pool(registry: Registry, targets: Targets) -> dict[Pool, list[str]]:
+    """Sort the handlers' names, aliases too, by what their runs compete for."""
+    names: dict[Pool, list[str]] = {}
+    for name in registry.names():
+        names.setdefault(Pool.LOOP if registry[name].is_async else Pool.PLAIN, []).append(name)
+    for target in targets:
+        names.setdefault(POOL_OF[target.kind], []).append(target.name)
+    return names

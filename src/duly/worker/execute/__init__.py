@@ -1,0 +1,1 @@
+"""Running handlers: on the loop, in threads, in child processes."""

@@ -1,0 +1,182 @@
+"""The children of a worker: processes that run one handler after another, and can be killed.
+
+Who waits for a child gets the first that comes free, be it a new one or one that has ended its errand: when many runs come at
+once, quick ones are over before the tenth child has loaded the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import Process
+from collections import deque
+
+import msgspec
+
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.payload import storable
+from duly.worker.execute.child import READY, Done
+
+IDLE_MAX = 2
+LINGER_SECONDS = 2.0  # How long those beyond stay, should more come.
+LOADING_SECONDS_MAX = (
+    300.0  # One that takes longer hangs, and the slot of whoever waits for it would be taken for ever.
+)
+LOADING_MAX = 2  # More at once would load no sooner, and the first of them later.
+_LINE_BYTES_MAX = 4_194_304
+_ENDING_SECONDS = 5.0  # So long a child that could not load the app has for its own end.
+_REASON_CHARACTERS_MAX = 2_000
+
+
+class Unloadable(Exception):
+    """A child could not load the app: there was a process for it, so the same would come of the next. `failed` says why."""
+
+    def __init__(self, failed: Failed) -> None:
+        super().__init__(failed.reason)
+        self.failed = failed
+
+
+class Child:
+    """One child process and the socket to it."""
+
+    def __init__(self, process: Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.process = process
+        self.reader = reader
+        self.writer = writer
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended, as far as we have heard."""
+        return self.process.returncode is None
+
+    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """Signal the child and everything it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def close(self) -> None:
+        """Hang up and make sure it is gone."""
+        self.writer.close()
+        self.kill()
+
+
+class Children:
+    """Starts children on demand and keeps a few idle ones."""
+
+    def __init__(self, app_path: str) -> None:
+        self._app_path = app_path
+        self._unloaded = f"{app_path} could not be loaded in a child process"
+        self._idle: list[Child] = []
+        self._wanted: deque[asyncio.Future[Child]] = deque()
+        self._loading: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def take(self) -> Child:
+        """Give an idle child, or the first that comes free."""
+        while self._idle:
+            if (child := self._idle.pop()).is_alive:
+                return child
+            child.close()
+        wanted: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        self._wanted.append(wanted)
+        self._load_more()
+        try:
+            return await wanted
+        except asyncio.CancelledError:
+            if wanted in self._wanted:
+                self._wanted.remove(wanted)
+            elif not wanted.cancelled() and wanted.exception() is None:
+                self.offer(wanted.result())
+            raise
+
+    def offer(self, child: Child) -> None:
+        """Give a child to whoever has waited longest; if nobody does, keep it for a while."""
+        while self._wanted:
+            wanted = self._wanted.popleft()
+            if not wanted.done():
+                wanted.set_result(child)
+                return
+        self._idle.append(child)
+        if self._closed:
+            self._dismiss(child)
+        elif len(self._idle) > IDLE_MAX:
+            asyncio.get_running_loop().call_later(LINGER_SECONDS, self._dismiss, child)
+
+    def close(self) -> None:
+        """End those who are idle; one that is still loading ends when it has."""
+        self._closed = True
+        for child in list(self._idle):
+            self._dismiss(child)
+
+    def _dismiss(self, child: Child) -> None:
+        """End a child that nobody needed, if there are more than enough."""
+        if child in self._idle and (self._closed or len(self._idle) > IDLE_MAX):
+            self._idle.remove(child)
+            child.close()
+
+    def _load_more(self) -> None:
+        while len(self._loading) < min(LOADING_MAX, len(self._wanted)):
+            task = asyncio.create_task(self._load())
+            self._loading.add(task)
+            task.add_done_callback(self._loaded)
+
+    def _loaded(self, task: asyncio.Task[None]) -> None:
+        self._loading.discard(task)
+        self._load_more()
+
+    async def _load(self) -> None:
+        """Start a child for one of those who wait. Should that fail, it is told to the first of them."""
+        try:
+            self.offer(await self._spawn())
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+            if self._wanted and not (wanted := self._wanted.popleft()).done():
+                wanted.set_exception(error)
+
+    async def _spawn(self) -> Child:
+        """Start a child and let it load the app, which takes its time, and not the handler's. Raises Unloadable."""
+        child = await self._start()
+        try:
+            said = await asyncio.wait_for(child.reader.readline(), LOADING_SECONDS_MAX)
+        except TimeoutError:
+            child.close()
+            await child.process.wait()
+            raise Unloadable(Failed(f"{self._unloaded} within {LOADING_SECONDS_MAX:g} s")) from None
+        if said == READY:
+            return child
+        with contextlib.suppress(TimeoutError):  # It may still be writing to its standard error what is wrong.
+            await asyncio.wait_for(child.process.wait(), _ENDING_SECONDS)
+        child.close()
+        raise Unloadable(self._failed(said, await child.process.wait()))
+
+    def _failed(self, said: bytes, status: int) -> Failed:
+        """Say why the app was not loaded: in the child's own words, if it had time for them."""
+        reason = f"{self._unloaded}, which ended with status {status}"
+        with contextlib.suppress(msgspec.DecodeError):
+            if isinstance(failed := msgspec.json.decode(said, type=Done).outcome, Failed):
+                return Failed(storable(f"{reason}: {failed.reason}", _REASON_CHARACTERS_MAX), detail=failed.detail)
+        return Failed(reason)
+
+    async def _start(self) -> Child:
+        """Start a process. Where there is none to be had, neither end of its socket stays open."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "duly.worker.execute.child",
+                str(theirs.fileno()),
+                self._app_path,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        reader, writer = await asyncio.open_connection(sock=ours, limit=_LINE_BYTES_MAX)
+        return Child(process, reader, writer)

@@ -1,0 +1,273 @@
+"""Where handlers run: `async def` on the handlers' own loop, plain functions in threads. The engine is on another thread.
+
+Work comes over in batches and goes back in batches: one wake-up of the other loop carries everything that has gathered.
+Threads do not pass through the handlers' loop, so that a handler that blocks it holds up none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Set
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Clock, moment_of
+from duly.domain.limits.pause import Holds
+from duly.domain.runs.expiry import expiry_of
+from duly.domain.runs.outcome import Cancelled, Deferral, Expired, Outcome
+from duly.domain.runs.run import Run
+from duly.moves.defer import Deferred
+from duly.moves.settle import Settled
+from duly.worker.context import Desk, RunContext
+from duly.worker.execute.attempt import attempt_in_thread, attempt_on_loop, attempt_target, unprepared
+from duly.worker.handlers import Handler, Registry
+from duly.worker.heartbeat.marks import Marks
+from duly.worker.slots import Kind
+from duly.worker.targets import TargetHandler, Targets
+
+
+class Ended(msgspec.Struct, frozen=True, gc=False):
+    """A slot that has come free, with the outcome; nothing settled: the run was never started: it was not safe, or is held."""
+
+    kind: Kind
+    run: Run
+    settled: Settled | Deferred | None
+
+
+def started(run: Run, clock: Clock) -> datetime:
+    """Say when a run starts: it was due when it was taken in hand, though our clock, a lower bound, may have gone back since."""
+    return max(run.due_at, moment_of(clock.now()))
+
+
+def finished(started_at: datetime, clock: Clock) -> datetime:
+    """Say when an attempt ends, which is not before it was started."""
+    return max(started_at, moment_of(clock.now()))
+
+
+class Executor:
+    """Runs handlers on the loop it is given; it is made on any thread."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        targets: Targets,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        threads: int,
+        clock: Clock,
+        is_safe: Callable[[], bool],
+        on_ended: Callable[[list[Ended]], None],
+        marks: Marks | None = None,
+    ) -> None:
+        self.marks = marks or Marks()
+        self._revoked: set[tuple[UUID, int]] = set()
+        self._registry = registry
+        self._targets = targets
+        self._clock = clock
+        self._is_safe = is_safe
+        self._on_ended = on_ended
+        self._loop = loop
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
+        self._contexts: dict[tuple[UUID, int], RunContext] = {}
+        self._in_line: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # for a thread
+        self._for_loop: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # in line for the loop
+        self._tasks: dict[tuple[UUID, int], tuple[asyncio.Task[None], Run]] = {}
+        self._ended: list[Ended] = []
+        self._told = False
+        self._interrupted = False
+        self.holds = Holds()  # Set from the engine's thread; looked at where a handler would be called.
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a handler that was called has not ended. From any thread."""
+        return any(context.has_started for context in list(self._contexts.values()))
+
+    def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> list[tuple[Kind, Run]]:
+        """Take a batch, from the engine's thread. Gives back those for which no thread could be started."""
+        on_loop: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]] = []
+        without_thread: list[tuple[Kind, Run]] = []
+        for kind, run, saved in batch:
+            handler = self._targets.get(run.handler) or self._registry[run.handler]
+            context = self._contexts[run.run_id, run.fence] = RunContext(run, desk, saved=saved)
+            if isinstance(handler, Handler) and not handler.is_async:
+                if not self._line_up(kind, handler, run, context):
+                    without_thread.append((kind, run))
+            else:
+                self._for_loop[run.run_id, run.fence] = (kind, run)
+                on_loop.append((kind, handler, run, context))
+        if on_loop:
+            self._loop.call_soon_threadsafe(self._start, on_loop)
+        return without_thread
+
+    def _line_up(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> bool:
+        """Put a run in line for the next thread. False: none could be started, and none will come upon it later."""
+        assert self._pool is not None
+        name = (run.run_id, run.fence)
+        self._in_line[name] = (kind, run)
+        try:
+            self._pool.submit(self._in_thread, kind, handler, run, context)
+        except Exception:  # noqa: BLE001 - no memory or no threads left; the pool has it in line all the same
+            if self._in_line.pop(name, None) is not None:
+                del self._contexts[name]
+                return False
+        return True
+
+    @property
+    def in_line(self) -> set[tuple[UUID, int]]:
+        """The runs that wait for the loop or for a thread: their handlers have not been called. From the engine's thread."""
+        return {*self._for_loop.copy(), *self._in_line.copy()}
+
+    def take_back(self, names: Iterable[tuple[UUID, int]] | None = None) -> list[Ended]:
+        """Take these out of the line for the loop or a thread, or all that wait for the loop. From the engine's thread.
+
+        Whoever takes a run out of its line first has it.
+        """
+        taken: list[Ended] = []
+        for name in list(self._for_loop) if names is None else names:
+            found = self._for_loop.pop(name, None) or (None if names is None else self._in_line.pop(name, None))
+            if found is not None:
+                del self._contexts[name]
+                taken.append(Ended(*found, None))
+        return taken
+
+    def run_on_loop(self) -> Run | None:
+        """Give the run whose handler is being executed on the loop at this moment, where that is known. From any thread."""
+        task = asyncio.current_task(self._loop)
+        running = [
+            (one, run) for one, run in list(self._tasks.values()) if (run.run_id, run.fence) not in self._for_loop
+        ]
+        found = [run for one, run in running if one is task]
+        if not found and len(running) == 1:
+            found = [running[0][1]]  # A task of its own making.
+        return found[0] if found else None
+
+    def cancel(self, run: Run) -> None:
+        """Ask a running handler to stop, from the engine's thread."""
+        name = (run.run_id, run.fence)
+        if (context := self._contexts.get(name)) is not None:
+            context.mark_cancelled()
+            self._loop.call_soon_threadsafe(self._stop, name, context)
+
+    def interrupt(self) -> None:
+        """Start nothing more and stop every handler that can be stopped, from the engine's thread."""
+        self._interrupted = True
+        self._loop.call_soon_threadsafe(self._stop_all)
+
+    def close(self) -> None:
+        """Take no more work; threads end when their handlers do."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self, batch: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]]) -> None:
+        for kind, handler, run, context in batch:
+            task = self._loop.create_task(self._on_loop(kind, handler, run, context))
+            self._tasks[run.run_id, run.fence] = (task, run)
+
+    async def _on_loop(self, kind: Kind, handler: Handler | TargetHandler, run: Run, context: RunContext) -> None:
+        if self._for_loop.pop((run.run_id, run.fence), None) is None:
+            del self._tasks[run.run_id, run.fence]  # It was taken back meanwhile.
+            return
+        try:
+            if not self._may_start(run, context, is_inside=isinstance(handler, Handler)):
+                ended = self._unstarted(kind, run, context)
+            elif (expired := self.expired(run)) is not None:
+                ended = Ended(kind, run, expired)
+            else:
+                started_at = context.started(started(run, self._clock))
+                settled: Settled | Deferred
+                if isinstance(handler, Handler):
+                    timeout = None if run.options is None else run.policy.timeout_seconds
+                    outcome = await attempt_on_loop(handler, context, run.payload, timeout)
+                    settled = self._settled(run, started_at, outcome, context)
+                else:
+                    came_to = await attempt_target(handler, context, run)
+                    settled = self._settled_or_deferred(run, started_at, came_to, context)
+                ended = Ended(kind, run, settled)
+        except BaseException as error:  # noqa: BLE001 - whatever it was, the run must not stay in our hands
+            ended = self._unprepared(kind, run, error, context)
+        self._end(ended)
+
+    def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
+        if self._in_line.pop((run.run_id, run.fence), None) is None:
+            return  # It was handed back meanwhile. Whoever takes it out of the line first has it.
+        try:
+            if not self._may_start(run, context, is_inside=True):
+                ended = self._unstarted(kind, run, context)
+            elif (expired := self.expired(run)) is not None:
+                ended = Ended(kind, run, expired)
+            else:
+                started_at = context.started(started(run, self._clock))
+                outcome = attempt_in_thread(handler, context, run.payload)
+                ended = Ended(kind, run, self._settled(run, started_at, outcome, context))
+        except BaseException as error:  # noqa: BLE001 - as above
+            ended = self._unprepared(kind, run, error, context)
+        self._contexts.pop((run.run_id, run.fence), None)
+        self._on_ended([ended])
+
+    def expired(self, run: Run) -> Settled | None:
+        """Give the end of a run that is worthless by now; None: it may start. From any thread."""
+        if run.options is None or '"expires_' not in run.options:
+            return None
+        expires_at = expiry_of(run.scheduled_at, run.policy)
+        if expires_at is None or expires_at.timestamp() > self._clock.now():
+            return None
+        return Settled(run, None, None, Expired(expires_at), left_behind=True)
+
+    def _may_start(self, run: Run, context: RunContext, *, is_inside: bool) -> bool:
+        self.marks.start(run.run_id, run.fence, is_inside=is_inside)  # Before we ask: see `marks.py`.
+        if context.cancelled or self._interrupted or self.holds.cover(run):
+            return False
+        return self._is_safe() and not self.is_revoked(run)
+
+    def revoke(self, names: Set[tuple[UUID, int]]) -> None:
+        """Start none of these any more: they were handed back. From the engine's thread, before starts are safe again."""
+        self._revoked |= names
+
+    def is_revoked(self, run: Run) -> bool:
+        """Say whether a run was handed back before it could be started. Asked after `is_safe`, from any thread."""
+        return bool(self._revoked) and (run.run_id, run.fence) in self._revoked
+
+    def _settled_or_deferred(
+        self, run: Run, started_at: datetime, outcome: Outcome | Deferral, context: RunContext
+    ) -> Settled | Deferred:
+        if isinstance(outcome, Deferral):
+            return Deferred(run, started_at, outcome)
+        return self._settled(run, started_at, outcome, context)
+
+    def _settled(self, run: Run, started_at: datetime, outcome: Outcome, context: RunContext) -> Settled:
+        return Settled(run, started_at, finished(started_at, self._clock), outcome, context.left_behind)
+
+    def _unstarted(self, kind: Kind, run: Run, context: RunContext) -> Ended:
+        """End a run whose handler was never called: cancelled for good, or handed back."""
+        cancelled = Settled(run, None, None, Cancelled(), context.left_behind) if context.cancelled else None
+        return Ended(kind, run, cancelled)
+
+    def _unprepared(self, kind: Kind, run: Run, error: BaseException, context: RunContext) -> Ended:
+        """End a run that an error of ours has met, wherever it was on its way."""
+        return Ended(kind, run, Settled(run, None, None, unprepared(error), context.left_behind))
+
+    def _end(self, ended: Ended) -> None:
+        name = (ended.run.run_id, ended.run.fence)
+        self._contexts.pop(name, None)
+        self._tasks.pop(name, None)
+        self._ended.append(ended)
+        if not self._told:  # The rest of this turn of the loop gathers before the engine is woken once.
+            self._told = True
+            self._loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._told = False
+        ended, self._ended = self._ended, []
+        self._on_ended(ended)
+
+    def _stop_all(self) -> None:
+        for name, context in list(self._contexts.items()):
+            self._stop(name, context)
+
+    def _stop(self, name: tuple[UUID, int], context: RunContext) -> None:
+        """Cancel a task whose handler has been called; one that has not looks for itself before it calls."""
+        if (found := self._tasks.get(name)) is not None and context.has_started:
+            found[0].cancel()

@@ -1,0 +1,138 @@
+"""Apart: runs in child processes, where they can be killed, and suspects among them, each announced before it starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from uuid import UUID
+
+from duly.domain.runs.outcome import Failed
+from duly.domain.runs.payload import storable
+from duly.domain.runs.run import Run
+from duly.log import Log
+from duly.moves.settle import Settled
+from duly.store.connection.database import Database, Unavailable
+from duly.store.tables import workers
+from duly.worker.execute.executor import Ended, Executor, finished, started
+from duly.worker.execute.process_pool import Crew, NoChild
+from duly.worker.heartbeat.lease import Lifeline
+from duly.worker.held_runs import Held
+from duly.worker.run_records import WorkerDesk
+
+_REASON_CHARACTERS_MAX = 2_000
+
+
+class Apart:
+    """Runs what does not run in this process; without a crew it does after all, one suspect at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        worker_id: UUID,
+        lifeline: Lifeline,
+        crew: Crew | None,
+        executor: Executor,
+        desk: WorkerDesk,
+        *,
+        on_ended: Callable[[list[Ended]], None],
+        on_unable: Callable[[list[Ended]], None],
+        is_recalled: Callable[[Run], bool],
+        log: Log,
+    ) -> None:
+        self.waiting: set[tuple[UUID, int]] = set()  # for a child
+        self._is_recalled = is_recalled
+        self._database = database
+        self._clock = database.clock
+        self._worker_id = worker_id
+        self._lifeline = lifeline
+        self._crew = crew
+        self._executor = executor
+        self._desk = desk
+        self._on_ended = on_ended
+        self._on_unable = on_unable  # It could not be started here, and is none the worse for it.
+        self._log = log
+
+    async def run_alone(self, suspects: list[Held]) -> None:
+        """Announce suspects, so that the death of each is laid at its own door; then run each in a child process."""
+        unstarted = [Ended(held.kind, held.run, None) for held in suspects]
+        try:
+            is_announced = await self._announce([held.run for held in suspects])
+        except Exception as error:  # noqa: BLE001 - without a name on record none of them may start
+            self._log.error("announce_failed", runs=len(suspects), first=suspects[0].run.run_id, error=repr(error))
+            self._on_unable(unstarted)
+            return
+        if is_announced:
+            await asyncio.gather(*(self.run(held) for held in suspects))
+        else:
+            self._on_ended(unstarted)
+
+    async def run(self, held: Held) -> None:
+        """Run one in a child process. Whatever becomes of that, its run does not stay in our hands."""
+        if self._crew is None:
+            self._run_here(held)
+            return
+        run, started_at = held.run, started(held.run, self._clock)
+        try:
+            settled = await self._attempt(self._crew, held, started_at)
+        except NoChild as error:
+            self._log.error("no_child", run_id=run.run_id, error=str(error))
+            self._on_unable([Ended(held.kind, run, None)])
+            return
+        except Exception as error:  # noqa: BLE001 - as said above
+            self._log.error("child_failed", run_id=run.run_id, error=repr(error))
+            failed = Failed(storable(f"its child process failed: {error!r}", _REASON_CHARACTERS_MAX))
+            settled = Settled(run, started_at, finished(started_at, self._clock), failed, left_behind=True)
+        self._on_ended([Ended(held.kind, run, settled)])
+
+    async def _attempt(self, crew: Crew, held: Held, started_at: datetime) -> Settled | None:
+        """Say what it came to; None: it may not start any more. Raises NoChild."""
+        run = held.run
+        if held.cancelled or not self._may_start(run):
+            return None
+        if (expired := self._executor.expired(run)) is not None:
+            return expired
+        name = (run.run_id, run.fence)
+        self._executor.marks.end(*name)  # It waits for a child, and can be taken back meanwhile.
+        self.waiting.add(name)
+        try:
+            ended = await crew.run(
+                run,
+                started_at,
+                held.saved,
+                run.policy.timeout_seconds,
+                self._desk.on_said,
+                may_start=lambda: self._has_child(run) and self._executor.expired(run) is None,
+            )
+        finally:
+            self.waiting.discard(name)
+        if ended is None:
+            return None
+        outcome, left_behind = ended
+        return Settled(
+            run, started_at, finished(started_at, self._clock), outcome, left_behind or held.saved is not None
+        )
+
+    def _run_here(self, held: Held) -> None:
+        """Run one in this process, which asks all else before it calls the handler."""
+        unstarted = [Ended(held.kind, held.run, None)]
+        if held.cancelled:
+            self._on_ended(unstarted)
+        elif self._executor.start(self._desk, [(held.kind, held.run, held.saved)]):
+            self._on_unable(unstarted)
+
+    def _has_child(self, run: Run) -> bool:
+        self.waiting.discard((run.run_id, run.fence))
+        return self._may_start(run)
+
+    def _may_start(self, run: Run) -> bool:
+        # Asked again when a child has loaded the app: meanwhile we may have slept past our lease.
+        self._executor.marks.start(run.run_id, run.fence, is_inside=False)  # Before we ask: see `marks.py`.
+        is_free = self._lifeline.is_safe and not self._executor.holds.cover(run)
+        return is_free and not (self._executor.is_revoked(run) or self._is_recalled(run))
+
+    async def _announce(self, suspects: list[Run]) -> bool:
+        try:
+            return self._lifeline.is_safe and await workers.announce(self._database, self._worker_id, suspects)
+        except Unavailable:
+            return False

@@ -1,0 +1,157 @@
+"""The crew: runs what may have to be killed in child processes, and says what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from datetime import datetime
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.runs.outcome import Cancelled, Failed, Lost, Outcome, TimedOut
+from duly.domain.runs.run import Run
+from duly.worker.execute.attempt import INTERRUPTED
+from duly.worker.execute.child import READY, Done, Said, Task
+from duly.worker.execute.children import Child, Children, Unloadable
+
+STOP_GRACE_SECONDS = 5.0
+_TRIES_MAX = 5
+OnSaid = Callable[[Run, Said], "asyncio.Future[bool] | None"]
+
+
+class NoChild(Exception):
+    """There is no process to be had for a child: nothing was started, and that is none of the run's doing."""
+
+
+class Errand:
+    """One attempt on its way through the crew."""
+
+    def __init__(self, task: Task, on_said: OnSaid) -> None:
+        self.task = task
+        self.on_said = on_said
+        self.child: Child | None = None
+        self.taken_over = False  # The child has it: from here on its death is the run's doing.
+        self.stopped_by: Outcome | None = None  # What it is when it ends because it was stopped.
+
+
+class Crew:
+    """Attempts under way in child processes."""
+
+    def __init__(self, app_path: str) -> None:
+        self._children = Children(app_path)
+        self._errands: dict[tuple[UUID, int], Errand] = {}
+
+    async def run(
+        self,
+        run: Run,
+        started_at: datetime,
+        saved: str | None,
+        timeout: float | None,
+        on_said: OnSaid,
+        may_start: Callable[[], bool],
+    ) -> tuple[Outcome, bool] | None:
+        """Run one attempt in a child. Returns its outcome and whether it left something behind.
+
+        None: when a child was there, it might not start any more. Raises NoChild.
+        """
+        errand = self._errands[run.run_id, run.fence] = Errand(Task(run, saved, timeout, started_at), on_said)
+        try:
+            for _ in range(_TRIES_MAX):
+                child = await self._take()
+                if errand.stopped_by is not None:
+                    self._children.offer(child)
+                    return errand.stopped_by, False
+                if not may_start():
+                    self._children.offer(child)
+                    return None
+                ended = await self._serve(errand, child)
+                if ended is not None:
+                    return ended
+            return Failed(f"{_TRIES_MAX} child processes, one after another, died before they took it over"), False
+        except Unloadable as error:
+            return errand.stopped_by or error.failed, False
+        finally:
+            del self._errands[run.run_id, run.fence]
+
+    async def _take(self) -> Child:
+        try:
+            return await self._children.take()
+        except Unloadable:
+            raise
+        except Exception as error:
+            raise NoChild(f"none could be started: {error!r}") from error
+
+    async def _serve(self, errand: Errand, child: Child) -> tuple[Outcome, bool] | None:
+        """Let a child run one attempt. None: it had died while idle, so nothing was started."""
+        errand.child = child
+        timeout = errand.task.timeout
+        scope = asyncio.timeout(timeout)
+        try:
+            child.writer.write(msgspec.json.encode(errand.task) + b"\n")
+            async with scope:
+                done = await self._listen(errand, child)
+        except BaseException as error:
+            child.close()
+            if isinstance(error, TimeoutError) and scope.expired():
+                assert timeout is not None
+                return TimedOut(timeout), True
+            raise
+        return await self._verdict(errand, child, done)
+
+    async def _verdict(self, errand: Errand, child: Child, done: Done | None) -> tuple[Outcome, bool] | None:
+        if done is not None and errand.stopped_by is None:
+            self._children.offer(child)
+        else:
+            child.close()
+        if done is None:
+            await child.process.wait()
+            return (errand.stopped_by or Lost(named=True), True) if errand.taken_over or errand.stopped_by else None
+        if errand.stopped_by is not None and isinstance(done.outcome, Cancelled):
+            return errand.stopped_by, done.left_behind
+        return done.outcome, done.left_behind
+
+    async def _listen(self, errand: Errand, child: Child) -> Done | None:
+        """Follow what the child says, to its end. None: it died."""
+        with contextlib.suppress(ConnectionError):  # It died before it had read all we wrote.
+            while line := await child.reader.readline():
+                if line == READY:
+                    errand.taken_over = True
+                elif line.startswith(b'{"what"'):
+                    answer = errand.on_said(errand.task.run, msgspec.json.decode(line, type=Said))
+                    if answer is not None:
+                        child.writer.write(b"true\n" if await answer else b"false\n")
+                else:
+                    return msgspec.json.decode(line, type=Done)
+        return None
+
+    def cancel(self, run: Run) -> None:
+        """Stop an attempt because someone asked for it: the run is cancelled."""
+        self._stop(run, Cancelled())
+
+    def interrupt(self, run: Run) -> None:
+        """Stop an attempt because the worker ends: it has failed, and may be tried again."""
+        self._stop(run, Failed(INTERRUPTED))
+
+    def _stop(self, run: Run, outcome: Outcome) -> None:
+        """Ask a child to stop; kill it when it does not within its grace."""
+        errand = self._errands.get((run.run_id, run.fence))
+        if errand is None:
+            return
+        errand.stopped_by = errand.stopped_by or outcome
+        if errand.child is not None:
+            errand.child.kill(signal.SIGTERM)
+            asyncio.get_running_loop().call_later(STOP_GRACE_SECONDS, self._kill_if_busy, run, errand)
+
+    def _kill_if_busy(self, run: Run, errand: Errand) -> None:
+        if self._errands.get((run.run_id, run.fence)) is errand and errand.child is not None:
+            errand.child.kill()
+
+    def close(self) -> None:
+        """End every child."""
+        self._children.close()
+        for errand in self._errands.values():
+            if errand.child is not None:
+                errand.child.close()

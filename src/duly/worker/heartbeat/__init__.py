@@ -1,0 +1,1 @@
+"""The heartbeat of a worker, in a process of its own."""

@@ -1,0 +1,157 @@
+"""The worker's end of the heartbeat: starts the pulse, and knows until when it is safe to start anything."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Set
+from uuid import UUID
+
+import msgspec
+
+from duly.clock import Clock, Rng
+from duly.log import Log
+from duly.store.tables.workers import SQL
+from duly.worker.heartbeat.marks import Marks
+from duly.worker.heartbeat.process import BEATS_PER_LEASE
+from duly.worker.pacing import SETBACK_SECONDS_MAX, Setback
+
+TURN_SECONDS = 0.25
+
+
+class Lifeline:
+    """One pulse for one incarnation of a worker."""
+
+    def __init__(
+        self,
+        url: str,
+        worker_id: UUID,
+        lease_seconds: float,
+        *,
+        clock: Clock,
+        rng: Rng,
+        log: Log,
+        on_gone: Callable[[], None],
+        on_returned: Callable[[Set[tuple[UUID, int]]], None],
+    ) -> None:
+        self.marks = Marks()
+        self._config = {
+            "url": url,
+            "worker_id": str(worker_id),
+            "lease": lease_seconds,
+            "statement": SQL["beat"],
+            "stalled": SQL["stall"],
+            "marks": self.marks.descriptor,
+            "seed": int(rng.uniform() * 2**53),
+        }
+        self._clock = clock
+        self._log = log
+        self._on_gone = on_gone
+        self._on_returned = on_returned  # The heartbeat has handed back all but these runs while we stood still.
+        self._process: Process | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._closing = False
+        # No longer than between two beats: so there are some more tries while the lease stands.
+        self._setback = Setback(min(lease_seconds / BEATS_PER_LEASE, SETBACK_SECONDS_MAX))
+        self.safe_until = float("-inf")
+        self.due_until = float("-inf")
+        self.stalls = 0  # how often runs were handed back for us; what was claimed before is not ours any more
+
+    @property
+    def is_safe(self) -> bool:
+        """Say whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
+        return self._clock.monotonic() < self.safe_until
+
+    @property
+    def is_lost(self) -> bool:
+        """Say whether the lease may be gone. A heartbeat that takes us for stalled renews it, and will tell us when to go on."""
+        is_renewed = self.marks.is_stalled and self._clock.monotonic() < self.marks.renewed_until
+        return not (self.is_safe or is_renewed)
+
+    def now(self) -> float:
+        """Give the latest due moment that may be started: the clock's, but none that the store would take for unstarted.
+
+        The second holds us back only when the database's clock was set forwards, until the next beat.
+        """
+        return min(self._clock.now(), self.due_until)
+
+    async def start(self, give_up: Callable[[], bool]) -> None:
+        """Start the pulse and wait for its first beat, unless told to give up."""
+        self._reading = asyncio.create_task(self._keep_beating(), name="lifeline")
+        while not (self.is_safe or self._reading.done() or give_up()):
+            await self._clock.sleep(0.005)
+
+    async def stop(self) -> None:
+        """End the pulse."""
+        self._closing = True
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        if self._reading is not None:
+            await asyncio.wait({self._reading}, timeout=2.0)
+            self._reading.cancel()
+
+    async def _keep_beating(self) -> None:
+        """Start the pulse again should it die: it carries every lease we hold."""
+        turning = asyncio.create_task(self._keep_turning(), name="turning")
+        try:
+            await self._start_again_and_again()
+        finally:
+            turning.cancel()
+
+    async def _keep_turning(self) -> None:
+        """Let the heartbeat see that the engine turns."""
+        while True:
+            self.marks.turn(self._clock.monotonic())
+            await self._clock.sleep(TURN_SECONDS)
+
+    async def _start_again_and_again(self) -> None:
+        while not self._closing:
+            try:
+                if await self._beat():
+                    return
+            except Exception as error:  # noqa: BLE001 - no process to be had, for instance: the lease lasts for some more tries
+                self._log.warning("pulse_failed", error=repr(error))
+            if not self._closing:
+                await self._clock.sleep(self._setback.seconds(self._clock.monotonic()))
+
+    async def _beat(self) -> bool:
+        """Follow one pulse to its end. True: the lease is gone."""
+        self.marks.turn(self._clock.monotonic())
+        process = self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "duly.worker.heartbeat.process",
+            stdin=PIPE,
+            stdout=PIPE,
+            pass_fds=[self.marks.descriptor],
+        )
+        assert process.stdin
+        assert process.stdout
+        try:
+            process.stdin.write(msgspec.json.encode(self._config) + b"\n")
+            async for line in process.stdout:
+                if self._heed(msgspec.json.decode(line)):
+                    return True
+            await process.wait()
+        finally:
+            process.stdin.close()  # Should it live, it ends by this: there is never more than one.
+        if not self._closing:
+            self._log.warning("pulse_died", status=process.returncode)
+        return False
+
+    def _heed(self, message: dict[str, object]) -> bool:
+        """Take one message of the pulse. True: the lease is gone."""
+        match message:
+            case {"safe_until": float(moment), "due_until": float(due_until)}:
+                self.safe_until, self.due_until = moment, due_until
+            case {"kept": list(kept)}:
+                self.stalls += 1
+                self._on_returned({(UUID(run_id), fence) for run_id, fence in kept})
+            case {"gone": True}:
+                self.safe_until = float("-inf")
+                self._on_gone()
+                return True
+            case {"error": error}:
+                self._log.warning("beat_failed", error=error)
+        return False

@@ -1,0 +1,66 @@
+"""The hands of a worker: the runs it holds, from their claim until their outcome is written or they were handed back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from uuid import UUID
+
+import msgspec
+
+from duly.domain.runs.outcome import Cancelled
+from duly.domain.runs.run import Run
+from duly.moves.settle import Settled
+from duly.worker.heartbeat.marks import Marks
+from duly.worker.intake import Intake
+from duly.worker.slots import Kind
+
+
+class Held(msgspec.Struct, gc=False):
+    """A run in our hands."""
+
+    run: Run
+    kind: Kind
+    intake: Intake
+    saved: str | None = None
+    has_turn: bool = False  # Its due moment is a turn at a rate.
+    started: bool = False
+    cancelled: bool = False  # Someone asked for it; one that was not started never will be.
+
+    def as_cancelled(self) -> Settled:
+        """Give the outcome of a run that was cancelled before its handler was called."""
+        return Settled(self.run, None, None, Cancelled(), self.saved is not None)
+
+
+class Hands:
+    """What is held, each under the fence it was claimed with: of a run under another fence we know nothing."""
+
+    def __init__(self, marks: Marks | None = None) -> None:
+        self._held: dict[UUID, Held] = {}
+        self._marks = marks or Marks()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(self._held.values())
+
+    def take(self, held: Held) -> None:
+        """Hold a run."""
+        self._held[held.run.run_id] = held
+
+    def find(self, run_id: UUID, fence: int) -> Held | None:
+        """Give what we hold under this very lease."""
+        held = self._held.get(run_id)
+        return held if held is not None and held.run.fence == fence else None
+
+    def of(self, runs: Sequence[Run]) -> list[Held]:
+        """Give what we hold of these runs."""
+        return [held for run in runs if (held := self.find(run.run_id, run.fence)) is not None]
+
+    def let_go(self, runs: Sequence[Run]) -> list[Held]:
+        """Hold these runs no longer. Gives what was held of them."""
+        over = self.of(runs)
+        for held in over:
+            self._held.pop(held.run.run_id, None)
+            self._marks.end(held.run.run_id, held.run.fence)
+        return over
