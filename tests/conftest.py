@@ -18,7 +18,7 @@ from tests.kept import KEPT, Kept, a_keyring
 if TYPE_CHECKING:
     from tests.postgres import Postgres  # A plugin: pytest imports it itself, to rewrite its assertions.
 
-pytest_plugins = ["tests.plugins.budget", "tests.postgres"]
+pytest_plugins = ["tests.plugins.budget", "tests.plugins.no_server", "tests.postgres"]
 
 TEMPLATE = "test_template"
 SHARED = "test_shared"
