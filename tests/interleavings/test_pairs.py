@@ -10,11 +10,11 @@ from duly.domain.runs.run import HORIZON
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
 from duly.moves.reclaim import reclaim
 from duly.moves.replay import discard, replay
-from duly.moves.retire import retire
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import BATCH_MAX
 from duly.moves.submit import submit
+from duly.moves.upkeep.retire import retire
 from duly.store.boxes import runs, timers
 from duly.store.connection.database import Database
 from duly.store.tables import pauses as holds

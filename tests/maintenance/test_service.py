@@ -12,10 +12,10 @@ from duly.domain.runs.outcome import Failed, Succeeded
 from duly.log import Log
 from duly.maintenance import service
 from duly.maintenance.service import Maintenance, Retention
-from duly.moves.aside import Crowd
 from duly.moves.cancel import cancel_run
 from duly.moves.settle import settle
 from duly.moves.submit import submit
+from duly.moves.upkeep.unroutable import Crowd
 from duly.store.boxes import history
 from duly.store.boxes.runs import LogLine, append_logs
 from duly.store.connection.database import Database, Unavailable

@@ -19,8 +19,8 @@ from duly.domain.tenancy.sealing import CannotOpen, new_key_line, read_keyring
 from duly.moves.admin.destinations import close, leave_alone, limit, make, mind, report, rotate, secrets_for, secrets_of
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
-from duly.moves.retire import retire
 from duly.moves.settle import Settled, settle
+from duly.moves.upkeep.retire import retire
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.connection.session import Sessions

@@ -10,11 +10,11 @@ from duly.domain.runs.outcome import Cancelled, Failed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
-from duly.moves.expire import expire
-from duly.moves.follow import check_followers
 from duly.moves.replay import discard, replay
 from duly.moves.settle import settle
 from duly.moves.submit import submit, submit_many
+from duly.moves.upkeep.dependencies import check_followers
+from duly.moves.upkeep.expire import expire
 from duly.store.boxes import history
 from duly.store.reads import explain
 from tests.builders import (

@@ -11,11 +11,11 @@ from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer, gate_of
-from duly.moves.expire import expire
 from duly.moves.replay import replay
 from duly.moves.settle import hand_back
 from duly.moves.stage import stage
 from duly.moves.submit import submit_many
+from duly.moves.upkeep.expire import expire
 from duly.store.boxes import history
 from duly.store.tables import shards
 from tests.builders import (

@@ -9,10 +9,10 @@ from duly.domain.runs.outcome import Failed, Lost
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_run
-from duly.moves.pace import pace
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit_many
 from duly.moves.trigger import trigger
+from duly.moves.upkeep.pace import pace
 from duly.store.boxes import history
 from duly.store.tables import concurrency_keys
 from tests.builders import (

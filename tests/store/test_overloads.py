@@ -8,8 +8,8 @@ from duly.domain.errors import InvalidOption
 from duly.domain.limits.pause import Scope
 from duly.moves.admin.overload import limit_age, note_overloads
 from duly.moves.admin.pause import hold, lift
-from duly.moves.aside import Crowd, set_aside
 from duly.moves.submit import submit
+from duly.moves.upkeep.unroutable import Crowd, set_aside
 from duly.store.tables import overloads
 from tests.builders import (
     a_key,

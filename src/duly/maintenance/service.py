@@ -18,14 +18,14 @@ from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.admin.destinations import mind
 from duly.moves.admin.overload import note_overloads
-from duly.moves.aside import FIRST, Crowd, bring_back, set_aside
 from duly.moves.cancel import carry_out, void_overstayed
-from duly.moves.expire import expire
-from duly.moves.follow import check_followers
-from duly.moves.pace import IDLE_SECONDS, TURNS_SECONDS, pace
 from duly.moves.recall import put_back
 from duly.moves.schedules import purge
 from duly.moves.tell import tell
+from duly.moves.upkeep.dependencies import check_followers
+from duly.moves.upkeep.expire import expire
+from duly.moves.upkeep.pace import IDLE_SECONDS, TURNS_SECONDS, pace
+from duly.moves.upkeep.unroutable import FIRST, Crowd, bring_back, set_aside
 from duly.moves.workers import receive
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands

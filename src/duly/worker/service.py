@@ -26,8 +26,8 @@ from duly.domain.tenancy.sealing import FindKeyring, no_keyring
 from duly.log import Log
 from duly.moves.admin.seal import sealed_declarations
 from duly.moves.defer import Deferred
-from duly.moves.retire import retire
 from duly.moves.settle import Settled
+from duly.moves.upkeep.retire import retire
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.local import this_account
 from duly.store.tables import clocks, workers

@@ -26,8 +26,8 @@ from duly.domain.runs import payload as payloads
 from duly.domain.runs.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
 from duly.domain.runs.progress import Progress, progress_of
 from duly.domain.targets.target import check_handler
-from duly.moves import retire
 from duly.moves.settle import hand_back
+from duly.moves.upkeep import retire
 from duly.moves.workers.lend import Parcel, lend
 from duly.moves.workers.take_back import Told, take_back
 from duly.store.boxes import runs

@@ -21,8 +21,8 @@ from duly.bench.bench import Bench
 from duly.bench.report import Result, milliseconds, percentiles, rate, share
 from duly.domain.errors import Refused
 from duly.domain.runs.run import QUEUE_DEFAULT
-from duly.moves.aside import Crowd, bring_back, set_aside
 from duly.moves.claim import claim
+from duly.moves.upkeep.unroutable import Crowd, bring_back, set_aside
 from duly.store.boxes import leased, ready
 from duly.store.connection.database import Database
 from duly.store.tables import workers

@@ -1,0 +1,1 @@
+"""Moves that no caller asks for: the scheduler and maintenance make them."""
