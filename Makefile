@@ -14,10 +14,13 @@ waiting_at_once := 3
 storm := tests/end_to_end/test_storm.py
 simulation := tests/simulation/test_simulation.py
 alone := $(storm) $(simulation)
+# Pure rules, shapes and descriptions: no test of these folders but a few needs a server, and those are left out.
+pure := tests/domain tests/triggers tests/wire tests/outbound tests/plugins
 times := .venv/test-times
 # Each process gets a stretch of files, so that what the tests of a file share is mostly made once, and takes from the others at
 # its end. What fails beside others is asked once more, alone; a run of the simulation is not, it is the same each time.
 second_look := $(bin)/python -m tests.plugins.second_look
+beside_others = $(second_look) -n $(at_once) --dist worksteal $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
 pip := $(bin)/python -m pip --disable-pip-version-check
 # The dashboard is built while Python's packages are installed.
 beside := $(MAKE) --no-print-directory --silent --jobs 2
@@ -33,7 +36,7 @@ screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name type
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev dashboard up test lint format simulate mutants proof audit lock clean
+.PHONY: help install install-dev dashboard up quick check test lint format simulate mutants proof audit lock clean
 
 help:            ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
@@ -49,14 +52,21 @@ dashboard: $(dashboard) ## Build the dashboard, with Node where there is one.
 up: install         ## Start everything on the embedded PostgreSQL.
 	@$(bin)/duly up $(ARGS)
 
-test: export TEST_TIMES := $(times)
 # Where Python is told to keep no compiled code, each of the many processes that tests start would compile the engine anew.
-test: export PYTHONDONTWRITEBYTECODE :=
+quick check test: export PYTHONDONTWRITEBYTECODE :=
+
+quick: lint         ## Lint, types and the tests that need no server: under a minute.
+	$(bin)/pytest -q -n 2 --no-server $(pure) $(PYTEST_ARGS)
+
+check: lint         ## All but end-to-end, dashboard, storm and simulation: under five minutes.
+	$(beside_others)
+
+test: export TEST_TIMES := $(times)
 test: install-dev $(auditor) ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
-	$(second_look) -n $(at_once) --dist worksteal $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(beside_others)
 	$(second_look) -n $(waiting_at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
 	$(bin)/pytest $(storm) $(PYTEST_ARGS)
 	$(bin)/pytest $(simulation) $(PYTEST_ARGS)
