@@ -11,7 +11,7 @@ import pytest
 from duly.cli import desk
 from duly.cli.edit_over_http import amend
 from duly.client import AsyncClient, Client
-from duly.wire.events import EventMatch
+from duly.domain.jobs.spec import EventMatch
 from tests.cli.processes import inside, wait_for
 
 

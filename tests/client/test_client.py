@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import duly
-from duly.client import AsyncClient, Client, FunctionTarget, JobDefinition, JobTarget, command, container, webhook
+from duly.client import AsyncClient, Client, FunctionTarget, JobSpec, JobTarget, command, container, webhook
 from duly.client.definitions import JobFields, written
 from duly.client.errors import Forbidden, Invalid, KeyReused, NotFound, Unauthorized, Unavailable, VersionChanged
 from duly.domain.errors import InvalidOption
@@ -35,7 +35,7 @@ def test_the_two_colours_are_in_step():
 
 
 def test_every_field_of_a_definition_can_be_given():
-    assert set(JobFields.__annotations__) == set(JobDefinition.__struct_fields__) - {"target"}
+    assert set(JobFields.__annotations__) == set(JobSpec.__struct_fields__) - {"target"}
 
 
 class TestJobs:
@@ -110,8 +110,8 @@ class TestJobs:
         assert (status.state, stopped.backfill_id) == ("active", made.backfill_id)
 
     async def test_many_are_made_in_chunks_and_each_line_is_answered(self, client, database):
-        jobs = [JobDefinition(target=FunctionTarget(handler="app:mail"), payload={"n": n}) for n in range(7)]
-        jobs[3] = JobDefinition(target=FunctionTarget(handler=""), queue="mail")
+        jobs = [JobSpec(target=FunctionTarget(handler="app:mail"), payload={"n": n}) for n in range(7)]
+        jobs[3] = JobSpec(target=FunctionTarget(handler=""), queue="mail")
 
         answers = [answer async for answer in client.jobs.create_many(iter(jobs), chunk=3, key="all")]
         again = [answer async for answer in client.jobs.create_many(iter(jobs), chunk=3, key="all")]
@@ -212,7 +212,7 @@ class TestFaults:
         assert (replaced.version, replaced.queue) == (version + 2, "default")
 
     async def test_many_jobs_whose_answer_was_lost_exist_once(self, proxy, caller, database):
-        jobs = [JobDefinition(target=FunctionTarget(handler="app:mail"), payload={"n": n}) for n in range(5)]
+        jobs = [JobSpec(target=FunctionTarget(handler="app:mail"), payload={"n": n}) for n in range(5)]
         async with AsyncClient(proxy.url, caller.key, deadline=10.0) as client:
             proxy.lose = 1
             answers = [answer async for answer in client.jobs.create_many(jobs, chunk=3)]
@@ -276,9 +276,7 @@ class TestWithoutALoop:
         def story() -> tuple:
             made = blocking.jobs.create("app:mail", schedule=EVERY_HOUR, name="hourly")
             job = blocking.jobs.get(made.job_id)
-            many = list(
-                blocking.jobs.create_many([JobDefinition(target=FunctionTarget(handler="app:mail"))] * 3, chunk=2)
-            )
+            many = list(blocking.jobs.create_many([JobSpec(target=FunctionTarget(handler="app:mail"))] * 3, chunk=2))
             blocking.calendars.put("holidays", {"dates": ["2026-12-25"]})
             names = [calendar.name for calendar in blocking.calendars.list()]
             with pytest.raises(NotFound):
@@ -328,7 +326,7 @@ class TestWhereAndWho:
         assert secret not in " ".join([*seen, repr(error), str(error), caplog.text, repr(load())])
 
     def test_a_request_of_a_batch_is_written_without_what_is_at_its_default(self):
-        job = JobDefinition(target=FunctionTarget(handler="app:mail"), queue="mail")
+        job = JobSpec(target=FunctionTarget(handler="app:mail"), queue="mail")
 
         assert msgspec.json.decode(written(job)) == {
             "target": {"type": "function", "handler": "app:mail"},

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from duly.client import EventMatch, FunctionTarget, JobDefinition
+from duly.client import EventMatch, FunctionTarget, JobSpec
 from duly.client.asking import Ask, NoReply, Reply, getting, path, posting, reader, removing
 from duly.client.definitions import changing, creating, written
 from duly.client.errors import (
@@ -273,7 +273,7 @@ class TestWhatCannotBeSent:
         for ask in (
             lambda: creating({"target": {}, "payload": payload}, None, None),
             lambda: changing("7", 1, {"payload": payload}),
-            lambda: written(JobDefinition(target=FunctionTarget(handler="a"), payload=payload)),
+            lambda: written(JobSpec(target=FunctionTarget(handler="a"), payload=payload)),
         ):
             with pytest.raises(Invalid) as refused:
                 ask()

@@ -12,7 +12,7 @@ from duly.domain.jobs.manifest_diff import Kept
 from duly.domain.jobs.manifest_export import export
 from duly.domain.jobs.manifest_schedule import KEYS
 from duly.domain.jobs.manifest_schema import json_schema
-from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ScheduleShape
+from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ScheduleEntry
 from duly.domain.jobs.manifest_text import read_text
 from duly.domain.problems import InvalidManifest, Problem
 from duly.domain.runs.retry import Retry
@@ -150,7 +150,7 @@ jobs:
         "f:13:56: jobs.c.priority: 11 does not do: expected `int` <= 9",
         "f:14:18: jobs.d.schedule: nothing says when it fires; give every, cron, when, at, delay or trigger",
         "f:14:32: jobs.d.timeout: timeout -1.0 must be more than 0; leave it out for none",
-        "f:14:45: jobs.d.payload: payload contains a NUL character, which PostgreSQL cannot store; remove it",
+        "f:14:45: jobs.d.payload: the payload of x contains a NUL character, which PostgreSQL cannot store; remove it",
         "f:15:3: jobs.e: 7 is not a mapping with keys such as target",
         "f:16:65: jobs.f.schedule.tz: tz goes into the trigger",
         "f:17:18: jobs.g.schedule: 7 is no schedule; write {cron: …}, {every: …} or words",
@@ -158,6 +158,7 @@ jobs:
         "f:18:66: jobs.h.schedule.trigger.of[0].at: at 7 is not text; write 2026-11-01T09:00:00Z",
         "f:18:75: jobs.h.schedule.trigger.of[1].type: type 'crn' is no kind of trigger; did you mean cron?",
         "f:18:89: jobs.h.schedule.misfire.policy: misfire.policy 'twice' is unknown; use fire_once, fire_all, skip",
+        "f:19:35: jobs.i.retry: retry base 'PT9S' and cap 'PT1S': base must be 0 or more, and cap at least base",
         "f:19:67: jobs.i.<<: merge keys are not read; what several jobs share goes under defaults",
     ]
 
@@ -223,8 +224,8 @@ def test_the_schema_in_the_docs_is_the_one_of_the_code():
 
 
 def test_the_schema_knows_the_keys_that_the_reader_knows():
-    assert {field.name for field in msgspec.structs.fields(ScheduleShape)} == set(KEYS)
-    assert json_schema()["$defs"]["JobShape"]["additionalProperties"] is False
+    assert {field.name for field in msgspec.structs.fields(ScheduleEntry)} == set(KEYS)
+    assert json_schema()["$defs"]["JobEntry"]["additionalProperties"] is False
 
 
 def test_the_file_in_the_docs_is_one():

@@ -6,10 +6,12 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from duly.domain.fields import said as given
 from duly.domain.jobs.manifest import read_manifest, read_workflow
 from duly.domain.jobs.manifest_diff import Kept, differences
-from duly.domain.jobs.manifest_export import export, workflow_spec
+from duly.domain.jobs.manifest_export import export
 from duly.domain.jobs.manifest_text import read_text
+from duly.domain.jobs.spec_of import workflow_spec_of
 from duly.domain.problems import InvalidManifest
 from duly.domain.runs.run import target_of
 from duly.domain.targets.target import Allowed, WorkflowTarget
@@ -140,7 +142,7 @@ def test_a_plan_names_the_nodes_that_differ_and_no_secret():
         (
             "    target:\n      type",
             "    payload: {a: 1}\n    target:\n      type",
-            "a job that starts a workflow has none",
+            "a job that starts a workflow has no payload of its own",
         ),
     ],
 )
@@ -164,7 +166,7 @@ def test_a_workflow_of_its_own_is_read_and_written_as_http_asks_for_it():
         "nodes": {"first": {"target": "extract"}, "second": {"target": "load", "after": ["first"]}},
     }
 
-    assert workflow_spec(read_workflow(value)) == {
+    assert given(workflow_spec_of(read_workflow(value))) == {
         "name": "once",
         "on_done": {"url": "https://hooks.example/done"},
         "nodes": {

@@ -4,16 +4,24 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption
+from duly.domain.jobs.spec_of import shown_target
 from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.run import Options, amend_options, encode_options, read_options, target_of
 from duly.domain.targets.checks import check_target
 from duly.domain.targets.masking import HIDDEN, is_secret, masked
-from duly.domain.targets.shapes import Shape, asked_target, read_target, told_in_short, told_of, told_target
+from duly.domain.targets.spec import Called, read_target, spec_of_target, told_in_short
 from duly.domain.targets.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
 from duly.domain.targets.words import described, what_lets_it_run
 
 URL = "https://receiver.example/orders?token=1"
 RSYNC = ("/usr/bin/rsync", "-a", "from", "to")
+
+
+def shown(target):
+    """Give a target as it is shown."""
+    return shown_target(handler_of(target), encode_options(Options(target=target)))
+
+
 DIGEST = f"@sha256:{'0' * 64}"
 
 
@@ -117,7 +125,7 @@ def test_what_cannot_be_kept_is_refused_in_words(target, words):
 )
 def test_what_can_be_kept_is_kept_as_it_is_and_told_as_it_is_asked_for(target):
     assert check_target(target) == target
-    assert read_target(asked_target(target)) == target
+    assert read_target(spec_of_target(target)) == target
     assert read_options(encode_options(Options(target=target)), None).target == target
 
 
@@ -175,7 +183,7 @@ def test_what_looks_like_a_secret_is_not_shown():
     for name in ("Accept", "LANG", "User-Agent"):
         assert not is_secret(name)
     assert masked(SECRET).headers == {"Authorization": HIDDEN, "Accept": "text/plain"}
-    assert told_target(Command(RSYNC, {"TOKEN": "x", "LANG": "C"}))["environment"] == {"TOKEN": HIDDEN, "LANG": "C"}
+    assert shown(Command(RSYNC, {"TOKEN": "x", "LANG": "C"}))["environment"] == {"TOKEN": HIDDEN, "LANG": "C"}
     text = encode_options(Options(target=SECRET, tags=("a",)))
     assert told_in_short("@webhook", text) == {
         "type": "webhook",
@@ -189,7 +197,7 @@ def test_a_target_of_a_newer_version_leaves_the_rest_readable():
 
     assert read_options(text, None) == Options(tags=("a",), timeout_seconds=3.0)
     assert target_of(text) is None
-    assert told_of("@robot:arm", text) == {"type": "robot"}
+    assert shown_target("@robot:arm", text) == {"type": "robot"}
     with pytest.raises(InvalidOption, match="a target that this version of Duly cannot read"):
         amend_options(text, {"timeout_seconds": 4.0}, None)
     with pytest.raises(msgspec.ValidationError):
@@ -204,11 +212,11 @@ def test_another_option_changes_and_the_target_stays():
 
 def test_a_field_that_is_none_is_refused():
     with pytest.raises(msgspec.ValidationError, match="unknown field `body`"):
-        msgspec.convert({"type": "webhook", "url": URL, "body": "x"}, Shape)
+        msgspec.convert({"type": "webhook", "url": URL, "body": "x"}, Called)
 
 
 def test_words_for_people():
-    told = [told_target(one) for one in (SECRET, Command(RSYNC), Container("busybox", ("ls",)))]
+    told = [shown(one) for one in (SECRET, Command(RSYNC), Container("busybox", ("ls",)))]
 
     assert [described(one) for one in told] == [
         "webhook https://receiver.example/orders?…",

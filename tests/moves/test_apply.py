@@ -136,7 +136,7 @@ async def test_what_differs_is_changed_field_by_field(database):
     assert fields["queue"] == ("default", "mail")
     assert fields["payload"] == ({"a": 1}, {"a": 2})
     assert fields["schedule.trigger"][1] == {"type": "cron", "expr": "0 13 * * *"}
-    assert fields["timeout"] == (None, "5 s")
+    assert fields["timeout"] == (None, "PT5S")
     assert [one.kind for one in done.done] == [StepKind.CHANGE]
     changed = await job(database, "noon")
     assert (changed["generation"], changed["queue"]) == (2, "mail")

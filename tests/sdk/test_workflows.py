@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidWorkflow, NotFound, Rate, Retry, Workflow, WorkflowHandle
-from duly.api.definitions import nodes_of
+from duly.domain.jobs.compile import AT_ONCE
 from duly.domain.jobs.manifest import read_workflow
 from duly.domain.jobs.manifest_text import read_text
 from duly.domain.runs.run import read_options
@@ -255,7 +255,7 @@ def test_every_option_of_a_node_is_the_same_over_http_and_in_a_file(wf, greet, o
 
     spec = msgspec.json.decode(msgspec.json.encode(wf.spec()))
 
-    [over_http] = nodes_of(msgspec.convert(spec, NewWorkflow).nodes)
+    [over_http] = AT_ONCE.nodes((), msgspec.convert(spec, NewWorkflow).nodes)
     [in_a_file] = read_workflow(read_text(msgspec.json.encode(spec).decode(), "flow.yaml").value).nodes
     for found in (over_http, in_a_file):
         assert (found.submission.queue, found.submission.priority) == (

@@ -9,11 +9,11 @@ import pytest
 from duly.api.asked import HEADER_BYTES_MAX
 from duly.api.operations import NDJSON
 from duly.api.routes import OPERATIONS
+from duly.domain.fields import TAGS_MAX
 from duly.domain.runs.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX
 from duly.wire.jobs.batches import LINES_MAX
 from duly.wire.pages import PAGE_SIZE_MAX
 from duly.wire.schema.reading import BODY_DEPTH_MAX
-from duly.wire.schema.shapes import TAGS_MAX
 from tests.api.contract.described import BY_NAME
 from tests.api.contract.yard import request_for, unknown
 from tests.api.front import A_TARGET

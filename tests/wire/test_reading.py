@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from duly.wire.jobs.jobs import FunctionTarget, NewJob
+from duly.domain.targets.spec import FunctionTarget
+from duly.wire.jobs.jobs import NewJob
 from duly.wire.schema.reading import BODY_DEPTH_MAX, Malformed, Misshapen, merge_patch, read_body, read_query
 from duly.wire.schema.shapes import Asked
 from duly.wire.workflows import NewWorkflow

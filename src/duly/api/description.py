@@ -15,10 +15,10 @@ from duly.api.header_schemas import HEADERS, REQUEST_ID, headers_of_answer, head
 from duly.api.links import add_links
 from duly.api.operations import EVENT_STREAM, JSON, Operation
 from duly.api.schemas import Schema, Schemas
+from duly.domain.fields import NAME_PATTERN
+from duly.domain.jobs.spec import NODE_PATTERN
 from duly.domain.runs import callback_token
-from duly.wire.jobs.jobs import NODE_PATTERN
 from duly.wire.problems import KINDS, MEDIA_TYPE, Problem
-from duly.wire.schema.shapes import NAME_PATTERN
 
 _PARAMETER = re.compile(r"{(\w+)}")
 # A name at the end of a path may contain what divides a path; within it, it may not.

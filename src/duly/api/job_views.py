@@ -11,6 +11,7 @@ from duly.api import definitions
 from duly.api.run_views import shown_run, status_of_one_shot
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import Filter
+from duly.domain.jobs.spec_of import rules_of, run_rules_of, waits_of
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.schedule.options import asked_shape
@@ -60,13 +61,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         description=f"Once, at {run.scheduled_at.astimezone(UTC).isoformat()}",
         next_run_at=run.due_at if is_live and run.state != "running" else None,
         next_fires=[],
-        retry=definitions.retry_shape(options),
-        timeout=definitions.timeout_shape(options),
-        concurrency=definitions.concurrency_shape(options),
-        rate_limit=definitions.rate_shape(options),
-        on_done=definitions.callback_shape(options, "done"),
-        on_dead=definitions.callback_shape(options, "dead"),
-        **definitions.expiry_shape(options),
+        **run_rules_of(options),
         run_id=run.run_id,
         version=carried.get("generation") or 1,
         owner="api",
@@ -87,20 +82,13 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         status=found["state"],
         target=definitions.target_shape(found["handler"], options),
         payload=read_anyhow(found["payload"] or "{}"),
-        **definitions.waits_shape(asked_schedule(found)),
+        **waits_of(asked_schedule(found)),
         description=sentence(schedule),
         next_run_at=pending,
         next_fires=[]
         if pending is None
         else definitions.coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
-        retry=definitions.retry_shape(options),
-        timeout=definitions.timeout_shape(options),
-        concurrency=definitions.concurrency_shape(options),
-        rate_limit=definitions.rate_shape(options),
-        on_done=definitions.callback_shape(options, "done"),
-        on_dead=definitions.callback_shape(options, "dead"),
-        **definitions.expiry_shape(options),
-        tags=definitions.tags_shape(options),
+        **rules_of(options),
         version=found["generation"],
         run_id=only_run_id(schedule, found["job_id"], found["pending_at"]),
         last_run=await _last_run(database, found),
@@ -140,7 +128,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         **{name: row[name] for name in copied},
         status=row["state"],
         target=definitions.target_summary(row["handler"], row["options"]),
-        **definitions.waits_shape(asked_schedule(row)),
+        **waits_of(asked_schedule(row)),
         version=row["generation"],
         run_id=row.get("run_id"),
     )

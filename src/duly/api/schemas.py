@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from duly.domain.fields import DURATION_PATTERN, NAME_PATTERN
 from duly.domain.runs.run import NOT_BLANK
 from duly.wire.jobs import manifests
 from duly.wire.jobs.verbs import BACKFILL_NAMES
 from duly.wire.schema.schedule_schema import COMPONENTS
-from duly.wire.schema.shapes import NAME_PATTERN, Told
+from duly.wire.schema.shapes import Told
 
 Schema = dict[str, Any]
 
@@ -29,11 +30,8 @@ class Schemas:
         schemas, components = msgspec.json.schema_components(several, ref_template=REFERENCE)
         always = {name: kind for name, kind in _told() if not kind.__struct_config__.omit_defaults}
         self._schemas = {repr(shape): _plain(schema) for shape, schema in zip(several, schemas, strict=True)}
-        self._components: dict[str, Schema] = (
-            {name: _plain(_all_required(schema) if name in always else schema) for name, schema in components.items()}
-            | COMPONENTS
-            | manifests.COMPONENTS
-        )
+        told = {name: _told_whole(schema) if name in always else schema for name, schema in components.items()}
+        self._components: dict[str, Schema] = manifests.COMPONENTS | _plain(COMPONENTS | told)
         if "BackfillRequest" in self._components:
             self._components["BackfillRequest"] |= BACKFILL_NAMES
         if "PutJob" in self._components:
@@ -100,9 +98,19 @@ def _told() -> Iterator[tuple[str, Any]]:
         yield kind.__name__, kind
 
 
-def _all_required(schema: Schema) -> Schema:
-    """Say that every field is always there, as it is where defaults are written too."""
-    return {**schema, "required": list(schema["properties"])} if schema.get("properties") else schema
+def _told_whole(schema: Schema) -> Schema:
+    """Say that every field is always there, as it is where defaults are written too, and that durations are text."""
+    if not schema.get("properties"):
+        return schema
+    properties = {name: _as_text(field) for name, field in schema["properties"].items()}
+    return {**schema, "properties": properties, "required": list(properties)}
+
+
+def _as_text(schema: Schema) -> Schema:
+    kinds = [_as_text(kind) for kind in schema.get("anyOf", [])]
+    is_duration = any(kind.get("pattern") == DURATION_PATTERN for kind in kinds)
+    left = [kind for kind in kinds if not is_duration or kind != {"type": "number"}]
+    return {**schema, "anyOf": left} if kinds else schema
 
 
 def _plain(schema: Any) -> Any:

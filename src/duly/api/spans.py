@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidOption, InvalidSchedule
-from duly.wire.schema.shapes import Duration
+from duly.domain.fields import Duration
 
 
 def read_span(value: Duration, what: str, least: timedelta, most: timedelta) -> timedelta:

@@ -1,4 +1,4 @@
-"""Between the shape of a workflow on the wire and the workflow we know."""
+"""Workflows between a request and the store."""
 
 from __future__ import annotations
 
@@ -7,33 +7,30 @@ from typing import Any
 
 import msgspec
 
-from duly.api import definitions
+from duly.api.definitions import admitted
 from duly.domain.errors import InvalidWorkflow, Refused
-from duly.domain.jobs.job import check_name, check_tags
-from duly.domain.runs.callbacks import check_then
+from duly.domain.jobs.compile import AT_ONCE, compile_workflow
+from duly.domain.jobs.spec import NodeSpec, WorkflowSpec
 from duly.domain.targets.target import Allowed
 from duly.domain.workflows.workflow import Node, Workflow, check_workflow
-from duly.wire.jobs.jobs import NodeDefinition
-from duly.wire.workflows import WorkflowDefinition
 
 
-def workflow(asked: WorkflowDefinition, allowed: Allowed, marks: Mapping[str, Any]) -> Workflow:
-    """Read a workflow, whole, and check that all it does is allowed here. Raises InvalidWorkflow, InvalidOption."""
-    then = check_then(definitions.callback_of(asked.on_done), definitions.callback_of(asked.on_dead))
-    allowed.check_told(then)
-    name, tags = check_name(asked.name, "name"), check_tags(asked.tags)
-    known = Workflow(name, nodes(asked.nodes, allowed), tags, then, **marks)
+def workflow(spec: WorkflowSpec, allowed: Allowed, marks: Mapping[str, Any]) -> Workflow:
+    """Give the workflow that a request asks for, whole, if all it does is allowed here. Raises InvalidWorkflow, InvalidOption."""
+    known = compile_workflow(spec, **marks)
+    allowed.check_told(known.then)
+    known = msgspec.structs.replace(known, nodes=tuple(_admitted(node, allowed) for node in known.nodes))
     check_workflow(known)
     return known
 
 
-def nodes(asked: Mapping[str, NodeDefinition], allowed: Allowed) -> tuple[Node, ...]:
-    """Read nodes that are allowed here; they are not yet checked against each other. Raises InvalidWorkflow."""
-    return tuple(_admitted(node, allowed) for node in definitions.nodes_of(asked))
+def nodes(given: Mapping[str, NodeSpec], allowed: Allowed) -> tuple[Node, ...]:
+    """Give nodes that are allowed here; they are not yet checked against each other. Raises InvalidWorkflow."""
+    return tuple(_admitted(node, allowed) for node in AT_ONCE.nodes((), given))
 
 
 def _admitted(node: Node, allowed: Allowed) -> Node:
     try:
-        return msgspec.structs.replace(node, submission=definitions.admitted(node.submission, allowed))
+        return msgspec.structs.replace(node, submission=admitted(node.submission, allowed))
     except Refused as error:
         raise InvalidWorkflow(f"node {node.name!r}: {error}", ("nodes", node.name)) from None

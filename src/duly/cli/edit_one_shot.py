@@ -8,12 +8,13 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api import definitions
+from duly.api.definitions import not_plain
 from duly.api.job_views import shown_job
 from duly.cli import rows
 from duly.cli.edit_over_http import recurring_of
 from duly.domain.errors import DulyError
-from duly.domain.jobs.job import Recurring
+from duly.domain.jobs.compile import delay_of, is_moment, moment_of
+from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.conflict import until_settled
@@ -33,7 +34,7 @@ async def amend_one_shot(database: Database, job_id: UUID, change: Callable[[Rec
         wanted = change(before)
         if rows.fields_of(wanted) == rows.fields_of(before):
             return shown.version
-        job = definitions.one_shot_of(wanted)
+        job = one_shot_of(wanted)
         if not await change_one_shot(database, TENANT_DEFAULT, job_id, shown.version, job, standing):
             return None
         with suppress(DulyError):  # A hint that is lost costs a moment.
@@ -41,3 +42,11 @@ async def amend_one_shot(database: Database, job_id: UUID, change: Callable[[Rec
         return shown.version + 1
 
     return await until_settled(f"job {job_id}", attempt)
+
+
+def one_shot_of(job: Recurring) -> Submission:
+    """Give the one-shot that a definition of a moment alone is. Raises Refused."""
+    if job.name is not None or not is_moment(job.schedule):
+        raise not_plain()
+    at, delay = moment_of(job.schedule), delay_of(job.schedule)
+    return Submission(job.handler, job.payload, job.queue, job.priority, at, delay, job.options)

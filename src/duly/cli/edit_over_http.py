@@ -7,14 +7,15 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api import definitions
 from duly.cli import rows
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import VersionChanged
 from duly.clock import host_now
 from duly.domain.errors import InvalidOption, Unsettled
+from duly.domain.jobs.compile import compile_recurring
 from duly.domain.jobs.job import Recurring
-from duly.wire.jobs.jobs import Job, JobDefinition
+from duly.domain.jobs.spec import JobSpec
+from duly.wire.jobs.jobs import Job
 
 _LOOKS_MAX = 10
 
@@ -37,11 +38,11 @@ async def amend(client: AsyncClient, job_id: UUID, change: Callable[[Recurring],
 def recurring_of(job: Job) -> Recurring:
     """Give the definition of a job that the API tells."""
     told = msgspec.to_builtins(job)
-    stated = {name: told[name] for name in JobDefinition.__struct_fields__ if told.get(name) is not None}
+    stated = {name: told[name] for name in JobSpec.__struct_fields__ if told.get(name) is not None}
     try:
-        definition = msgspec.convert(stated, JobDefinition)
+        definition = msgspec.convert(stated, JobSpec)
     except msgspec.ValidationError as error:
         raise InvalidOption(
             f"this job cannot be changed with this version of Duly, but with a newer one: {error}"
         ) from None
-    return definitions.recurring(definition, host_now(), {})
+    return compile_recurring(definition, host_now())

@@ -9,23 +9,18 @@ from uuid import UUID
 import msgspec
 
 from duly.client.definitions import JobFields
-from duly.domain.duration import to_iso
+from duly.domain.fields import said
 from duly.domain.jobs.job import Recurring, Submission
-from duly.domain.jobs.manifest_diff import told_of
-from duly.domain.jobs.manifest_export import told_workflow
-from duly.domain.limits.concurrency import told_concurrency, told_rate
+from duly.domain.jobs.spec import Target
+from duly.domain.jobs.spec_of import spec_of
 from duly.domain.limits.overload import overload_told
-from duly.domain.runs.expiry import expiry_moment
-from duly.domain.runs.retry import told_policy
-from duly.domain.runs.run import MARKS, read_options, target_of
-from duly.domain.targets.shapes import asked_target
-from duly.domain.targets.target import RESERVED, WorkflowTarget
-from duly.domain.triggers.on_event import ON_EVENT, OnEvent, is_on_event
+from duly.domain.runs.run import read_options
+from duly.domain.targets.target import RESERVED
+from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.options import check
 from duly.domain.triggers.schedule.summary import sentence
 from duly.wire.jobs.definitions import JobTarget
-from duly.wire.jobs.jobs import FunctionTarget, Job, JobSummary, Target
-from duly.wire.jobs.jobs import WorkflowTarget as AskedWorkflow
+from duly.wire.jobs.jobs import Job, JobSummary
 from duly.wire.queues import Queue
 from duly.wire.runs import Attempt, FollowedJob, Run
 
@@ -105,56 +100,16 @@ def queue(found: Queue) -> dict[str, Any]:
 
 def target_of_job(job: Submission | Recurring) -> Target:
     """Give the target with which a job is created."""
-    target = target_of(job.options)
-    if isinstance(target, WorkflowTarget):
-        told = told_workflow(target, is_shown=False)
-        return msgspec.convert(told, AskedWorkflow)
-    return FunctionTarget(handler=job.handler) if target is None else asked_target(target)
+    return spec_of(job, is_shown=False).target
 
 
 def fields_of(job: Submission | Recurring) -> JobFields:
     """Give the fields with which a job is created."""
-    fields: JobFields = {"queue": job.queue, "priority": job.priority, "payload": msgspec.json.decode(job.payload)}
-    if isinstance(job, Recurring):
-        fields |= _waits_for(job)
-        if job.name is not None:
-            fields["name"] = job.name
-    elif job.at is not None:
-        fields["schedule"] = {"trigger": {"type": "at", "at": job.at.isoformat()}}
-    elif job.delay:
-        fields["schedule"] = {"trigger": {"type": "at", "delay": to_iso(job.delay)}}
-    return {**fields, **_options_of(job.options)}
+    fields = said(spec_of(job, is_shown=False))
+    return cast(JobFields, {name: value for name, value in fields.items() if name != "target"})
 
 
 def after_of(job: Submission | Recurring) -> list[FollowedJob] | None:
     """Give what a job follows; None when nothing."""
     followed = read_options(job.options, None).after
     return [FollowedJob(job=UUID(one), on=cast(Any, on)) for one, on in followed] or None
-
-
-def _waits_for(job: Recurring) -> JobFields:
-    if is_on_event(job.schedule):
-        return {"on_event": dict(job.schedule[ON_EVENT])}
-    return {"schedule": dict(job.schedule)}
-
-
-def _options_of(options: str | None) -> JobFields:
-    """Say what runs carry besides; of retries nothing, where they are left to the handler."""
-    known = read_options(options, None)
-    fields: JobFields = {"tags": list(known.tags)} if known.tags else {}
-    if known.then is not None:
-        fields |= cast(JobFields, {word: told for word, told in told_of(known).items() if told is not None})
-    if known.expires_at is not None:
-        fields["expires_at"] = expiry_moment(known.expires_at).isoformat()
-    if known.expires_seconds is not None:
-        fields["expires_after"] = known.expires_seconds
-    if options is None or (set(msgspec.json.decode(options)) <= MARKS and options != "{}"):
-        return fields
-    fields["retry"] = told_policy(known.retry)
-    if known.timeout_seconds is not None:
-        fields["timeout"] = known.timeout_seconds
-    if (concurrency := told_concurrency(known)) is not None:
-        fields["concurrency"] = concurrency
-    if (rate := told_rate(known)) is not None:
-        fields["rate_limit"] = rate
-    return fields

@@ -8,18 +8,18 @@ from typing import Any
 import msgspec
 
 from duly.domain.jobs.job import Recurring, Submission
-from duly.domain.jobs.manifest_diff import told_of as who_is_told
-from duly.domain.runs.run import read_options, then_of
+from duly.domain.jobs.spec_of import rules_of, shown_target
+from duly.domain.runs.run import then_of
 from duly.domain.targets.masking import masked_then
-from duly.domain.targets.shapes import told_in_short
-from duly.domain.targets.told import told_of
+from duly.domain.targets.spec import told_in_short
 from duly.domain.targets.words import described
 
 
 def job_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Give a job's row with its target, and who is told of its runs' ends."""
-    target = told_of(row["handler"], row["options"])
-    told = who_is_told(read_options(row["options"], None))
+    target = shown_target(row["handler"], row["options"])
+    rules = rules_of(row["options"])
+    told = {word: msgspec.to_builtins(rules[word]) for word in ("on_done", "on_dead")}
     return {**row, "target": target, **told, "options": _without_target(row["options"])}
 
 
@@ -38,7 +38,7 @@ def what_runs(row: Mapping[str, Any]) -> str:
 
 def what_job_runs(job: Submission | Recurring) -> str:
     """Say what a job runs that is to be submitted."""
-    return described(told_of(job.handler, job.options))
+    return described(shown_target(job.handler, job.options))
 
 
 def _without_target(options: str | None) -> str | None:

@@ -27,17 +27,26 @@ from duly.client.errors import (
 from duly.client.streaming import Event
 from duly.client.synchronous.client import Client
 from duly.client.targets import command, container, webhook
-from duly.domain.targets.shapes import CommandTarget, ContainerTarget, WebhookTarget
+from duly.domain.jobs.spec import (
+    Callback,
+    Concurrency,
+    EventMatch,
+    JobSpec,
+    NodeSpec,
+    RateLimit,
+    RetryPolicy,
+    WorkflowSpec,
+    WorkflowTarget,
+)
+from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
 from duly.wire.calendars import Calendar
-from duly.wire.callbacks import Callback
-from duly.wire.events import EventMatch
 from duly.wire.jobs.batches import LineAnswer
-from duly.wire.jobs.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
-from duly.wire.jobs.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, NodeDefinition, WorkflowTarget
+from duly.wire.jobs.definitions import JobTarget
+from duly.wire.jobs.jobs import CreatedJob, Job
 from duly.wire.jobs.previews import Preview
 from duly.wire.jobs.versions import JobVersion
 from duly.wire.problems import Fault
-from duly.wire.workflows import Node, StartedWorkflow, Workflow, WorkflowDefinition
+from duly.wire.workflows import Node, StartedWorkflow, Workflow
 
 __all__ = [
     "ApiError",
@@ -58,14 +67,14 @@ __all__ = [
     "FunctionTarget",
     "Invalid",
     "Job",
-    "JobDefinition",
+    "JobSpec",
     "JobTarget",
     "JobVersion",
     "KeyReused",
     "LineAnswer",
     "NameTaken",
     "Node",
-    "NodeDefinition",
+    "NodeSpec",
     "NotFound",
     "Preview",
     "QuotaReached",
@@ -81,7 +90,7 @@ __all__ = [
     "VersionChanged",
     "WebhookTarget",
     "Workflow",
-    "WorkflowDefinition",
+    "WorkflowSpec",
     "WorkflowTarget",
     "command",
     "container",

@@ -8,8 +8,8 @@ import msgspec
 
 from duly.client.asking import NDJSON, Ask, Reply, path, unexpected
 from duly.client.definitions import written
+from duly.domain.jobs.spec import JobSpec
 from duly.wire.jobs.batches import LINES_MAX, LineAnswer
-from duly.wire.jobs.jobs import JobDefinition
 
 CHUNK_LINES = 5_000
 _CHUNK_BYTES = 8_388_608
@@ -17,9 +17,7 @@ _SECONDS_MORE = 60.0  # The server takes as long as this for a batch.
 _decoder = msgspec.json.Decoder(LineAnswer)
 
 
-def batches(
-    jobs: Iterable[JobDefinition], key: str | None, lines: int = CHUNK_LINES
-) -> Iterator[Ask[list[LineAnswer]]]:
+def batches(jobs: Iterable[JobSpec], key: str | None, lines: int = CHUNK_LINES) -> Iterator[Ask[list[LineAnswer]]]:
     """Cut jobs into requests of so many lines; under a key, the same jobs cut the same way are made once."""
     assert 1 <= lines <= LINES_MAX
     for number, (first, body) in enumerate(_chunks(jobs, lines)):
@@ -34,7 +32,7 @@ def batches(
         )
 
 
-def _chunks(jobs: Iterable[JobDefinition], lines: int) -> Iterator[tuple[int, bytes]]:
+def _chunks(jobs: Iterable[JobSpec], lines: int) -> Iterator[tuple[int, bytes]]:
     """Give each chunk with the number of its first line, counted from 1 over all."""
     first, chunk, size = 1, list[bytes](), 0
     for job in jobs:

@@ -13,11 +13,10 @@ from duly.client.errors import ApiError, VersionChanged
 from duly.client.writing import write
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidSchedule
-from duly.domain.targets.shapes import CommandTarget, ContainerTarget, WebhookTarget
-from duly.wire.callbacks import Callback
-from duly.wire.events import EventMatch
-from duly.wire.jobs.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
-from duly.wire.jobs.jobs import CreatedJob, FunctionTarget, Job, JobDefinition, WorkflowTarget
+from duly.domain.jobs.spec import Callback, Concurrency, EventMatch, JobSpec, RateLimit, RetryPolicy, WorkflowTarget
+from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
+from duly.wire.jobs.definitions import JobTarget
+from duly.wire.jobs.jobs import CreatedJob, Job
 
 Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
@@ -69,12 +68,12 @@ def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:
     return {"target": chosen, **fields}
 
 
-def written(job: JobDefinition) -> bytes:
+def written(job: JobSpec) -> bytes:
     """Write a definition as one line of JSON, without the fields that are at their defaults."""
     return write({name: value for name, value in _fields(job) if value is not None})
 
 
-def _fields(job: JobDefinition) -> list[tuple[str, Any]]:
+def _fields(job: JobSpec) -> list[tuple[str, Any]]:
     found = []
     for field in msgspec.structs.fields(job):
         value = getattr(job, field.name)
@@ -145,7 +144,7 @@ def is_as_patched(found: object, patch: object, name: str = "") -> bool:
 def is_as_replaced(found: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     """Say whether a job is just as a whole definition asks for, defaults included. When in doubt, it is not."""
     try:
-        whole = msgspec.to_builtins(msgspec.convert(asked, JobDefinition))
+        whole = msgspec.to_builtins(msgspec.convert(asked, JobSpec))
     except msgspec.ValidationError:
         return False
     retry = found["retry"] if whole["retry"] is not None or found["retry"] != _RETRY_DEFAULT else None

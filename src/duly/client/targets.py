@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from duly.domain.targets.shapes import CommandTarget, ContainerTarget, WebhookTarget
+from duly.domain.targets.spec import CommandTarget, ContainerTarget, WebhookTarget
 
 
 def webhook(

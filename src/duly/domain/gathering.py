@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, get_args
 
@@ -16,12 +16,23 @@ from duly.domain.wanted import wanted
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def gather(kind: type[S], value: object, path: Path, problems: list[Problem], raw: Iterable[str] = ()) -> S | None:
-    """Read a struct; None where something is wrong, which is then among the problems. The `raw` fields are taken unread."""
-    if not isinstance(value, Mapping):
-        problems.append(Problem(path, f"{shown(value)} is not a mapping with keys such as {next(iter(_fields(kind)))}"))
-        return None
+def gather(kind: type[S], value: object, path: Path, problems: list[Problem], raw: Collection[str] = ()) -> S | None:
+    """Read a struct; None where something is wrong, which is then among the problems.
+
+    Fields named in `raw` are taken unread, here and in the structs within.
+    """
     before = len(problems)
+    found = gather_fields(kind, value, path, problems, raw)
+    return kind(**found) if len(problems) == before else None
+
+
+def gather_fields(
+    kind: type[msgspec.Struct], value: object, path: Path, problems: list[Problem], raw: Collection[str] = ()
+) -> dict[str, Any]:
+    """Read the fields of a struct that can be read; what is wrong with the others is then among the problems."""
+    if not isinstance(value, Mapping):
+        problems.append(Problem(path, f"{shown(value)} is not a mapping with keys such as {_first(kind)}"))
+        return {}
     known = _fields(kind)
     problems.extend(unknown_key(key, known, path) for key in value if key not in known)
     found: dict[str, Any] = {}
@@ -32,8 +43,11 @@ def gather(kind: type[S], value: object, path: Path, problems: list[Problem], ra
         elif field.name in raw:
             found[field.name] = value[key]
         else:
-            found[field.name] = _read(value[key], field.type, (*path, key), problems)
-    return kind(**found) if len(problems) == before else None
+            before = len(problems)
+            read = _read(value[key], field.type, (*path, key), problems, raw)
+            if len(problems) == before:
+                found[field.name] = read
+    return found
 
 
 def unknown_key(key: str, known: Iterable[str], path: Path) -> Problem:
@@ -46,25 +60,47 @@ def unknown_key(key: str, known: Iterable[str], path: Path) -> Problem:
     return Problem((*path, key), f"{shown(key)} is no key here; {remedy}")
 
 
-def _read(value: object, kind: Any, path: Path, problems: list[Problem]) -> Any:
-    struct = next((part for part in (kind, *get_args(kind)) if _is_struct(part)), None)
-    if struct is not None and isinstance(value, Mapping):
-        return gather(struct, value, path, problems)
+def _read(value: object, kind: Any, path: Path, problems: list[Problem], raw: Collection[str]) -> Any:
+    structs = [part for part in (kind, *get_args(kind)) if _is_struct(part)]
+    if structs and isinstance(value, Mapping):
+        return _read_struct(value, structs, path, problems, raw)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         within = path_of(place.rstrip("`"))
-        told = f"{shown(_at(value, within))} does not do: {_lower(message)}{_choices(message, kind, within)}"
+        told = f"{shown(_at(value, within))} does not do: {_lower(message)}{_remedy(message, kind, within)}"
         if message.endswith(f"matching regex {NOT_BLANK!r}"):
             told = f"{shown(_at(value, within))} is blank; give at least one character that is no space"
         problems.append(Problem((*path, *within), told))
         return None
 
 
-def _choices(message: str, kind: Any, within: Path) -> str:
-    """Say what there is to choose from, where the value itself is a choice."""
-    return f"; give {wanted(kind)}" if message.startswith("Invalid enum value") and not within else ""
+def _read_struct(
+    value: Mapping[str, Any],
+    structs: list[type[msgspec.Struct]],
+    path: Path,
+    problems: list[Problem],
+    raw: Collection[str],
+) -> Any:
+    """Read a struct, of several the one that its tag names."""
+    tag = structs[0].__struct_config__.tag_field
+    if tag is None:
+        return gather(structs[0], value, path, problems, raw)
+    kinds = {str(struct.__struct_config__.tag): struct for struct in structs}
+    given = value.get(tag)
+    if not isinstance(given, str) or given not in kinds:
+        meant = nearest(str(given), list(kinds))
+        remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(kinds)}"
+        problems.append(Problem((*path, tag), f"{shown(given)} is no {tag} of {path[-1]}; {remedy}"))
+        return None
+    return gather(kinds[given], {key: part for key, part in value.items() if key != tag}, path, problems, raw)
+
+
+def _remedy(message: str, kind: Any, within: Path) -> str:
+    """Say what may stand there, where the value itself is a choice or a moment."""
+    is_told = message.startswith(("Invalid enum value", "Invalid RFC3339")) and not within
+    return f"; give {wanted(kind)}" if is_told else ""
 
 
 def _at(value: Any, path: Path) -> Any:
@@ -85,6 +121,11 @@ def _is_struct(kind: Any) -> bool:
 def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
     """Give the fields by the name they have outside; asking for them costs more than reading a value does."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
+
+
+def _first(kind: type[msgspec.Struct]) -> str:
+    fields = _fields(kind)
+    return next((name for name, field in fields.items() if field.required), next(iter(fields)))
 
 
 def _lower(message: str) -> str:

@@ -10,8 +10,9 @@ import msgspec
 
 from duly.domain.counting import some
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidWorkflow
+from duly.domain.fields import said
 from duly.domain.jobs.job import check_key, check_name, check_priority, check_tags
-from duly.domain.jobs.manifest_export import workflow_spec
+from duly.domain.jobs.spec_of import workflow_spec_of
 from duly.domain.runs.callbacks import check_then
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
 from duly.domain.targets.addresses import called_by, called_in
@@ -151,7 +152,7 @@ class Workflow:
 
     def spec(self) -> dict[str, Any]:
         """Give what `POST /v1/workflows` and `duly workflows submit` take. Raises InvalidWorkflow."""
-        return workflow_spec(self._checked())
+        return said(workflow_spec_of(self._checked()))
 
     async def submit(self, *, key: str | None = None) -> WorkflowHandle:
         """Make it durable, whole, and let its first nodes run. Submitted again under the same `key` within a day, it is once.

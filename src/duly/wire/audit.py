@@ -7,10 +7,11 @@ from uuid import UUID
 
 from msgspec import Meta
 
+from duly.domain.fields import PRINTABLE, Moment
 from duly.domain.tenancy.audit import Action
 from duly.wire.keys import TenantNumber
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.schema.shapes import PRINTABLE, Moment, Told, check_reach
+from duly.wire.schema.shapes import Told, check_reach
 
 ActionName = Annotated[
     str, Meta(description="What was done.", examples=["job.paused"], extra_json_schema={"enum": [*Action]})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duly.wire.schema.schedule_schema import CalendarShape
+from duly.wire.schema.schedule_schema import CalendarFields
 from duly.wire.schema.shapes import Told
 
 
@@ -10,7 +10,7 @@ class Calendar(Told, frozen=True):
     """A calendar that is kept."""
 
     name: str
-    definition: CalendarShape
+    definition: CalendarFields
 
 
 class KeptCalendar(Calendar, frozen=True):

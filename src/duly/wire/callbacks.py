@@ -1,4 +1,4 @@
-"""What receivers of webhooks say later, as it crosses HTTP; and whom a job tells of its runs' ends."""
+"""What receivers of webhooks say later, as it crosses HTTP."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.schema.shapes import Asked, Duration, Moment, Name, Told
-
-Url = Annotated[str, Meta(max_length=2_048, description="http or https.", examples=["https://hooks.example/done"])]
+from duly.domain.fields import Duration, Moment
+from duly.wire.schema.shapes import Asked, Told
 
 
 class CallbackOutcome(Asked, frozen=True):
@@ -51,19 +50,3 @@ class CallbackProgress(Asked, frozen=True):
     done: Annotated[float, Meta(ge=0)]
     total: Annotated[float, Meta(ge=0)] | None = None
     note: Annotated[str, Meta(max_length=1_000)] | None = None
-
-
-class Callback(Asked, frozen=True):
-    """Who is told: a URL, by a signed webhook on the run's queue or another; or a job, by its name or id."""
-
-    url: Url | None = None
-    job: Name | None = None
-    queue: Annotated[Name, Meta(description="With a URL: the queue whose workers send it.")] | None = None
-
-
-class ToldCallback(Told, frozen=True, omit_defaults=True):
-    """Who is told of a run's end: what a URL leads to, or a job."""
-
-    url: str | None = None
-    job: str | None = None
-    queue: str | None = None

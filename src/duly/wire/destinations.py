@@ -7,9 +7,10 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType
 
+from duly.domain.fields import Duration, Moment
 from duly.domain.targets.destination import PLACES_DEFAULT, PLACES_MAX, RATE_MAX, RATE_MIN, RETRY_SHARE_DEFAULT
 from duly.wire.pages import NextPageToken
-from duly.wire.schema.shapes import Asked, Duration, Moment, Told
+from duly.wire.schema.shapes import Asked, Told
 
 Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="How many requests are under way at once, at most.")]
 RatePerSecond = Annotated[

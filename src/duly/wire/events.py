@@ -8,27 +8,15 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.wire.schema.shapes import Asked, Moment, Name, Told
+from duly.domain.fields import Moment, Name
+from duly.domain.jobs.spec import Kind, Source
+from duly.wire.schema.shapes import Asked, Told
 
 MEDIA_TYPE = "application/cloudevents+json"
 BATCH_MEDIA_TYPE = "application/cloudevents-batch+json"
 # What makes a request one in binary mode: the event's attributes are headers, and the body is its data, of any type.
 BINARY_MARK = "ce-specversion"
 EVENTS_MAX = 1_000
-SOURCE_CHARACTERS_MAX = 500
-
-Source = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=SOURCE_CHARACTERS_MAX,
-        description="Where events come from, as a URI reference; compared letter by letter.",
-        examples=["https://shop.example/orders"],
-    ),
-]
-Kind = Annotated[
-    str, Meta(min_length=1, max_length=200, description="The type of an event.", examples=["shop.order.placed"])
-]
 TYPES = (
     "duly.run.started.v1",
     "duly.run.succeeded.v1",
@@ -42,13 +30,6 @@ TYPES = (
     "duly.workflow.ended.v1",
     "duly.stream.gap.v1",
 )
-
-
-class EventMatch(Asked, frozen=True):
-    """The events that a job runs for. Without a source: whatever theirs is."""
-
-    type: Kind
-    source: Source | None = None
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):

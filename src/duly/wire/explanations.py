@@ -8,7 +8,8 @@ from uuid import UUID
 from msgspec import Meta
 
 from duly.domain.diagnosis.explain.codes import Code, HoldingCode
-from duly.wire.schema.shapes import Moment, Told
+from duly.domain.fields import Moment
+from duly.wire.schema.shapes import Told
 
 
 class Reason(Told, frozen=True):

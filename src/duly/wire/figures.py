@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from duly.wire.schema.shapes import Asked, Moment, Name, Told
+from duly.domain.fields import Moment, Name
+from duly.wire.schema.shapes import Asked, Told
 
 StepSeconds = Annotated[
     int, Meta(ge=60, le=604_800, description="Seconds of a step: whole minutes; over more than two days, whole hours.")

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from duly.domain.fields import Duration, Moment
 from duly.domain.jobs.job import GATE_PLACES_MAX
 from duly.domain.limits.concurrency import BURST_MAX, RATE_MAX
 from duly.wire.pages import NextPageToken
-from duly.wire.schema.shapes import Asked, Duration, Moment, Told
+from duly.wire.schema.shapes import Asked, Told
 
 Places = Annotated[
     int, Meta(ge=1, le=GATE_PLACES_MAX, description="How many runs of the key are under way at once, at most.")

@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from duly.domain.fields import Duration, Moment, Name
 from duly.domain.limits.limit import PLACES_MAX
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.schema.shapes import Asked, Duration, Moment, Name, Told, check_reach
+from duly.wire.schema.shapes import Asked, Told, check_reach
 
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]

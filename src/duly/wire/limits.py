@@ -6,8 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from duly.domain.fields import Moment, Name
 from duly.wire.keys import Places, TenantNumber
-from duly.wire.schema.shapes import Asked, Moment, Name, Told
+from duly.wire.schema.shapes import Asked, Told
 
 
 class LimitRequest(Asked, frozen=True):

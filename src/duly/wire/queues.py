@@ -7,9 +7,10 @@ from uuid import UUID
 
 from msgspec import Meta
 
+from duly.domain.fields import PRINTABLE, Duration, Moment, Name
 from duly.domain.jobs.job import REASON_CHARACTERS_MAX
 from duly.wire.keys import TenantNumber
-from duly.wire.schema.shapes import PRINTABLE, Asked, Duration, Moment, Name, Told
+from duly.wire.schema.shapes import Asked, Told
 
 Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)]
 

@@ -8,8 +8,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.domain.fields import Moment
 from duly.wire.keys import TenantNumber
-from duly.wire.schema.shapes import Asked, Moment, Told
+from duly.wire.schema.shapes import Asked, Told
 
 ChoiceName = Literal["skip", "once", "all"]
 

@@ -8,9 +8,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.domain.fields import Moment, Name, Priority
 from duly.wire.jobs.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, NextPageToken, PageQuery, PageToken
-from duly.wire.schema.shapes import Asked, Moment, Name, Priority, Told, check_reach
+from duly.wire.schema.shapes import Asked, Told, check_reach
 
 State = Literal[
     "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"

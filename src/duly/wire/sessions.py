@@ -7,9 +7,10 @@ from uuid import UUID
 
 from msgspec import Meta
 
+from duly.domain.fields import Moment
 from duly.wire.keys import TenantNumber
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.schema.shapes import Asked, Moment, Told
+from duly.wire.schema.shapes import Asked, Told
 
 
 class LogIn(Asked, frozen=True):

@@ -7,7 +7,8 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.schema.shapes import Moment, Told
+from duly.domain.fields import Moment
+from duly.wire.schema.shapes import Told
 
 
 class SystemVersions(Told, frozen=True):

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.wire.jobs.jobs import Payload
-from duly.wire.schema.shapes import Asked, Duration, Moment, Name, Told
+from duly.domain.fields import Duration, Moment, Name, Payload
+from duly.wire.schema.shapes import Asked, Told
 
 SLOTS_MAX = 1_000
 CLAIM_MAX = 100

@@ -8,13 +8,13 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from duly.domain.fields import PRINTABLE, Moment
 from duly.domain.jobs.job import REASON_CHARACTERS_MAX
+from duly.domain.jobs.spec import NODE_PATTERN, NodeName, NodeSpec, WorkflowSpec
 from duly.domain.workflows.workflow import NODES_MAX
-from duly.wire.callbacks import Callback
-from duly.wire.jobs.jobs import NODE_PATTERN, NodeDefinition, NodeName, Nodes, Tags
 from duly.wire.pages import NextPageToken
 from duly.wire.runs import TargetSummary
-from duly.wire.schema.shapes import PRINTABLE, Asked, IdempotencyKey, Moment, Name, Told
+from duly.wire.schema.shapes import Asked, IdempotencyKey, Told
 
 WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
 NodeState = Literal["waiting", "ready", "running", "succeeded", "failed", "cancelled", "skipped", "expired"]
@@ -24,17 +24,7 @@ NodeState = Literal["waiting", "ready", "running", "succeeded", "failed", "cance
 AnyNode = Annotated[str, Meta(min_length=1, max_length=120, extra_json_schema={"pattern": NODE_PATTERN})]
 
 
-class WorkflowDefinition(Asked, frozen=True):
-    """What is to be done, and in which order: nodes, each with those that it waits for."""
-
-    name: Name
-    nodes: Nodes
-    tags: Tags = msgspec.field(default_factory=list)
-    on_done: Callback | None = None
-    on_dead: Callback | None = None
-
-
-class NewWorkflow(WorkflowDefinition, frozen=True):
+class NewWorkflow(WorkflowSpec, frozen=True, kw_only=True):
     """A workflow to be started. `idempotency_key` means the same as the header."""
 
     idempotency_key: IdempotencyKey | None = None
@@ -169,7 +159,7 @@ class NodesToAdd(Asked, frozen=True):
     node: AnyNode
     fence: Annotated[int, Meta(ge=1, lt=2**62)]
     nodes: Annotated[
-        dict[NodeName, NodeDefinition], Meta(max_length=NODES_MAX, description="By their names; none: nothing is done.")
+        dict[NodeName, NodeSpec], Meta(max_length=NODES_MAX, description="By their names; none: nothing is done.")
     ]
 
 

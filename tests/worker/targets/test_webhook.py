@@ -14,11 +14,12 @@ from standardwebhooks import Webhook as Reference
 
 from duly import __version__
 from duly.clock import Rng
+from duly.domain.fields import said as given
 from duly.domain.runs.callback_token import CallbackTokens
 from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import TENANT_DEFAULT, Options, Run, encode_options, target_of
-from duly.domain.targets.shapes import told_target
+from duly.domain.targets.spec import spec_of_target
 from duly.domain.targets.target import WEBHOOK, Webhook
 from duly.domain.targets.verdict import Verdict
 from duly.domain.targets.webhook_secret import show_secret
@@ -636,7 +637,7 @@ def test_a_receiver_has_no_longer_than_the_bounds_whatever_a_row_says(said, seco
     target = Webhook("https://hooks.example/", callback_within_seconds=said)
 
     assert ReceiverCallbacks(CallbackTokens(keyring)).awaited(RUN, target) == Awaited(seconds)
-    assert said is None or "callback_within" in told_target(target)
+    assert said is None or "callback_within" in given(spec_of_target(target))
 
 
 async def test_a_probe_that_fails_is_told_from_an_attempt_that_does():

@@ -14,6 +14,7 @@ from duly.api.operations import NDJSON, Answer, Call, Routes
 from duly.api.refusals import Refusal, found_in
 from duly.api.routes.jobs import due_of, extra_of, now_of
 from duly.domain.errors import QuotaReached, Refused
+from duly.domain.jobs.compile import is_for_now
 from duly.domain.jobs.job import Recurring, Submission, check_key
 from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.schedule.summary import only_run_id
@@ -111,10 +112,8 @@ async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answ
             await call.clock.sleep(0)
         try:
             asked = read_body(line, NewJob)
-            plain = definitions.is_plain(asked)
-            job = definitions.one_shot(asked, extra) if plain else definitions.recurring(asked, now, extra)
-            job = definitions.admitted(job, call.allowed)
-            if isinstance(job, Submission) or definitions.is_for_now(asked):
+            job = definitions.compiled(asked, now, extra, call.allowed)
+            if isinstance(job, Submission) or is_for_now(asked):
                 at = due_of(job, now) if isinstance(job, Submission) else None
                 call.shedding.check(call.tenant, job.queue, job.priority, at, now)
             key = None if asked.idempotency_key is None else check_key(asked.idempotency_key)

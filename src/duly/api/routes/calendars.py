@@ -9,7 +9,7 @@ from duly.domain.errors import InvalidOption, NotFound
 from duly.moves.schedules.calendars import drop_calendar, put_calendar
 from duly.store.tables import schedules
 from duly.wire.calendars import Calendar, Calendars, KeptCalendar
-from duly.wire.schema.schedule_schema import CalendarShape
+from duly.wire.schema.schedule_schema import CalendarFields
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("calendars")
@@ -36,7 +36,7 @@ async def read_calendar(call: Call[Nothing, None]) -> Answer:
     "PUT",
     "/v1/calendars/{name}",
     scope="jobs:write",
-    body=CalendarShape,
+    body=CalendarFields,
     answers={200: KeptCalendar},
     refuses=("invalid_schedule", "invalid_option"),
 )

@@ -23,21 +23,24 @@ from duly.api.routes.jobs import (
     tag_of,
 )
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
+from duly.domain.jobs.compile import delay_of, moment_of
+from duly.domain.jobs.compile import is_one_shot as is_one_shot_spec
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.job import check_name
+from duly.domain.jobs.spec import JobSpec
 from duly.domain.runs.run import kept_of_one_shot
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.conflict import until_settled
 from duly.moves.schedules.edit import edit_version
 from duly.store.reads import lists, overview
 from duly.store.tables import jobs
-from duly.wire.jobs.jobs import Job, JobDefinition, JobPatch, PutJob
+from duly.wire.jobs.jobs import Job, JobPatch, PutJob
 from duly.wire.schema.reading import merge_patch, read_value
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs")
-_DEFINITION = tuple(JobDefinition.__struct_fields__)
+_DEFINITION = tuple(JobSpec.__struct_fields__)
 
 
 @routes.add(
@@ -49,14 +52,14 @@ _DEFINITION = tuple(JobDefinition.__struct_fields__)
     refuses=(*REFUSED, "declared_in_code", "conflict"),
     is_matched=True,
 )
-async def replace_job(call: Call[Nothing, JobDefinition]) -> Answer:
+async def replace_job(call: Call[Nothing, JobSpec]) -> Answer:
     """Replace a job's definition, from now on. `If-Match` names the version that was read, or is `*`.
 
     A job as it was read can be put back: fields that only the server writes are ignored. What changes nothing makes no version.
     A one-shot without a name can be changed while it waits for its first attempt.
     """
 
-    async def replaced(_: Mapping[str, Any]) -> JobDefinition:
+    async def replaced(_: Mapping[str, Any]) -> JobSpec:
         return call.body
 
     return await _edit(call, replaced)
@@ -80,9 +83,9 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
     attempt; its moment is `schedule.trigger.at`.
     """
 
-    async def patched(found: Mapping[str, Any]) -> JobDefinition:
+    async def patched(found: Mapping[str, Any]) -> JobSpec:
         shown = await shown_job(call.database, call.tenant, found["job_id"])
-        return read_value(merge_patch(_standing(shown), call.body), JobDefinition)
+        return read_value(merge_patch(_standing(shown), call.body), JobSpec)
 
     return await _edit(call, patched)
 
@@ -103,7 +106,7 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
         "quota_reached",
     ),
 )
-async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
+async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Answer:
     """Make a job of this name, or bring the one there is to this definition. Asked twice, there is one job."""
     name, asked = check_name(call.name, "name"), call.body
     if asked.name not in (None, name):
@@ -128,28 +131,28 @@ async def put_job_by_name(call: Call[Nothing, JobDefinition]) -> Answer:
     return await until_settled(f"job {name!r}", attempt)
 
 
-async def _over(call: Call[Any, Any], definition: JobDefinition) -> Answer | None:
+async def _over(call: Call[Any, Any], definition: JobSpec) -> Answer | None:
     """Give the one-shot of this name and moment, or delay, that has fired already: asked for again, it is not made again."""
-    moment, delay = definitions.moment_of_shape(definition.schedule), definitions.delay_of_shape(definition.schedule)
+    moment, delay = moment_of(definition.schedule), delay_of(definition.schedule)
     if moment is None and delay is None:
         return None
     chosen = Filter({"name": (str(definition.name),), "state": ("completed",)})
     page = await lists.jobs(call.database, call.tenant, chosen, 1)
     for row in page.rows:
         shown = await shown_job(call.database, call.tenant, row["job_id"])
-        was = definitions.moment_of_shape(shown.schedule), definitions.delay_of_shape(shown.schedule)
+        was = moment_of(shown.schedule), delay_of(shown.schedule)
         if was == (moment, delay):
             return Answer(200, shown, {"ETag": tag_of(shown.version)})
     return None
 
 
-async def _make(call: Call[Any, Any], definition: JobDefinition) -> Answer:
+async def _make(call: Call[Any, Any], definition: JobSpec) -> Answer:
     made = await submit_defined(call, definition)
     job = await shown_job(call.database, call.tenant, made.job_id)
     return Answer(201, job, created_headers(made.job_id, made.version))
 
 
-async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Awaitable[JobDefinition]]) -> Answer:
+async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Awaitable[JobSpec]]) -> Answer:
     """Change the job that the path names, if it is of the version that the caller has seen."""
     given = call.headers.get("if-match")
 
@@ -169,20 +172,17 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
     return await until_settled("the job", attempt)
 
 
-async def _change_one_shot(
-    call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobDefinition
-) -> Answer | None:
+async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobSpec) -> Answer | None:
     """Change a one-shot without a name while it waits; None: somebody was faster. Raises VersionChanged, Refused."""
-    if not definitions.is_plain(asked):
+    if not is_one_shot_spec(asked):
         raise definitions.not_plain()
     carried = await overview.arguments(call.database, job_id)
     options, version = carried.get("options"), carried["generation"]
     _check_match(given, version)
     shown = await shown_job(call.database, call.tenant, job_id)
-    if _parts(asked) == _parts(read_value(_standing(shown), JobDefinition)):
+    if _parts(asked) == _parts(read_value(_standing(shown), JobSpec)):
         return Answer(200, shown, {"ETag": tag_of(shown.version)})
-    job = definitions.one_shot(asked, definitions.marks_of(options) | extra_of(call))
-    job = definitions.admitted(job, call.allowed)
+    job = definitions.one_shot(asked, definitions.marks_of(options) | extra_of(call), call.allowed)
     job = msgspec.structs.replace(job, options=kept_of_one_shot(job.options, options))
     if not await change_one_shot(call.database, call.tenant, job_id, version, job, options):
         return None
@@ -197,17 +197,16 @@ def _standing(shown: Job) -> dict[str, Any]:
     return {name: fields[name] for name in _DEFINITION if fields.get(name) is not None}
 
 
-def _parts(asked: JobDefinition) -> dict[str, Any]:
+def _parts(asked: JobSpec) -> dict[str, Any]:
     return {name: getattr(asked, name) for name in _DEFINITION}
 
 
-async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobDefinition) -> Answer:
+async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobSpec) -> Answer:
     """Bring a job, as it was read, to a definition. Raises VersionChanged, Refused."""
     if found["owner"] == OWNER:
         raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
     marks = definitions.marks_of(found["options"]) | extra_of(call)
-    job = definitions.recurring(asked, now_of(call), marks)
-    job = definitions.admitted(job, call.allowed)
+    job = definitions.recurring(asked, now_of(call), marks, call.allowed)
     job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
     await edit_version(call.database, found["job_id"], found["generation"], job)
     shown = await shown_job(call.database, call.tenant, found["job_id"])

@@ -14,8 +14,11 @@ from duly.api.refusals import Refusal
 from duly.api.routes.runs import shown_explanation
 from duly.clock import moment_of
 from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.jobs.compile import is_for_now
+from duly.domain.jobs.compile import is_one_shot as is_one_shot_spec
 from duly.domain.jobs.filter import JOBS, parse
 from duly.domain.jobs.job import Submission, check_traceparent
+from duly.domain.jobs.spec import JobSpec
 from duly.domain.runs.run import HORIZON
 from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.schedule.summary import only_run_id, sentence
@@ -30,7 +33,7 @@ from duly.store.reads import explain, lists, overview
 from duly.store.reads.lists import NamedAt, NextAt
 from duly.store.tables import jobs
 from duly.wire.explanations import Explanation
-from duly.wire.jobs.jobs import CreatedJob, Job, JobDefinition, JobList, NewJob
+from duly.wire.jobs.jobs import CreatedJob, Job, JobList, NewJob
 from duly.wire.jobs.verbs import Deleted, Deletion
 from duly.wire.pages import JobsQuery
 from duly.wire.schema.shapes import Nothing
@@ -58,7 +61,7 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     the end of a one-shot is waited for, up to so many seconds: 200 when it has ended, and 202 otherwise. A queue that is
     overloaded takes no one-shots of priority 7 or less urgent that are due at once: 429, code `shed`.
     """
-    made = await (_submit_plain(call) if definitions.is_plain(call.body) else _submit_named(call))
+    made = await (_submit_plain(call) if is_one_shot_spec(call.body) else _submit_named(call))
     return Answer(202, made, created_headers(made.job_id, made.version))
 
 
@@ -194,7 +197,7 @@ async def is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
-    shot = definitions.admitted(definitions.one_shot(call.body, extra_of(call)), call.allowed)
+    shot = definitions.one_shot(call.body, extra_of(call), call.allowed)
     await call.shedding.look()
     call.shedding.check(call.tenant, shot.queue, shot.priority, due_of(shot, now_of(call)), now_of(call))
     if call.key is None and not call.database.in_transaction:
@@ -209,15 +212,15 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
 
 
 async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
-    if definitions.is_for_now(call.body):
+    if is_for_now(call.body):
         await call.shedding.look()
         call.shedding.check(call.tenant, call.body.queue, call.body.priority, None, now_of(call))
     return await submit_defined(call, call.body)
 
 
-async def submit_defined(call: Call[Any, Any], asked: JobDefinition) -> CreatedJob:
+async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
     """Make a job that has a definition of its own. Raises Refused."""
-    job = definitions.admitted(definitions.recurring(asked, now_of(call), extra_of(call)), call.allowed)
+    job = definitions.recurring(asked, now_of(call), extra_of(call), call.allowed)
     accepted = await moves.submit_recurring(call.database, job, key=_key(call), tenant=call.tenant)
     if accepted.scheduled_at != NEVER and accepted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(DUE)

@@ -8,6 +8,7 @@ from typing import Any
 from duly.api import definitions, paging
 from duly.api.job_views import asked_schedule, no_job
 from duly.api.operations import Answer, Call, Routes
+from duly.domain.jobs.spec_of import rules_of, waits_of
 from duly.domain.runs.payload import read_anyhow
 from duly.store.tables import jobs
 from duly.wire.jobs.versions import JobVersion, JobVersionList
@@ -45,13 +46,6 @@ def _shown(row: Mapping[str, Any]) -> JobVersion:
         request_id=definitions.marks_of(options).get("request_id"),
         target=definitions.target_shape(row["handler"], options),
         payload=None if row["payload"] is None else read_anyhow(row["payload"]),
-        **definitions.waits_shape(asked_schedule(row)),
-        retry=definitions.retry_shape(options),
-        timeout=definitions.timeout_shape(options),
-        concurrency=definitions.concurrency_shape(options),
-        rate_limit=definitions.rate_shape(options),
-        tags=definitions.tags_shape(options),
-        on_done=definitions.callback_shape(options, "done"),
-        on_dead=definitions.callback_shape(options, "dead"),
-        **definitions.expiry_shape(options),
+        **waits_of(asked_schedule(row)),
+        **rules_of(options),
     )

@@ -21,6 +21,7 @@ from duly.api.places import CLAIMS
 from duly.api.spans import read_span
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, LeaseOver
+from duly.domain.fields import Duration
 from duly.domain.jobs.job import DELAY_MAX, check_name
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
@@ -34,7 +35,7 @@ from duly.store.boxes import runs
 from duly.store.boxes.leased import Handle
 from duly.store.tables import remote_workers
 from duly.store.tables.workers import Identity
-from duly.wire.schema.shapes import Duration, Nothing
+from duly.wire.schema.shapes import Nothing
 from duly.wire.workers import (
     Checkpoint,
     ClaimedRun,

@@ -14,10 +14,11 @@ from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
 from duly.client.many import Chosen
 from duly.client.paging import listing
+from duly.domain.jobs.spec import JobSpec
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.batches import LineAnswer
 from duly.wire.jobs.bulk import ManyDone
-from duly.wire.jobs.jobs import CreatedJob, Job, JobDefinition, JobSummary
+from duly.wire.jobs.jobs import CreatedJob, Job, JobSummary
 from duly.wire.jobs.manifests import Applied
 from duly.wire.jobs.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
 from duly.wire.jobs.versions import JobVersion
@@ -52,7 +53,7 @@ class AsyncJobs:
         return await self._line.ask(creating(body, key, wait))
 
     async def create_many(
-        self, jobs: Iterable[JobDefinition], *, key: str | None = None, chunk: int = CHUNK_LINES
+        self, jobs: Iterable[JobSpec], *, key: str | None = None, chunk: int = CHUNK_LINES
     ) -> AsyncIterator[LineAnswer]:
         """Create any number of jobs, `chunk` in a request, and give what became of each, in order, counted from 1.
 

@@ -8,12 +8,12 @@ from typing import Any
 from duly.client.asking import Id, getting, given, path, posting
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.paging import listing
+from duly.domain.jobs.spec import WorkflowSpec
 from duly.wire.workflows import (
     NodeResult,
     NodesAdded,
     StartedWorkflow,
     Workflow,
-    WorkflowDefinition,
     WorkflowReplayed,
     WorkflowStatus,
     WorkflowSummary,
@@ -26,9 +26,7 @@ class AsyncWorkflows:
     def __init__(self, line: AsyncLine) -> None:
         self._line = line
 
-    async def create(
-        self, workflow: WorkflowDefinition | Mapping[str, Any], *, key: str | None = None
-    ) -> StartedWorkflow:
+    async def create(self, workflow: WorkflowSpec | Mapping[str, Any], *, key: str | None = None) -> StartedWorkflow:
         """Start a workflow, whole: durable when this returns. What `duly.Workflow.spec()` gives can be sent as it is.
 
         Raises Invalid, whose `errors` lead to each thing that is wrong.

@@ -9,12 +9,12 @@ from typing import Any
 from duly.client.asking import Id, getting, given, path, posting
 from duly.client.paging import listing
 from duly.client.synchronous.line import Line
+from duly.domain.jobs.spec import WorkflowSpec
 from duly.wire.workflows import (
     NodeResult,
     NodesAdded,
     StartedWorkflow,
     Workflow,
-    WorkflowDefinition,
     WorkflowReplayed,
     WorkflowStatus,
     WorkflowSummary,
@@ -27,7 +27,7 @@ class Workflows:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    def create(self, workflow: WorkflowDefinition | Mapping[str, Any], *, key: str | None = None) -> StartedWorkflow:
+    def create(self, workflow: WorkflowSpec | Mapping[str, Any], *, key: str | None = None) -> StartedWorkflow:
         """Start a workflow, whole: durable when this returns. What `duly.Workflow.spec()` gives can be sent as it is.
 
         Raises Invalid, whose `errors` lead to each thing that is wrong.

@@ -1,50 +1,40 @@
 """A file of schedules, read: what it asks for, job by job, or all that is wrong with it.
 
 Names own jobs: a job is known by its name, and its file by its `source`. What only the database knows, such as whether a calendar
-exists, is seen when a plan is made.
+exists, is seen when a plan is made. Short forms are expanded first; then an entry is the spec of a job, compiled as any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
-from functools import partial
-from typing import Any, TypeGuard, TypeVar
+from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import msgspec
 
-from duly.domain.errors import InvalidOption, Refused
-from duly.domain.gathering import gather
-from duly.domain.jobs.job import Recurring, Submission, check_name, check_tags, check_timeout
-from duly.domain.jobs.manifest_schedule import read_schedule
-from duly.domain.jobs.manifest_shapes import (
-    CALENDARS_MAX,
-    JOBS_MAX,
-    DefaultsShape,
-    JobShape,
-    ManifestShape,
-    NodeShape,
-    RetryShape,
-    WorkflowShape,
-    WorkflowTargetShape,
-)
-from duly.domain.jobs.manifest_target import read_target
-from duly.domain.jobs.manifest_workflow import read_nodes
-from duly.domain.limits.concurrency import Rate, check_concurrency, check_rate
-from duly.domain.problems import InvalidManifest, Path, Places, Problem, path_of
-from duly.domain.runs import payload as payloads
-from duly.domain.runs.callbacks import Callback, Then, read_callback
-from duly.domain.runs.expiry import check_expires_after, check_expires_at
-from duly.domain.runs.retry import Retry, retry_policy
-from duly.domain.runs.run import Options, encode_options, said, target_of, then_of
-from duly.domain.targets.target import WORKFLOW, Allowed, Target, type_of
+from duly.domain.errors import InvalidWorkflow, Refused
+from duly.domain.gathering import gather, gather_fields
+from duly.domain.jobs.compile import compile_node, compile_recurring, compile_workflow
+from duly.domain.jobs.job import Recurring, check_name
+from duly.domain.jobs.manifest_schedule import expanded, kind_of, placed
+from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, Defaults, JobEntry, ManifestSpec, WorkflowFile
+from duly.domain.jobs.spec import JobSpec, NodeSpec, RetryPolicy
+from duly.domain.problems import InvalidManifest, Path, Places, Problem
+from duly.domain.runs.callbacks import short_callback
+from duly.domain.runs.run import target_of, then_of
+from duly.domain.targets.spec import FunctionTarget
+from duly.domain.targets.target import FUNCTION, Allowed
 from duly.domain.triggers.calendars import read_calendar
 from duly.domain.triggers.errors import TriggerError, shown
-from duly.domain.workflows.target import target_for
-from duly.domain.workflows.workflow import Node, Workflow
+from duly.domain.workflows.workflow import NODES_MAX, Node, Workflow, faults_in
 
 OWNER = "file"
 T = TypeVar("T")
+# It stands for a target that cannot be read, so that the rest is checked.
+_UNREAD = FunctionTarget(handler="unread")
+_UNREAD_FIELDS = msgspec.to_builtins(_UNREAD)
+_NOW = datetime(2000, 1, 1, tzinfo=UTC)  # stands for the moment of a job that says none, which is refused
+_OF_NODES = ("queue", "priority", "retry", "timeout")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -67,8 +57,9 @@ class Manifest(msgspec.Struct, frozen=True):
         """Refuse programs, images and webhooks that are not allowed here. Raises InvalidManifest, naming each job."""
         problems: list[Problem] = []
         for name, wanted in self.jobs.items():
-            _attempt(("jobs", name, "target"), problems, allowed.check, target_of(wanted.job.options))
-            _attempt(("jobs", name), problems, allowed.check_told, then_of(wanted.job.options))
+            gathering = Gathering(("jobs", name), problems)
+            gathering.part(("target",), allowed.check, target_of(wanted.job.options))
+            gathering.part((), allowed.check_told, then_of(wanted.job.options))
         if problems:
             raise self.refused(problems)
 
@@ -77,18 +68,88 @@ class Manifest(msgspec.Struct, frozen=True):
         return InvalidManifest([problem.placed(self.places) for problem in problems], self.name)
 
 
+class Gathering:
+    """Reading that goes on after a refusal: all are among the problems, each with its path.
+
+    `schedule` is the key of a file that says when a job fires, under which what is wrong with its trigger is told.
+    """
+
+    def __init__(
+        self, path: Path, problems: list[Problem], schedule: str = "trigger", defaults: Mapping[str, Any] | None = None
+    ) -> None:
+        self._path = path
+        self._problems = problems
+        self._before = len(problems)
+        self._schedule = schedule
+        self._defaults = defaults or {}
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing has been refused so far."""
+        return len(self._problems) == self._before
+
+    def part(self, path: Path, read: Callable[..., T], *arguments: Any) -> T | None:
+        """Read a part; None where it was refused."""
+        whole = (*self._path, *path)
+        try:
+            return read(*arguments)
+        except TriggerError as error:
+            found = placed(self._schedule, error)
+        except InvalidWorkflow as error:
+            is_of_node = error.where[:2] == self._path[-2:]
+            found = [(error.where[2:] if is_of_node else error.where, str(error))]
+        except Refused as error:
+            found = [((), str(error))]
+        self._problems.extend(Problem((*whole, *place), message) for place, message in found)
+        return None
+
+    def nodes(self, path: Path, given: object) -> tuple[Node, ...]:
+        """Read the nodes of the workflow at a path, each with all that is wrong with it, and then against each other."""
+        whole = (*self._path, *path)
+        if not isinstance(given, Mapping) or not given:
+            self._refuse(whole, f"{shown(given)} is not a mapping of names; give at least one node")
+            return ()
+        if len(given) > NODES_MAX:
+            self._refuse(whole, f"there are {len(given)}; the limit is {NODES_MAX} nodes a workflow")
+            return ()
+        nodes = [self._node(whole, str(name), part) for name, part in given.items()]
+        found = tuple(node for node in nodes if node is not None)
+        # What could not be read is taken to be right in itself, so that the others are told as well.
+        unread = [str(name) for name, node in zip(given, nodes, strict=True) if node is None]
+        self._problems.extend(Problem((*whole, *error.where), str(error)) for error in faults_in(found, unread))
+        return found
+
+    def _refuse(self, path: Path, message: str) -> None:
+        self._problems.append(Problem((*path, "nodes"), message))
+
+    def _node(self, path: Path, name: str, given: object) -> Node | None:
+        place, before = (*path, "nodes", name), len(self._problems)
+        spec = gather(
+            NodeSpec,
+            _without_nulls(_with_type(given, place, self._problems)),
+            place,
+            self._problems,
+            raw=("after", "map"),
+        )
+        if spec is None or not isinstance(given, Mapping):
+            return None
+        node = compile_node(name, _with_defaults(spec, given, self._defaults), Gathering(place, self._problems))
+        return node if len(self._problems) == before else None
+
+
 def read_manifest(value: object, places: Places | None = None, name: str = "manifest") -> Manifest:
     """Read a file of schedules from plain values. Raises InvalidManifest, which carries all that is wrong."""
     problems: list[Problem] = []
-    shape = gather(ManifestShape, _filled(value), (), problems, raw=("jobs", "calendars"))
-    if shape is None:
-        given = value if isinstance(value, Mapping) else {}
-        shape = ManifestShape(source="", jobs=given.get("jobs") or {}, calendars=given.get("calendars") or {})
-    else:
-        _attempt(("source",), problems, check_name, shape.source, "source")
-    calendars = _calendars(shape.calendars, problems)
-    jobs = _jobs(shape, problems)
-    manifest = Manifest(shape.source, jobs, calendars, places or {}, name)
+    given = _filled(value)
+    found = gather_fields(ManifestSpec, given, (), problems, raw=("jobs", "calendars", "defaults"))
+    source = found.get("source", "")
+    if source:
+        Gathering(("source",), problems).part((), check_name, source, "source")
+    calendars = _calendars(found.get("calendars", {}), problems)
+    said = found.get("defaults", {})
+    defaults = gather(Defaults, _without_nulls(_with_callbacks(said)), ("defaults",), problems) or Defaults()
+    jobs = _jobs(found.get("jobs", {}), source, said, defaults, problems)
+    manifest = Manifest(source, jobs, calendars, places or {}, name)
     if problems:
         raise manifest.refused(problems)
     return manifest
@@ -105,21 +166,13 @@ def read_workflow(
     Raises InvalidManifest, which carries all that is wrong.
     """
     problems: list[Problem] = []
-    shape = gather(WorkflowShape, value, (), problems, raw=("nodes", "on_done", "on_dead"))
-    given = value.get("nodes") if isinstance(value, Mapping) and shape is None else shape and shape.nodes
-    nodes = read_nodes(given, (), problems, partial(_node, DefaultsShape()))
-    problems += [problem for node in nodes for problem in (check(node) if check else ())]
-    tags, told = None, list[Callback | None]()
-    if shape is not None:
-        _attempt(("name",), problems, check_name, shape.name, "name")
-        tags = _attempt(("tags",), problems, check_tags, shape.tags or ())
-        told = [
-            _attempt((word,), problems, read_callback, word, getattr(shape, word)) for word in ("on_done", "on_dead")
-        ]
-    if problems or shape is None:
+    found = gather_fields(WorkflowFile, _with_callbacks(value), (), problems, raw=("nodes",))
+    spec = WorkflowFile(**{"name": "unread", "nodes": {"unread": {"target": "unread"}}, **found})
+    workflow = compile_workflow(spec, Gathering((), problems))
+    problems += [problem for node in workflow.nodes for problem in (check(node) if check else ())]
+    if problems:
         raise InvalidManifest([problem.placed(places or {}) for problem in problems], name)
-    then = Then(*told)
-    return Workflow(shape.name, nodes, tags or (), None if then == Then() else then)
+    return workflow
 
 
 def _filled(value: object) -> object:
@@ -141,30 +194,22 @@ def _calendars(given: object, problems: list[Problem]) -> dict[str, Mapping[str,
             problems.append(Problem((*path, "name"), "a calendar's name is the key above it; take this line out"))
         else:
             found[name] = {"name": name} | {key: part for key, part in definition.items() if part is not None}
-            _attempt(path, problems, check_name, name, "calendar")
-            _attempt(path, problems, read_calendar, found[name])
+            gathering = Gathering(path, problems)
+            gathering.part((), check_name, name, "calendar")
+            gathering.part((), read_calendar, found[name])
     return found
 
 
-def _jobs(shape: ManifestShape, problems: list[Problem]) -> dict[str, Wanted]:
-    found: dict[str, Wanted] = {}
-    for name, given in _entries(shape.jobs, "jobs", JOBS_MAX, problems):
-        path: Path = ("jobs", name)
-        job = gather(JobShape, given, path, problems, raw=("schedule", "target", "on_done", "on_dead"))
-        if job is None:
-            if isinstance(given, Mapping):  # So that all is said at once.
-                _read_rest(given, shape.defaults.tz, path, problems)
-        elif (wanted := _wanted(name, job, shape, problems)) is not None:
-            found[name] = wanted
-    return found
-
-
-def _read_rest(given: Mapping[str, Any], tz: str | None, path: Path, problems: list[Problem]) -> None:
-    """Say what else is wrong with a job that cannot be read."""
-    if given.get("target") is not None and not _is_workflow(given["target"]):
-        read_target(given["target"], (*path, "target"), problems)
-    if given.get("schedule") is not None:
-        read_schedule(given["schedule"], tz, (*path, "schedule"), problems)
+def _jobs(given: object, source: str, said: object, defaults: Defaults, problems: list[Problem]) -> dict[str, Wanted]:
+    shared = {key: getattr(defaults, key) for key in Defaults.__struct_fields__ if key not in ("tz", "tags")}
+    shared["tags"] = defaults.tags or []
+    if isinstance(said, Mapping) and "timeout" in said:
+        shared["retry"] = _own_policy(defaults)
+    entries = [
+        (name, _wanted(name, part, source, shared, defaults.tz, problems))
+        for name, part in _entries(given, "jobs", JOBS_MAX, problems)
+    ]
+    return {name: wanted for name, wanted in entries if wanted is not None}
 
 
 def _entries(given: object, key: str, most: int, problems: list[Problem]) -> list[tuple[str, Any]]:
@@ -179,122 +224,77 @@ def _entries(given: object, key: str, most: int, problems: list[Problem]) -> lis
     return []
 
 
-def _wanted(name: str, job: JobShape, shape: ManifestShape, problems: list[Problem]) -> Wanted | None:
-    path: Path = ("jobs", name)
-    defaults, before = shape.defaults, len(problems)
-    handler, target = _target(name, job, defaults, (*path, "target"), problems)
-    queue = defaults.queue if job.queue is None else job.queue
-    schedule = read_schedule(job.schedule, defaults.tz, (*path, "schedule"), problems)
-    payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
-    options = _options(job, target, defaults, path, problems)
-    for text, what, key in ((name, "name", ()), (queue, "queue", ("queue",))):
-        _attempt((*path, *key), problems, check_name, text, what)
-    if len(problems) > before or schedule is None or payload is None:
+def _wanted(
+    name: str, given: object, source: str, defaults: Mapping[str, Any], tz: str | None, problems: list[Problem]
+) -> Wanted | None:
+    """Read an entry. What can be read of one that is wrong is compiled all the same, so that all is said at once."""
+    path, before = ("jobs", name), len(problems)
+    part = _expanded(given, tz, path, problems)
+    if isinstance(part, dict) and part.pop("name", None) is not None:
+        problems.append(Problem((*path, "name"), "a job's name is the key above it; take this line out"))
+    found = gather_fields(JobEntry, part, path, problems, raw=("nodes",))
+    if not isinstance(given, Mapping):
         return None
-    priority = defaults.priority if job.priority is None else job.priority
-    recurring = Recurring(handler, payload, queue, priority, schedule, name, options, OWNER, shape.source)
-    return Wanted(recurring, job.paused)
-
-
-def _target(
-    name: str, job: JobShape, defaults: DefaultsShape, path: Path, problems: list[Problem]
-) -> tuple[str, Target | None]:
-    """Read what a job runs. A workflow without a name of its own has that of its job, and always its tags."""
-    given: object = job.target
-    if not _is_workflow(given):
-        return read_target(given, path, problems)
-    before, part = len(problems), {key: value for key, value in given.items() if key != "type"}
-    shape = gather(WorkflowTargetShape, part, path, problems, raw=("nodes",))
-    nodes = read_nodes(part.get("nodes"), path, problems, partial(_node, defaults))
-    if job.payload:
-        problems.append(Problem((*path[:-1], "payload"), "a job that starts a workflow has none; give it to its nodes"))
-    if len(problems) > before or shape is None:
-        return "", None
-    tags = tuple(dict.fromkeys(job.tags if job.tags is not None else defaults.tags or ()))
-    target = _attempt(path, problems, target_for, Workflow(shape.name or name, nodes, tags))
-    return WORKFLOW, target
-
-
-def _is_workflow(given: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(given, Mapping) and given.get("type") == type_of(WORKFLOW)
-
-
-def _node(defaults: DefaultsShape, node: NodeShape, path: Path, problems: list[Problem]) -> Submission | None:
-    """Read a node as a job. Who is told of ends is said for the workflow as a whole, and tags for each node."""
-    before, own = len(problems), msgspec.structs.replace(defaults, tags=None, on_done=None, on_dead=None)
-    shared = set(NodeShape.__struct_fields__) & set(JobShape.__struct_fields__)
-    job = JobShape(schedule="", **{name: getattr(node, name) for name in shared})
-    handler, target = read_target(job.target, (*path, "target"), problems)
-    queue = own.queue if job.queue is None else job.queue
-    payload = _attempt((*path, "payload"), problems, payloads.encode, job.payload or {}, "payload")
-    until = None if node.expires_at is None else _attempt((*path, "expires_at"), problems, _expires_at, node.expires_at)
-    options = _options(job, target, own, path, problems, until)
-    _attempt((*path, "queue"), problems, check_name, queue, "queue")
-    if len(problems) > before or payload is None:
+    if given.get("schedule") is None and given.get("on_event") is None:
+        problems.append(Problem(path, "schedule is missing; give it"))
+    spec = _with_defaults(JobEntry(**{"target": _UNREAD, **found, "name": name}), given, defaults)
+    nodes = {key: defaults[key] for key in _OF_NODES}
+    reading = Gathering(path, problems, kind_of(given.get("schedule")), nodes)
+    job = compile_recurring(spec, _NOW, reading=reading)
+    if len(problems) > before:
         return None
-    return Submission(handler, payload, queue, own.priority if job.priority is None else job.priority, options=options)
+    return Wanted(msgspec.structs.replace(job, owner=OWNER, source=source), spec.paused)
 
 
-def _expires_at(given: str) -> float:
-    try:
-        moment = datetime.fromisoformat(given)
-    except ValueError:
-        raise InvalidOption(f"expires_at {shown(given)} is not a moment; write 2026-11-02T09:00:00Z") from None
-    return check_expires_at(moment)
+def _expanded(given: object, tz: str | None, path: Path, problems: list[Problem]) -> object:
+    """Expand the short forms of an entry."""
+    said = _without_nulls(_with_callbacks(_with_type(given, path, problems)))
+    if not isinstance(said, dict) or "schedule" not in said:
+        return said
+    schedule = expanded(said.pop("schedule"), tz, (*path, "schedule"), problems)
+    return said if schedule is None else {**said, "schedule": schedule}
 
 
-def _options(
-    job: JobShape,
-    target: Target | None,
-    defaults: DefaultsShape,
-    path: Path,
-    problems: list[Problem],
-    expires_at: float | None = None,
-) -> str | None:
-    """Write what its runs carry; nothing when nothing is said, which leaves it to the handler."""
-    retry, changes = job.retry or defaults.retry, dict[str, Any]()
+def _without_nulls(given: object) -> object:
+    """Take a key that holds nothing for one that was left out."""
+    return {key: part for key, part in given.items() if part is not None} if isinstance(given, Mapping) else given
+
+
+def _with_type(given: object, path: Path, problems: list[Problem]) -> object:
+    """Take a target that is a name, or has no type, for a function."""
+    if not isinstance(given, Mapping):
+        return given
+    target = given.get("target")
+    if isinstance(target, str):
+        return {**given, "target": {"type": FUNCTION, "handler": target}}
+    if isinstance(target, Mapping):
+        return {**given, "target": {"type": FUNCTION, **target}}
     if target is not None:
-        changes["target"] = target
-    timeout = defaults.timeout if job.timeout is msgspec.UNSET else job.timeout
-    if retry is not None:
-        changes["retry"] = _attempt((*path, "retry"), problems, _retry, retry)
-    if timeout is not msgspec.UNSET:
-        changes["timeout_seconds"] = _attempt((*path, "timeout"), problems, check_timeout, timeout)
-    if (gate := job.concurrency) is not None:
-        asked = (gate.key, gate.limit, gate.order)
-        changes |= _attempt((*path, "concurrency"), problems, check_concurrency, *asked) or {}
-    if (rate := job.rate_limit) is not None:
-        chosen = Rate(rate.key, rate.limit, rate.per, rate.burst)
-        changes["rate"] = _attempt((*path, "rate_limit"), problems, check_rate, chosen)
-    given = defaults.tags if job.tags is None else job.tags
-    tags = _attempt((*path, "tags"), problems, check_tags, given or ())
-    then = Then(*(_callback(word, job, defaults, path, problems) for word in ("on_done", "on_dead")))
-    marks: dict[str, Any] = {"tags": tags or (), "then": None if then == Then() else then, "expires_at": expires_at}
-    if job.expires_after is not None:
-        marks["expires_seconds"] = _attempt((*path, "expires_after"), problems, check_expires_after, job.expires_after)
-    text = encode_options(Options(**changes, **marks))  # None among them was refused; then nothing comes of it.
-    return said(text) if changes else text
+        remedy = "name a function, or write {type: webhook, url: …}"
+        problems.append(Problem((*path, "target"), f"{shown(target)} is no target; {remedy}"))
+        return {**given, "target": _UNREAD_FIELDS}
+    return given
 
 
-def _retry(shape: RetryShape) -> Retry:
-    said = {name: getattr(shape, name) for name in ("policy", "jitter", "delays", "max_age")}
-    rules = [msgspec.structs.asdict(rule) for rule in shape.rules]
-    return retry_policy(shape.max_attempts, shape.base, shape.cap, **said, rules=rules)
+def _with_callbacks(given: object) -> object:
+    if not isinstance(given, Mapping):
+        return given
+    words = {word: given[word] for word in ("on_done", "on_dead") if isinstance(given.get(word), str)}
+    return {**given, **{word: short_callback(text) for word, text in words.items()}}
 
 
-def _callback(
-    word: str, job: JobShape, defaults: DefaultsShape, path: Path, problems: list[Problem]
-) -> Callback | None:
-    given = getattr(job, word)
-    given = getattr(defaults, word) if given is None else given
-    return _attempt((*path, word), problems, read_callback, word, given)
+S = TypeVar("S", JobEntry, NodeSpec)
 
 
-def _attempt(path: Path, problems: list[Problem], read: Callable[..., T], *arguments: Any) -> T | None:
-    try:
-        return read(*arguments)
-    except TriggerError as error:
-        problems.extend(Problem((*path, *path_of(one.field)), one.message) for one in error.errors)
-    except Refused as error:
-        problems.append(Problem(path, str(error)))
-    return None
+def _with_defaults(spec: S, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> S:
+    """Lay a spec over the defaults of its file. A timeout that is said to be none is a policy of its own."""
+    is_none = "timeout" in given and given["timeout"] is None
+    left = {
+        key: value for key, value in defaults.items() if given.get(key) is None and (key != "timeout" or not is_none)
+    }
+    whole = msgspec.structs.replace(spec, **left)
+    return msgspec.structs.replace(whole, retry=_own_policy(whole)) if is_none else whole
+
+
+def _own_policy(spec: JobSpec | NodeSpec | Defaults) -> RetryPolicy:
+    return RetryPolicy() if spec.retry is None else spec.retry

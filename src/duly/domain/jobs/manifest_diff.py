@@ -16,14 +16,15 @@ import msgspec
 from duly.domain.duration import to_iso
 from duly.domain.jobs.job import Recurring
 from duly.domain.jobs.manifest_target import SEALED_QUERY, shown_parts, target_parts
-from duly.domain.limits.concurrency import told_concurrency, told_rate
-from duly.domain.runs.callbacks import Then, told_fields
-from duly.domain.runs.run import Options, is_marks_only, read_options, target_of
+from duly.domain.jobs.spec_of import rules_of
+from duly.domain.runs.callbacks import Then
+from duly.domain.runs.run import target_of, then_of
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.interval import parse_every
 from duly.domain.triggers.moments import second_of, utc_text
+from duly.domain.triggers.on_event import ON_EVENT, is_on_event
 from duly.domain.triggers.schedule import options as asking
 
 
@@ -63,6 +64,12 @@ class Kept(msgspec.Struct, frozen=True):
         return asking.asked_shape(self.schedule, self.every_seconds)
 
     @property
+    def definition(self) -> Recurring:
+        """The job as it was asked for."""
+        place = (self.queue, self.priority)
+        return Recurring(self.handler, self.payload or "{}", *place, self.shape, self.name, self.options)
+
+    @property
     def anchor(self) -> str | None:
         """The moment from which a period that is kept counts, whether it was asked for or not."""
         if self.anchor_at is not None:
@@ -82,33 +89,21 @@ class Difference(msgspec.Struct, frozen=True):
 
 def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
     """Say in what a job is not as its file says; the secrets of both are sealed."""
-    after = _plain(wanted.queue, wanted.priority, wanted.payload, wanted.options)
-    after |= target_parts(wanted.handler, target_of(wanted.options))
-    return _compared(kept, after, wanted.schedule)
+    before, after = _parts(kept.definition), _parts(wanted)
+    if kept.shape != wanted.schedule:
+        was, will = _schedules(kept, kept.shape, wanted.schedule)
+        before |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in was.items()}
+        after |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in will.items()}
+    return tuple(
+        Difference(field, *shown_parts(field, before.get(field), after.get(field)))
+        for field in {**before, **after}
+        if before.get(field) != after.get(field)
+    )
 
 
 def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
     """Say in what a job is no longer as it was applied: `before` is what its file said, `after` what stands."""
-    after = _plain(kept.queue, kept.priority, kept.payload, kept.options)
-    after |= target_parts(kept.handler, target_of(kept.options))
-    return _compared(applied, after, kept.shape)
-
-
-def _compared(kept: Kept, after: dict[str, Any], schedule: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Hold a job as it was kept against its parts and its schedule by another word."""
-    before = _plain(kept.queue, kept.priority, kept.payload, kept.options)
-    before |= target_parts(kept.handler, target_of(kept.options))
-    shape = kept.shape
-    if shape != schedule:
-        was, will = _schedules(kept, shape, schedule)
-        before |= {f"schedule.{key}": value for key, value in was.items()}
-        after |= {f"schedule.{key}": value for key, value in will.items()}
-    fields = {**before, **after}
-    return tuple(
-        Difference(field, *shown_parts(field, before.get(field), after.get(field)))
-        for field in fields
-        if before.get(field) != after.get(field)
-    )
+    return differences(applied, kept.definition)
 
 
 def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
@@ -121,30 +116,16 @@ def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) ->
     )
 
 
-def _plain(queue: str, priority: int, payload: str | None, options: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"queue": queue, "priority": priority}
-    found["payload"] = msgspec.json.decode(payload or "{}")
-    known = read_options(options, None)
-    found["tags"] = sorted(known.tags) or None
-    found |= told_of(known) | _sealed_queries(known)
-    found["expires_after"] = None if known.expires_seconds is None else f"{known.expires_seconds:g} s"
-    if options is not None and not is_marks_only(options):
-        found["retry"] = msgspec.to_builtins(msgspec.structs.asdict(known.retry))
-        found["timeout"] = None if known.timeout_seconds is None else f"{known.timeout_seconds:g} s"
-        found["concurrency"] = told_concurrency(known)
-        found["rate_limit"] = told_rate(known)
-        found["options"] = "its own"
-    return found
+def _parts(job: Recurring) -> dict[str, Any]:
+    """Give a job field by field as its spec has it, but for its schedule; its target part by part, and secrets sealed."""
+    found: dict[str, Any] = {"queue": job.queue, "priority": job.priority, "payload": msgspec.json.decode(job.payload)}
+    rules = rules_of(job.options)
+    found |= {name: msgspec.to_builtins(rule) for name, rule in rules.items()} | {"tags": sorted(rules["tags"]) or None}
+    return found | _sealed_queries(job.options) | target_parts(job.handler, target_of(job.options))
 
 
-def told_of(options: Options) -> dict[str, Any]:
-    """Say who is told of the ends of a job's runs, in the fields of a file."""
-    then = options.then or Then()
-    return {"on_done": told_fields(then.done), "on_dead": told_fields(then.dead)}
-
-
-def _sealed_queries(options: Options) -> dict[str, Any]:
-    then = options.then or Then()
+def _sealed_queries(options: str | None) -> dict[str, Any]:
+    then = then_of(options) or Then()
     callbacks = {"on_done": then.done, "on_dead": then.dead}
     return {
         f"{name}.url, {SEALED_QUERY}": callback.sealed_url
@@ -156,11 +137,11 @@ def _sealed_queries(options: Options) -> dict[str, Any]:
 def _schedules(
     kept: Kept, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
+    if is_on_event(before) or is_on_event(after):
+        return _said(before), _said(after)
     try:
         was, will = _schedule(before), _schedule(after)
-    except (
-        TriggerError
-    ):  # What stands can no longer be read, say because a zone was renamed: word is held against word.
+    except TriggerError:  # It can no longer be read, say because a zone was renamed: word is held against word.
         return _said(before), _said(after)
     _settle_anchors(was, will, kept)
     return was, will

@@ -1,4 +1,4 @@
-"""The schedule of a job in a file, long or in short, into the one shape that schedules are compiled from."""
+"""The schedule of a job in a file: its short forms, expanded into the one shape that schedules are compiled from."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from duly.domain.errors import Refused
 from duly.domain.gathering import unknown_key
 from duly.domain.problems import Path, Problem, path_of
 from duly.domain.triggers.errors import TriggerError, shown
-from duly.domain.triggers.schedule.options import PARTS, check, read_part
+from duly.domain.triggers.schedule.options import PARTS, read_part
 
-# What is said in short: the type of trigger it stands for, the key that it fills, and what else may stand beside it.
+# A short form: the type of trigger it stands for, the key that it fills, and what else may stand beside it.
 SHORT: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "every": ("interval", "every", ("anchor", "mode", "tz")),
     "cron": ("cron", "expr", ("tz",)),
@@ -24,8 +24,8 @@ KEYS = ("trigger", *SHORT, "anchor", "mode", "tz", *PARTS)
 _ZONED = ("at", "cron", "text", "rrule", "iso8601")
 
 
-def read_schedule(given: object, tz: str | None, path: Path, problems: list[Problem]) -> dict[str, Any] | None:
-    """Read a schedule; None where something is wrong, which is then among the problems. `tz` is for what names none."""
+def expanded(given: object, tz: str | None, path: Path, problems: list[Problem]) -> dict[str, Any] | None:
+    """Expand a schedule; None where something is wrong, which is then among the problems. `tz` is for what names none."""
     if isinstance(given, str):
         given = {"when": given}
     if not isinstance(given, Mapping):
@@ -34,29 +34,50 @@ def read_schedule(given: object, tz: str | None, path: Path, problems: list[Prob
     said = {key: value for key, value in given.items() if value is not None}
     before = len(problems)
     problems.extend(unknown_key(key, KEYS, path) for key in said if key not in KEYS)
-    kind = _kind(said, path, problems)
-    if kind is None or len(problems) > before:
-        return None
-    trigger = said["trigger"] if kind == "trigger" else _trigger(kind, said, path, problems)
+    problems.extend(_contradictions(said, path))
     if len(problems) > before:
         return None
-    return _checked({"trigger": _zoned(trigger, tz)}, said, kind, path, problems)
+    kind = kind_of(said)
+    trigger = said["trigger"] if kind == "trigger" else _trigger(kind, said)
+    try:
+        return {"trigger": _zoned(trigger, tz)} | {key: read_part(key, said[key]) for key in PARTS if key in said}
+    except Refused as error:
+        problems.append(Problem(path, str(error)))
+        return None
 
 
-def _kind(said: Mapping[str, Any], path: Path, problems: list[Problem]) -> str | None:
+def kind_of(given: object) -> str:
+    """Say which key of a schedule says when it fires; text alone is English."""
+    kinds = [kind for kind in ("trigger", *SHORT) if isinstance(given, Mapping) and given.get(kind) is not None]
+    return kinds[0] if kinds else "when"
+
+
+def placed(kind: str, error: TriggerError) -> list[tuple[Path, str]]:
+    """Give what is wrong with a schedule, each thing with its place in what was written."""
+    return [(_place(kind, one.field), _told(one)) for one in error.errors]
+
+
+def _contradictions(said: Mapping[str, Any], path: Path) -> list[Problem]:
     kinds = [kind for kind in ("trigger", *SHORT) if kind in said]
     if not kinds:
-        problems.append(Problem(path, f"nothing says when it fires; give {', '.join(SHORT)} or trigger"))
-    elif len(kinds) > 1:
-        problems.append(Problem((*path, kinds[1]), f"{kinds[0]} and {kinds[1]} both say when it fires; keep one"))
-    return kinds[0] if len(kinds) == 1 else None
+        return [Problem(path, f"nothing says when it fires; give {', '.join(SHORT)} or trigger")]
+    if len(kinds) > 1:
+        return [Problem((*path, kinds[1]), f"{kinds[0]} and {kinds[1]} both say when it fires; keep one")]
+    [kind] = kinds
+    beside = () if kind == "trigger" else SHORT[kind][2]
+    strays = [stray for stray in ("anchor", "mode", "tz") if stray in said and stray not in beside]
+    return [Problem((*path, stray), _stray(stray, kind)) for stray in strays]
 
 
-def _trigger(kind: str, said: Mapping[str, Any], path: Path, problems: list[Problem]) -> dict[str, Any]:
+def _stray(stray: str, kind: str) -> str:
+    if kind == "trigger":
+        return f"{stray} goes into the trigger"
+    others = [other for other, (_, _, keys) in SHORT.items() if stray in keys]
+    return f"{stray} is for {', '.join(others)}, not for {kind}; take it out"
+
+
+def _trigger(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
     name, key, beside = SHORT[kind]
-    for stray in (stray for stray in ("anchor", "mode", "tz") if stray in said and stray not in beside):
-        others = [other for other, (_, _, keys) in SHORT.items() if stray in keys]
-        problems.append(Problem((*path, stray), f"{stray} is for {', '.join(others)}, not for {kind}; take it out"))
     return {"type": name, key: said[kind]} | {key: said[key] for key in beside if key in said}
 
 
@@ -68,26 +89,6 @@ def _zoned(trigger: Any, tz: str | None) -> Any:
         return {**trigger, "of": [_zoned(member, tz) for member in trigger["of"]]}
     names_zone = trigger.get("tz") is not None or "TZ=" in str(trigger.get("expr"))
     return trigger if names_zone or trigger.get("type") not in _ZONED else {**trigger, "tz": tz}
-
-
-def _checked(
-    base: dict[str, Any], said: Mapping[str, Any], kind: str, path: Path, problems: list[Problem]
-) -> dict[str, Any] | None:
-    if kind == "trigger":
-        strays = [stray for stray in ("anchor", "mode", "tz") if stray in said]
-        problems.extend(Problem((*path, stray), f"{stray} goes into the trigger") for stray in strays)
-        if strays:
-            return None
-    try:
-        shape = base | {key: read_part(key, said[key]) for key in PARTS if key in said}
-        check(shape)
-    except TriggerError as error:
-        problems.extend(Problem((*path, *_place(kind, one.field)), _told(one)) for one in error.errors)
-    except Refused as error:
-        problems.append(Problem(path, str(error)))
-    else:
-        return shape
-    return None
 
 
 def _told(error: TriggerError) -> str:

@@ -1,4 +1,4 @@
-"""The JSON schema of a file of schedules, for editors that complete and check it while it is written."""
+"""The JSON schema of a file of schedules, for editors that complete and check it: that of its structs, with the short forms."""
 
 from __future__ import annotations
 
@@ -6,13 +6,58 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ManifestShape, without_default_type
+from duly.domain.jobs.manifest_shapes import ManifestSpec, ScheduleEntry
+
+Schema = dict[str, Any]
+
+_NAME = {"type": "string", "description": "In short: a function, by the name of its handler."}
+_ENGLISH = {"type": "string", "description": "In English, such as `every day at 9am`."}
+_GOAL = {"type": "string", "description": "In short: a URL, or the name of a job."}
+_SHORT = {"target": _NAME, "on_done": _GOAL, "on_dead": _GOAL}
+# Structs that are written otherwise in a file than over HTTP.
+_ENTRIES = ("JobEntry", "NodeSpec")  # where a key that holds nothing counts as left out
+OF_FILES = frozenset(
+    (
+        "ManifestSpec",
+        "JobEntry",
+        "Defaults",
+        "ScheduleEntry",
+        "NodeSpec",
+        "WorkflowTarget",
+        "FunctionTarget",
+        "CalendarSpec",
+    )
+)
 
 
-def json_schema() -> dict[str, Any]:
-    """Give the schema, from the shapes that the reader follows."""
-    schema = msgspec.json.schema(ManifestShape)
-    schema["$defs"] = without_default_type(schema["$defs"])
-    properties = schema["$defs"]["ManifestShape"]["properties"]
-    properties["jobs"]["maxProperties"], properties["calendars"]["maxProperties"] = JOBS_MAX, CALENDARS_MAX
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Duly schedules", **schema}
+def json_schema() -> Schema:
+    """Give the schema, from the structs that the reader follows."""
+    (reference, _), found = components("#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Duly schedules",
+        **reference,
+        "$defs": found,
+    }
+
+
+def components(template: str) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
+    """Give the schema of a file and of each struct in it, by name."""
+    kinds, found = msgspec.json.schema_components([ManifestSpec, ScheduleEntry], ref_template=template)
+    for name in OF_FILES:
+        properties, required = found[name]["properties"], found[name].get("required", [])
+        for field in _SHORT.keys() & properties.keys():
+            properties[field] = _or(properties[field], _SHORT[field])
+        for field in properties.keys() - {*required, "type"} if name in _ENTRIES else ():
+            properties[field] = _or(properties[field], {"type": "null"})
+    function, entry = found["FunctionTarget"], found["JobEntry"]["properties"]
+    function["required"] = [name for name in function["required"] if name != "type"]
+    entry["schedule"] = {"anyOf": [kinds[1], _ENGLISH]}
+    del entry["name"]
+    return kinds, found
+
+
+def _or(schema: Schema, short: Schema) -> Schema:
+    kinds = schema.get("anyOf", [schema])
+    around = {key: value for key, value in schema.items() if key != "anyOf"} if "anyOf" in schema else {}
+    return schema if short in kinds else {**around, "anyOf": [*kinds, short]}

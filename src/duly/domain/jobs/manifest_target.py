@@ -1,63 +1,19 @@
-"""The target of a job in a file: read, and compared part by part."""
+"""The targets of two jobs, compared part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
-from duly.domain.errors import Refused
-from duly.domain.gathering import gather
-from duly.domain.jobs.job import check_name
-from duly.domain.jobs.manifest_shapes import FunctionShape
-from duly.domain.problems import Path, Problem
 from duly.domain.runs.run import DEFAULTS, MARKS, Options
 from duly.domain.targets.masking import HIDDEN, is_secret, masked_node
-from duly.domain.targets.shapes import Shape
-from duly.domain.targets.shapes import read_target as read_shape
-from duly.domain.targets.target import FUNCTION, Target, WorkflowTarget, check_handler, handler_of
-from duly.domain.triggers.errors import nearest, shown
+from duly.domain.targets.target import Target, WorkflowTarget
 
-_KINDS: Mapping[str, type[msgspec.Struct]] = {
-    str(kind.__struct_config__.tag): kind for kind in (FunctionShape, *get_args(Shape))
-}
 _MAPPINGS = ("headers", "environment")
 _NODES = "target.nodes."
 SEALED_QUERY = "secrets in the query"  # the part that a URL is not shown with
-
-
-def read_target(given: object, path: Path, problems: list[Problem]) -> tuple[str, Target | None]:
-    """Read what a job runs: the handler, and the target where it is no function. What is wrong is among the problems."""
-    if isinstance(given, str):
-        given = {"handler": given}
-    try:
-        shape = _shape(given, path, problems)
-        if shape is None:
-            return "", None
-        if isinstance(shape, FunctionShape):
-            return check_handler(check_name(shape.handler, "handler")), None
-        target = read_shape(shape)
-        return handler_of(target), target
-    except Refused as error:
-        problems.append(Problem(path, str(error)))
-        return "", None
-
-
-def _shape(given: object, path: Path, problems: list[Problem]) -> Any:
-    if not isinstance(given, Mapping):
-        problems.append(
-            Problem(path, f"{shown(given)} is no target; name a function, or write {{type: webhook, url: …}}")
-        )
-        return None
-    kind = given.get("type", FUNCTION)
-    if not isinstance(kind, str) or kind not in _KINDS:
-        known = [*_KINDS, str(WorkflowTarget.__struct_config__.tag)]
-        meant = nearest(str(kind), known)
-        remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
-        problems.append(Problem((*path, "type"), f"{shown(kind)} is no type of target; {remedy}"))
-        return None
-    return gather(_KINDS[kind], {key: part for key, part in given.items() if key != "type"}, path, problems)
 
 
 def target_parts(handler: str, target: Target | None) -> dict[str, Any]:

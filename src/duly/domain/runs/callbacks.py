@@ -52,10 +52,15 @@ def read_callback(what: str, given: object) -> Callback | None:
         case Callback():
             return _checked(what, given)
         case str():
-            return _checked(what, Callback(url=given) if given.startswith(_SCHEMES) else Callback(job=given))
+            return _checked(what, Callback(**short_callback(given)))
         case Mapping() if given.keys() <= _FIELDS and all(isinstance(value, str) for value in given.values()):
             return _checked(what, Callback(**given))
     raise InvalidOption(f"{what} {shown(given)} says not who is told: {_EXAMPLE}")
+
+
+def short_callback(text: str) -> dict[str, str]:
+    """Expand the one word that may stand for a callback: a URL, or the name of a job."""
+    return {"url" if text.startswith(_SCHEMES) else "job": text}
 
 
 def told_fields(callback: Callback | None) -> dict[str, str] | None:

@@ -121,14 +121,6 @@ def told_policy(retry: Retry) -> dict[str, Any]:
     }
 
 
-def told_shortly(retry: Retry) -> dict[str, Any]:
-    """Write of a policy what differs from the usual, and how many attempts there are."""
-    usual = told_policy(Retry(policy=retry.policy))
-    said = {name: value for name, value in told_policy(retry).items() if value != usual[name]}
-    kind = {} if retry.policy == "exponential" else {"policy": retry.policy}
-    return kind | {"max_attempts": retry.max_attempts} | said
-
-
 def check_policy(value: str) -> Policy:
     """Take the name of a policy. Raises InvalidOption."""
     for policy in POLICIES:

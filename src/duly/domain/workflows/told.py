@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from duly.domain.targets.shapes import told_in_short
+from duly.domain.targets.spec import told_in_short
 
 _COPIED = (
     "name",

@@ -7,8 +7,9 @@ from uuid import UUID
 
 from msgspec import Meta
 
+from duly.domain.fields import Moment
 from duly.wire.problems import Fault
-from duly.wire.schema.shapes import Moment, Told
+from duly.wire.schema.shapes import Told
 
 LINES_MAX = 50_000
 BATCH_BYTES_MAX = 67_108_864

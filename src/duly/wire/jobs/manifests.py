@@ -8,23 +8,28 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.domain.jobs.manifest_shapes import ManifestShape, without_default_type
+from duly.domain.fields import Moment, Name
+from duly.domain.jobs.manifest_schema import OF_FILES, components
 from duly.wire.pages import NextPageToken, PageQuery
-from duly.wire.schema.shapes import Asked, Moment, Name, Told
+from duly.wire.schema.shapes import Asked, Told
 
 MANIFEST_BYTES_MAX = 16_777_216
 _DIGEST = "Of the plan that was looked at: that very plan is carried out, or nothing."
-_REFERENCE = "#/components/schemas/File{name}"
+_REFERENCE = "#/components/schemas/"
 
-# Besides the shapes of requests: a file has its own short forms, and is read by its own reader, which tells all that is wrong.
-COMPONENTS: dict[str, dict[str, Any]] = {
-    f"File{name}": schema
-    for name, schema in without_default_type(
-        msgspec.json.schema_components([ManifestShape], ref_template=_REFERENCE)[1]
-    ).items()
-}
 
-FileShape = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": _REFERENCE.format(name=ManifestShape.__name__)})]
+def _of_files() -> dict[str, dict[str, Any]]:
+    """Give the schemas of structs that are written otherwise in a file than over HTTP, each under a name of its own."""
+    found = msgspec.json.encode(components(_REFERENCE + "{name}")[1]).decode()
+    for name in OF_FILES:
+        found = found.replace(f'"{_REFERENCE}{name}"', f'"{_REFERENCE}File{name}"')
+    schemas: dict[str, dict[str, Any]] = msgspec.json.decode(found)
+    return {f"File{name}" if name in OF_FILES else name: schema for name, schema in schemas.items()}
+
+
+# A file has short forms of its own, and a reader that tells all that is wrong.
+COMPONENTS = _of_files()
+FileShape = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": f"{_REFERENCE}FileManifestSpec"})]
 
 
 class ApplyQuery(Asked, frozen=True):

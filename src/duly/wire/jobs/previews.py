@@ -7,16 +7,17 @@ from uuid import UUID
 
 from msgspec import Meta
 
+from duly.domain.fields import Moment
+from duly.domain.jobs.spec import ScheduleFields
 from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, LAST_YEAR, second_of
 from duly.wire.jobs.jobs import Fire
-from duly.wire.schema.schedule_schema import ScheduleShape
-from duly.wire.schema.shapes import Asked, Moment, Told
+from duly.wire.schema.shapes import Asked, Told
 
 
 class PreviewRequest(Asked, frozen=True):
     """A schedule, from when on, how many fires are to be shown, and of which job: its id decides about `H` and jitter."""
 
-    schedule: ScheduleShape
+    schedule: ScheduleFields
     after: Moment | None = None
     n: Annotated[int, Meta(ge=1, le=1000)] = 10
     job_id: UUID | None = None

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from duly.domain.fields import PRINTABLE, Moment, Payload
 from duly.domain.jobs.job import REASON_CHARACTERS_MAX
-from duly.wire.jobs.jobs import Payload
 from duly.wire.pages import NextPageToken, PageQuery
 from duly.wire.runs import Cancelling
-from duly.wire.schema.shapes import PRINTABLE, Asked, Moment, Told, check_reach
+from duly.wire.schema.shapes import Asked, Told, check_reach
 
 Running = Annotated[
     Literal["keep", "stop"], Meta(description="keep: runs that have started go on. stop: they are asked to end.")

@@ -6,16 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from duly.wire.callbacks import ToldCallback
-from duly.wire.events import EventMatch
-from duly.wire.jobs.definitions import Concurrency, JobTarget, RateLimit, RetryPolicy
-from duly.wire.jobs.jobs import Payload
+from duly.domain.fields import Moment, Payload
+from duly.domain.jobs.spec import JobRules
+from duly.wire.jobs.definitions import JobTarget
 from duly.wire.pages import NextPageToken
-from duly.wire.schema.schedule_schema import ScheduleShape
-from duly.wire.schema.shapes import Moment, Told
+from duly.wire.schema.shapes import Told
 
 
-class JobVersion(Told, frozen=True):
+class JobVersion(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One version of a job's definition. The one that stands has not been replaced."""
 
     version: int
@@ -24,22 +22,8 @@ class JobVersion(Told, frozen=True):
     owner: Annotated[str, Meta(description="Who kept the job then: api, code or file.")]
     source: str | None
     request_id: Annotated[str | None, Meta(description="The last request until then that named itself.")]
-    name: str | None
     target: JobTarget
-    queue: str
-    priority: int
     payload: Payload | None
-    schedule: ScheduleShape | None
-    on_event: EventMatch | None
-    retry: RetryPolicy | None
-    timeout: str | None
-    concurrency: Concurrency | None
-    tags: list[str]
-    on_done: ToldCallback | None = None
-    on_dead: ToldCallback | None = None
-    rate_limit: RateLimit | None = None
-    expires_at: Moment | None = None
-    expires_after: str | None = None
 
 
 class JobVersionList(Told, frozen=True):

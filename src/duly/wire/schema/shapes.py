@@ -1,4 +1,4 @@
-"""What all shapes share: names, numbers, moments and durations as they stand in JSON."""
+"""The bases of requests and responses, and the kinds of fields that only HTTP has."""
 
 from __future__ import annotations
 
@@ -10,31 +10,7 @@ from msgspec import Meta
 
 from duly.domain.runs.run import NAME_CHARACTERS_MAX, NOT_BLANK
 
-TAGS_MAX = 32
-
-# What schemas say and the domain checks, which has better words for it than a pattern.
-TEXT_PATTERN = r"^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$"
-NAME_PATTERN = r"^ *[\p{L}\p{M}\p{N}\p{P}\p{S}][\p{L}\p{M}\p{N}\p{P}\p{S} ]*$"
-DURATION_PATTERN = r"^P(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d{1,6})?S)?)?$"
-
-PRINTABLE = {"pattern": TEXT_PATTERN}
-Name = Annotated[
-    str,
-    Meta(
-        min_length=1,
-        max_length=NAME_CHARACTERS_MAX,
-        pattern=NOT_BLANK,
-        description="1 to 200 printable characters, not all of them spaces.",
-    ),
-]
-IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=200, pattern=NOT_BLANK)]
-Priority = Annotated[int, Meta(ge=0, le=9, description="0 goes first, 9 last; 5 is the default.")]
-Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339; any offset in, UTC out.")]
-Duration = Annotated[
-    Annotated[str, Meta(extra_json_schema={"pattern": DURATION_PATTERN, "minLength": 3})] | float,
-    Meta(description="ISO 8601 in clock units, such as PT30S or P1D, or a number of seconds.", examples=["PT30S", 30]),
-]
-
+IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NOT_BLANK)]
 
 _EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""The shapes in which people and programs ask for targets, over HTTP and in files, and the same targets as they are told."""
+"""The specs of targets: what a job runs, as people and programs write it; and the way to the kept target and back."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.duration import parse, to_iso
+from duly.domain.fields import Name, Spec
 from duly.domain.runs.run import target_of
 from duly.domain.targets.checks import (
     ARGUMENTS_MAX,
@@ -20,9 +21,8 @@ from duly.domain.targets.checks import (
     callback_seconds,
     check_target,
 )
-from duly.domain.targets.masking import masked
 from duly.domain.targets.program_environment import VARIABLES_MAX
-from duly.domain.targets.target import FUNCTION, WEBHOOK, Command, Container, Target, Webhook, is_reserved, type_of
+from duly.domain.targets.target import WEBHOOK, Command, Container, Target, Webhook, type_of
 from duly.domain.targets.webhook_request import HEADERS_MAX
 from duly.domain.targets.webhook_url import CHARACTERS_MAX, shown_url
 
@@ -78,26 +78,32 @@ _OK, _RETRY = (0,), (75,)  # as in the targets themselves
 Network = Annotated[bool, Meta(description="Whether it has a network.")]
 
 
-class TargetShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"):
+class TargetSpec(Spec, frozen=True, tag_field="type"):
     """What all of them share."""
 
 
-class WebhookTarget(TargetShape, frozen=True, tag="webhook"):
+class FunctionTarget(TargetSpec, frozen=True, tag="function"):
+    """A function that a worker knows by this name."""
+
+    handler: Name
+
+
+class WebhookTarget(TargetSpec, frozen=True, tag="webhook"):
     """A signed request to a URL."""
 
     url: Url
     method: Method = "POST"
-    headers: Headers = {}
-    final: FinalStatuses = []
-    retry: RetriedStatuses = []
+    headers: Headers = msgspec.field(default_factory=dict)
+    final: FinalStatuses = msgspec.field(default_factory=list)
+    retry: RetriedStatuses = msgspec.field(default_factory=list)
     callback_within: Span | None = None
 
 
-class CommandTarget(TargetShape, frozen=True, tag="command"):
+class CommandTarget(TargetSpec, frozen=True, tag="command"):
     """A program that the operator allows, without a shell."""
 
     argv: Program
-    environment: Environment = {}
+    environment: Environment = msgspec.field(default_factory=dict)
     network: Network = False
     memory_bytes: int | None = None
     cpu_seconds: float | None = None
@@ -107,12 +113,12 @@ class CommandTarget(TargetShape, frozen=True, tag="command"):
     retry: RetriedCodes = msgspec.field(default_factory=lambda: [*_RETRY])
 
 
-class ContainerTarget(TargetShape, frozen=True, tag="container"):
+class ContainerTarget(TargetSpec, frozen=True, tag="container"):
     """An image that the operator allows."""
 
     image: Annotated[str, Meta(extra_json_schema={"minLength": 1, "maxLength": 189})]
-    argv: Arguments = []
-    environment: Environment = {}
+    argv: Arguments = msgspec.field(default_factory=list)
+    environment: Environment = msgspec.field(default_factory=dict)
     network: Network = False
     memory_bytes: int | None = None
     cpus: float | None = None
@@ -121,34 +127,33 @@ class ContainerTarget(TargetShape, frozen=True, tag="container"):
     retry: RetriedCodes = msgspec.field(default_factory=lambda: [*_RETRY])
 
 
-Shape = WebhookTarget | CommandTarget | ContainerTarget
-_KINDS: Mapping[type[TargetShape], type[Target]] = {
+Called = WebhookTarget | CommandTarget | ContainerTarget
+_KINDS: Mapping[type[TargetSpec], type[Target]] = {
     WebhookTarget: Webhook,
     CommandTarget: Command,
     ContainerTarget: Container,
 }
 
 
-def read_target(shape: Shape) -> Target:
-    """Read a target as it is asked for. Raises InvalidOption, InvalidSchedule."""
-    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in _fields(shape)}
-    if isinstance(shape, WebhookTarget):
+def read_target(spec: Called) -> Target:
+    """Read a target. Raises InvalidOption, InvalidSchedule."""
+    fields = msgspec.structs.asdict(spec)
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    if isinstance(spec, WebhookTarget):
         within = given.pop("callback_within")
         given["callback_within_seconds"] = None if within is None else parse(within, "callback_within").total_seconds()
-    return check_target(_KINDS[type(shape)](**given))
+    return check_target(_KINDS[type(spec)](**given))
 
 
-def told_target(target: Target) -> dict[str, Any]:
-    """Tell a target in the shape in which it is asked for, without its secrets; what is not said is left out."""
-    return _told(masked(target))
-
-
-def told_of(handler: str, options: str | None) -> dict[str, Any]:
-    """Tell what runs, from its row; of what this version cannot read, no more than its type."""
-    if not is_reserved(handler):
-        return {"type": FUNCTION, "handler": handler}
-    target = target_of(options)
-    return {"type": type_of(handler)} if target is None else told_target(target)
+def spec_of_target(target: Target) -> Called:
+    """Give the spec of a target that is no function and no workflow, its secrets as they are."""
+    given: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(target)}
+    given.pop("sealed_url", None)
+    if (seconds := given.pop("callback_within_seconds", None)) is not None:
+        given["callback_within"] = to_iso(timedelta(seconds=callback_seconds(seconds)))
+    said = {name: value for name, value in given.items() if value is not None}
+    spec: Called = msgspec.convert(said, Called)
+    return spec
 
 
 def told_in_short(handler: str, options: str | None) -> dict[str, Any]:
@@ -156,23 +161,3 @@ def told_in_short(handler: str, options: str | None) -> dict[str, Any]:
     target = target_of(options) if handler == WEBHOOK else None
     url = shown_url(target.url) if isinstance(target, Webhook) else None
     return {"type": type_of(handler), "handler": handler, "url": url}
-
-
-def asked_target(target: Target) -> Shape:
-    """Write a target in the shape in which it is asked for, as it is."""
-    shape: Shape = msgspec.convert(_told(target), Shape)
-    return shape
-
-
-def _told(target: Target) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(target)}
-    told.pop("sealed_url", None)
-    if (seconds := told.pop("callback_within_seconds", None)) is not None:
-        told["callback_within"] = to_iso(timedelta(seconds=callback_seconds(seconds)))
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in told.items() if value is not None
-    }
-
-
-def _fields(shape: Shape) -> list[tuple[str, Any]]:
-    return list(msgspec.structs.asdict(shape).items())

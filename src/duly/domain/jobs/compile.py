@@ -1,0 +1,311 @@
+"""From the spec of a job to the job that the store keeps. `domain/jobs/spec_of.py` is the way back.
+
+A part that makes no sense is refused: at once over HTTP, and gathered with the others in a file. `Reading` is that difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from duly.domain.errors import InvalidOption, InvalidWorkflow, Refused
+from duly.domain.jobs.job import (
+    Recurring,
+    Submission,
+    check_delay,
+    check_name,
+    check_priority,
+    check_tags,
+    check_timeout,
+)
+from duly.domain.jobs.spec import Callback, JobSpec, NodeSpec, RetryPolicy, WorkflowSpec, WorkflowTarget, WorkSpec
+from duly.domain.limits.concurrency import Rate, check_concurrency, check_rate
+from duly.domain.problems import Path
+from duly.domain.runs import payload as payloads
+from duly.domain.runs.callbacks import Callback as KnownCallback
+from duly.domain.runs.callbacks import Then, read_callback
+from duly.domain.runs.expiry import check_expires_after, check_expires_at
+from duly.domain.runs.retry import Retry, retry_policy
+from duly.domain.runs.run import DEFAULTS, Options, encode_options, said
+from duly.domain.targets.spec import FunctionTarget, read_target
+from duly.domain.targets.target import Target, check_handler, handler_of
+from duly.domain.triggers.at import At
+from duly.domain.triggers.on_event import ON_EVENT
+from duly.domain.triggers.schedule import options as asking
+from duly.domain.workflows.target import target_for
+from duly.domain.workflows.workflow import Node, Workflow, read_edges, read_map
+
+T = TypeVar("T")
+_NONE: Mapping[str, Any] = {}
+
+
+class Reading(Protocol):
+    """The way in which the parts of a spec are read."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing has been refused so far."""
+
+    def part(self, path: Path, read: Callable[..., T], *arguments: Any) -> T | None:
+        """Read a part; None where it was refused and the rest is read all the same."""
+
+    def nodes(self, path: Path, given: Mapping[str, NodeSpec]) -> tuple[Node, ...]:
+        """Read the nodes of a workflow."""
+
+
+class AtOnce:
+    """Reading that ends at the first refusal."""
+
+    is_sound = True
+
+    def part(self, path: Path, read: Callable[..., T], *arguments: Any) -> T | None:
+        """Read a part. Raises Refused."""
+        return read(*arguments)
+
+    def nodes(self, path: Path, given: Mapping[str, NodeSpec]) -> tuple[Node, ...]:
+        """Read nodes, which are not yet checked against each other. Raises InvalidWorkflow, naming the node."""
+        return tuple(_named(name, node, self) for name, node in given.items())
+
+
+AT_ONCE = AtOnce()
+
+
+def compile_spec(
+    spec: JobSpec,
+    now: datetime,
+    *,
+    carried: Mapping[str, Any] = _NONE,
+    defaults: Options = DEFAULTS,
+) -> Submission | Recurring:
+    """Give the job that a spec asks for. Raises Refused.
+
+    `carried` are options of its runs that a spec does not name, and `defaults` those of its handler, where they are known.
+    """
+    if is_one_shot(spec):
+        return compile_one_shot(spec, carried, defaults)
+    return compile_recurring(spec, now, carried, defaults)
+
+
+def is_one_shot(spec: JobSpec) -> bool:
+    """Say whether a spec is a one-shot without a name: it needs no stored definition, its run carries all."""
+    return spec.name is None and spec.on_event is None and (spec.schedule is None or is_moment(spec.schedule))
+
+
+def is_for_now(spec: JobSpec) -> bool:
+    """Say whether a job runs at once, and once: it waits for no moment and no event."""
+    return spec.schedule is None and spec.on_event is None
+
+
+def compile_one_shot(spec: JobSpec, carried: Mapping[str, Any] = _NONE, defaults: Options = DEFAULTS) -> Submission:
+    """Give the one-shot that a spec asks for. Raises Refused."""
+    delay = delay_of(spec.schedule)
+    at = None if spec.schedule is None or delay is not None else _moment(spec.schedule)
+    return Submission(**_work(spec, carried, defaults, AT_ONCE), at=at, delay=delay)
+
+
+def compile_recurring(
+    spec: JobSpec,
+    now: datetime,
+    carried: Mapping[str, Any] = _NONE,
+    defaults: Options = DEFAULTS,
+    reading: Reading = AT_ONCE,
+) -> Recurring:
+    """Give the job with a stored definition that a spec asks for; without a schedule it fires once, at `now`. Raises Refused."""
+    if carried.get("parent") is not None:
+        raise InvalidOption("parent belongs to a one-shot without a name; leave out its name, schedule or on_event")
+    if carried.get("after"):
+        raise InvalidOption(
+            "after belongs to a one-shot without a name; leave out its name, schedule or on_event, or let on_done trigger it"
+        )
+    work = _work(spec, carried, defaults, reading)
+    when = ("schedule",) if spec.on_event is None else ("on_event",)
+    schedule = reading.part(when, _schedule, spec, now)
+    name = None if spec.name is None else reading.part((), check_name, spec.name, "name")
+    return Recurring(**work, schedule=schedule or {}, name=name)
+
+
+def compile_workflow(spec: WorkflowSpec, reading: Reading = AT_ONCE, **carried: Any) -> Workflow:
+    """Give the workflow that a spec asks for; its nodes are not yet checked against each other. Raises Refused."""
+    name = reading.part(("name",), check_name, spec.name, "name")
+    tags = reading.part(("tags",), check_tags, spec.tags)
+    then = _then(spec.on_done, spec.on_dead, reading)
+    return Workflow(name or "", reading.nodes((), spec.nodes), tags or (), then, **carried)
+
+
+def compile_node(name: str, spec: NodeSpec, reading: Reading) -> Node:
+    """Give a node, as a job without a schedule, and what it waits for. Raises Refused."""
+    edges = reading.part((), read_edges, name, msgspec.to_builtins(spec.after))
+    over = reading.part((), read_map, name, msgspec.to_builtins(spec.map))
+    return Node(name, Submission(**_work(spec, _NONE, DEFAULTS, reading)), edges or (), over)
+
+
+def is_moment(shape: Mapping[str, Any]) -> bool:
+    """Say whether a schedule is a moment or a delay, and nothing else."""
+    return {key for key, value in shape.items() if value is not None} == {"trigger"} and _fires_once(shape)
+
+
+def moment_of(shape: Mapping[str, Any] | None) -> datetime | None:
+    """Give the moment of a schedule that fires once, at a moment; None of a delay and of any other. Raises TriggerError."""
+    if shape is None or delay_of(shape) is not None:
+        return None
+    trigger = asking.check(shape).trigger
+    return trigger.moment if isinstance(trigger, At) else None
+
+
+def delay_of(shape: Mapping[str, Any] | None) -> timedelta | None:
+    """Give how long after its creation a one-shot fires, where its schedule says so. Raises TriggerError."""
+    if shape is None or not _fires_once(shape) or shape["trigger"].get("delay") is None:
+        return None
+    asking.check(shape)
+    return check_delay(shape["trigger"]["delay"])
+
+
+def _named(name: str, node: NodeSpec, reading: Reading) -> Node:
+    try:
+        return compile_node(name, node, reading)
+    except InvalidWorkflow:
+        raise
+    except Refused as error:
+        raise InvalidWorkflow(f"node {name!r}: {error}", ("nodes", name)) from None
+
+
+def _work(spec: JobSpec | NodeSpec, carried: Mapping[str, Any], defaults: Options, reading: Reading) -> dict[str, Any]:
+    """Read the parts that jobs and nodes share."""
+    handler, target = _target(spec, reading)
+    return {
+        "handler": handler,
+        "payload": reading.part(("payload",), payloads.encode, spec.payload, f"the payload of {handler}") or "",
+        "queue": reading.part(("queue",), check_name, spec.queue, "queue") or "",
+        "priority": reading.part(("priority",), check_priority, spec.priority) or 0,
+        "options": _options(spec, target, carried, defaults, reading),
+    }
+
+
+def _target(spec: JobSpec | NodeSpec, reading: Reading) -> tuple[str, Target | None]:
+    """Read what a job runs: the handler that a worker must have, and the target, where it is no function."""
+    asked = spec.target
+    if isinstance(asked, FunctionTarget):
+        return reading.part(("target",), _function, asked.handler) or "", None
+    if isinstance(asked, WorkflowTarget):
+        assert isinstance(spec, JobSpec)
+        target = _workflow_target(spec, asked, reading)
+    else:
+        target = reading.part(("target",), read_target, asked)
+    return "" if target is None else handler_of(target), target
+
+
+def _function(handler: str) -> str:
+    return check_handler(check_name(handler, "handler"))
+
+
+def _workflow_target(spec: JobSpec, asked: WorkflowTarget, reading: Reading) -> Target | None:
+    reading.part(("payload",), _check_no_payload, spec.payload)
+    name = reading.part(("target", "name"), check_name, asked.name or spec.name or "workflow", "name")
+    tags = reading.part(("tags",), check_tags, spec.tags)
+    try:
+        nodes = reading.nodes(("target",), asked.nodes)
+        workflow = Workflow(name or "", nodes, tags or ())
+        return reading.part(("target",), target_for, workflow) if reading.is_sound else None
+    except InvalidWorkflow as error:
+        raise InvalidWorkflow(str(error), ("target", *error.where)) from None
+
+
+def _check_no_payload(payload: Mapping[str, Any]) -> None:
+    if payload:
+        raise InvalidOption("a job that starts a workflow has no payload of its own; give it to the workflow's nodes")
+
+
+def _schedule(spec: JobSpec, now: datetime) -> Mapping[str, Any]:
+    """Give when a job runs, in the shape that is compiled. Raises Refused."""
+    if spec.on_event is not None:
+        return _event(spec)
+    if spec.schedule is not None:
+        asking.check(spec.schedule)
+        return spec.schedule
+    return {"trigger": {"type": "at", "at": now.isoformat(timespec="milliseconds")}}
+
+
+def _event(spec: JobSpec) -> Mapping[str, Any]:
+    assert spec.on_event is not None
+    if spec.schedule is not None:
+        raise InvalidOption("a job has a schedule or on_event, not both; make two jobs, or leave one out")
+    if "event" in spec.payload:
+        raise InvalidOption("the payload has a field event, which is where the event will stand; give it another name")
+    kind, source = check_name(spec.on_event.type, "on_event.type"), spec.on_event.source
+    return {ON_EVENT: {"type": kind} | ({} if source is None else {"source": check_name(source, "on_event.source")})}
+
+
+def _options(
+    spec: WorkSpec, target: Target | None, carried: Mapping[str, Any], defaults: Options, reading: Reading
+) -> str | None:
+    """Write what runs carry; nothing when all is left to the handler."""
+    own: dict[str, Any] = {} if target is None else {"target": target}
+    if spec.retry is not None:
+        own["retry"] = reading.part(("retry",), compile_retry, spec.retry)
+    if spec.timeout is not None:
+        own["timeout_seconds"] = reading.part(("timeout",), check_timeout, spec.timeout)
+    if (gate := spec.concurrency) is not None:
+        asked = (gate.key, gate.limit, gate.order)
+        own |= reading.part(("concurrency",), check_concurrency, *asked) or {}
+    if (rate := spec.rate_limit) is not None:
+        asked_rate = Rate(rate.key, rate.limit, rate.per, rate.burst)
+        own["rate"] = reading.part(("rate_limit",), check_rate, asked_rate)
+    marks = _marks(spec, reading) | dict(carried)
+    text = encode_options(msgspec.structs.replace(defaults, **own, **marks))
+    return said(text) if own or defaults != DEFAULTS else text
+
+
+def _marks(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
+    """Read what has no say in how runs are run."""
+    found: dict[str, Any] = {}
+    if spec.tags:
+        found["tags"] = reading.part(("tags",), check_tags, spec.tags) or ()
+    if spec.expires_after is not None:
+        found["expires_seconds"] = reading.part(("expires_after",), check_expires_after, spec.expires_after)
+    if spec.expires_at is not None:
+        found["expires_at"] = reading.part(("expires_at",), _expires_at, spec)
+    if isinstance(spec, JobSpec) and (then := _then(spec.on_done, spec.on_dead, reading)) is not None:
+        found["then"] = then
+    return found
+
+
+def compile_retry(spec: RetryPolicy) -> Retry:
+    """Give the retry policy that a spec asks for. Raises InvalidOption."""
+    given = {name: getattr(spec, name) for name in spec.__struct_fields__ if name != "rules"}
+    return retry_policy(**given, rules=[msgspec.structs.asdict(rule) for rule in spec.rules])
+
+
+def _expires_at(spec: WorkSpec) -> float:
+    assert spec.expires_at is not None
+    if not isinstance(spec, JobSpec):
+        return check_expires_at(spec.expires_at)
+    if spec.on_event is not None or (spec.schedule is not None and not _fires_once(spec.schedule)):
+        raise InvalidOption("expires_at is for what runs once; for each run of a schedule give expires_after")
+    return check_expires_at(spec.expires_at, moment_of(spec.schedule))
+
+
+def _then(on_done: Callback | None, on_dead: Callback | None, reading: Reading) -> Then | None:
+    done, dead = (
+        None if given is None else reading.part((word,), read_callback, word, KnownCallback(*_fields(given)))
+        for word, given in (("on_done", on_done), ("on_dead", on_dead))
+    )
+    return None if done is None and dead is None else Then(done, dead)
+
+
+def _fields(callback: Callback) -> tuple[str | None, ...]:
+    return callback.url, callback.job, callback.queue
+
+
+def _fires_once(shape: Mapping[str, Any]) -> bool:
+    trigger = shape.get("trigger")
+    return isinstance(trigger, Mapping) and trigger.get("type") == "at"
+
+
+def _moment(shape: Mapping[str, Any]) -> datetime:
+    trigger = asking.check(shape).trigger
+    if not isinstance(trigger, At):
+        raise InvalidOption(f"trigger {shape!r} is not of type at")
+    return trigger.moment

@@ -1,0 +1,225 @@
+"""The definition of a job, once: the body of a request, the readable part of its response, the entry of a file, and what the
+options of the SDK and the flags of the command line build.
+
+A new option is a field here and its check in `domain/jobs/compile.py`, which goes from here to the stored job and back.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from duly.domain.fields import Duration, Moment, Name, Payload, Priority, Spec, Tags
+from duly.domain.jobs.job import GATE_PLACES_MAX
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
+
+NODES_MAX = 1_000
+# The schema states the pattern and the domain checks it; the runs of a mapped node have a number behind the name.
+_NODE = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+NODE_PATTERN = rf"^{_NODE}(\[[0-9]{{1,4}}\])?$"
+NodeName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="1 to 100 letters, digits, _, - and .; the first a letter, a digit or _.",
+        extra_json_schema={"pattern": f"^{_NODE}$", "maxLength": 100},
+    ),
+]
+Url = Annotated[str, Meta(max_length=2_048, description="http or https.", examples=["https://hooks.example/done"])]
+Kind = Annotated[
+    str, Meta(min_length=1, max_length=200, description="The type of an event.", examples=["shop.order.placed"])
+]
+Source = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=500,
+        description="Where events come from, as a URI reference; compared letter by letter.",
+        examples=["https://shop.example/orders"],
+    ),
+]
+# Read by `domain/triggers`, and kept as it was written; its structs are in `domain/triggers/spec.py`.
+ScheduleFields = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Schedule"})]
+Numbers = int | Annotated[str, Meta(examples=["4xx", "500-599"])]
+JitterPart = Literal["full", "equal", "none"] | Annotated[float, Meta(ge=0, le=1)]
+
+
+class RetryRule(Spec, frozen=True, omit_defaults=True):
+    """What becomes of a failure of one kind: exactly one of `error`, `status` and `exit`. A snooze uses up no attempt."""
+
+    then: Literal["retry", "bury", "snooze"]
+    error: (
+        Annotated[str, Meta(max_length=200, description="A class by name or path, or a pattern: *Timeout.")] | None
+    ) = None
+    status: Annotated[Numbers, Meta(description="Of a webhook's answer: 404, 4xx or 500-599.")] | None = None
+    exit: Annotated[Numbers, Meta(description="Of a command or a container: 75 or 1-10.")] | None = None
+    delay: Annotated[Duration, Meta(description="How long it waits then; a snooze needs it.")] | None = None
+
+
+class RetryPolicy(Spec, frozen=True):
+    """How often and how soon a failed run is tried again; docs/retries-and-dead-letters.md says which gap each policy gives."""
+
+    policy: Literal["exponential", "linear", "fixed", "list"] = "exponential"
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] = 5
+    base: Duration = "PT1S"
+    cap: Annotated[Duration, Meta(description="The longest gap, where gaps grow.")] = "PT10M"
+    jitter: (
+        Annotated[JitterPart, Meta(description="The part of a gap that is left to chance; null: as is usual.")] | None
+    ) = None
+    delays: Annotated[list[Duration], Meta(max_length=100, description="Of a list; the last one repeats.")] = (
+        msgspec.field(default_factory=list)
+    )
+    max_age: (
+        Annotated[Duration, Meta(description="No attempt starts later than this after the first was due.")] | None
+    ) = None
+    rules: Annotated[list[RetryRule], Meta(max_length=32, description="The first that fits decides.")] = msgspec.field(
+        default_factory=list
+    )
+
+
+class Concurrency(Spec, frozen=True):
+    """At most `limit` runs of all jobs with this key are under way at once. With order fifo: one after another, in order."""
+
+    key: Name
+    limit: Annotated[int, Meta(ge=1, le=GATE_PLACES_MAX)] = 1
+    order: Annotated[
+        Literal["fifo"] | None,
+        Meta(
+            description="fifo: in order of due moments, the next when the former has come to its end. Null: as places come free."
+        ),
+    ] = None
+
+
+class RateLimit(Spec, frozen=True):
+    """At most `limit` runs of all jobs with this key start in each `per`, evenly, across the whole fleet."""
+
+    key: Name
+    limit: Annotated[float, Meta(gt=0, le=1_000_000)]
+    per: Duration = "PT1S"
+    burst: Annotated[int, Meta(ge=1, le=999_999, description="How many may start at once after a rest.")] = 1
+
+
+class Callback(Spec, frozen=True, omit_defaults=True):
+    """Who is told: a URL, by a signed webhook on the run's queue or another; or a job, by its name or id."""
+
+    url: Url | None = None
+    job: Name | None = None
+    queue: Annotated[Name, Meta(description="With a URL: the queue whose workers send it.")] | None = None
+
+
+class EventMatch(Spec, frozen=True):
+    """The events that a job runs for. Without a source: whatever theirs is."""
+
+    type: Kind
+    source: Source | None = None
+
+
+class PolicySpec(Spec, frozen=True):
+    """How runs are run; null where it is left to the handler."""
+
+    retry: RetryPolicy | None = None
+    timeout: Duration | None = None
+    concurrency: Concurrency | None = None
+    rate_limit: RateLimit | None = None
+    expires_at: (
+        Annotated[Moment, Meta(description="Of what runs once: not started after this, but expired.")] | None
+    ) = None
+    expires_after: (
+        Annotated[
+            Duration,
+            Meta(
+                description="Not started when so long has passed since its scheduled moment; of a node, since its workflow's."
+            ),
+        ]
+        | None
+    ) = None
+
+
+class WorkSpec(PolicySpec, frozen=True):
+    """What jobs and nodes of workflows share."""
+
+    queue: Name = QUEUE_DEFAULT
+    priority: Priority = PRIORITY_DEFAULT
+    tags: Tags = msgspec.field(default_factory=list)
+
+
+class NodeEdge(Spec, frozen=True):
+    """A node that another waits for, and the end of it that lets that one run."""
+
+    node: NodeName
+    on: Annotated[
+        Literal["success", "failure", "always"], Meta(description="always: however it ends, also when it is skipped.")
+    ] = "success"
+
+
+class NodeReference(Spec, frozen=True, rename={"node": "$result"}):
+    """The result of another node, or with steps a part of it."""
+
+    node: NodeName
+    path: Annotated[
+        list[str | Annotated[int, Meta(ge=0)]], Meta(max_length=64, description="Keys of objects and places in lists.")
+    ] = msgspec.field(default_factory=list)
+
+
+class NodeSpec(WorkSpec, frozen=True, kw_only=True):
+    """A node of a workflow: a job without a schedule, and what it waits for.
+
+    Anywhere in its payload `{"$result": "extract", "path": ["rows", 0]}` stands for the result of a node that it waits for,
+    directly or through others, or a part of it. `{"$error": "extract"}` stands for what went wrong with one whose failure or end
+    it waits for: an object with `state`, `class`, `message` and `attempts`, or null. With `map`, one run is made for each item of
+    a list, and `{"$item": true}` stands for it.
+    """
+
+    target: FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget
+    payload: Payload = msgspec.field(default_factory=dict)
+    after: Annotated[
+        list[NodeName | NodeEdge],
+        Meta(max_length=NODES_MAX, description="Nodes that must have ended; a name alone: that must have succeeded."),
+    ] = msgspec.field(default_factory=list)
+    map: NodeReference | None = None
+
+
+Nodes = Annotated[
+    dict[NodeName, NodeSpec],
+    Meta(min_length=1, max_length=NODES_MAX, description="By their names: at most 1,000, those added later included."),
+]
+
+
+class WorkflowTarget(Spec, frozen=True, tag_field="type", tag="workflow"):
+    """A whole workflow, started each time; the run ends when it has ended. Without a name of its own it has that of its job."""
+
+    nodes: Nodes
+    name: Name | None = None
+
+
+class WorkflowSpec(Spec, frozen=True):
+    """What is to be done, and in which order: nodes, each with those that it waits for."""
+
+    name: Name
+    nodes: Nodes
+    tags: Tags = msgspec.field(default_factory=list)
+    on_done: Callback | None = None
+    on_dead: Callback | None = None
+
+
+Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget
+
+
+class JobRules(WorkSpec, frozen=True):
+    """A job but for its target and payload, which responses show in part: when it runs, how, and who is told."""
+
+    name: Name | None = None
+    schedule: ScheduleFields | None = None
+    on_event: EventMatch | None = None
+    on_done: Callback | None = None
+    on_dead: Callback | None = None
+
+
+class JobSpec(JobRules, frozen=True, kw_only=True):
+    """What is to be run, and when: by a schedule, or for each event that matches. With neither: now, once."""
+
+    target: Target
+    payload: Payload = msgspec.field(default_factory=dict)

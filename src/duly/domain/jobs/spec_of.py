@@ -1,0 +1,165 @@
+"""From the job that the store keeps back to its spec, as people and programs read it.
+
+Secrets are shown as `***`. A spec that is read can be sent back: there, `***` stands for the value that the job has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+
+from duly.domain.duration import to_iso
+from duly.domain.errors import InvalidOption
+from duly.domain.fields import said
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.jobs.spec import (
+    Callback,
+    Concurrency,
+    EventMatch,
+    JobSpec,
+    NodeEdge,
+    NodeReference,
+    NodeSpec,
+    RateLimit,
+    RetryPolicy,
+    RetryRule,
+    Target,
+    WorkflowSpec,
+    WorkflowTarget,
+)
+from duly.domain.limits.concurrency import told_concurrency, told_rate
+from duly.domain.runs.callbacks import Callback as KnownCallback
+from duly.domain.runs.callbacks import Then
+from duly.domain.runs.expiry import expiry_moment
+from duly.domain.runs.payload import read_anyhow
+from duly.domain.runs.retry import Retry, told_policy
+from duly.domain.runs.run import is_marks_only, read_options, target_of
+from duly.domain.targets.masking import masked, masked_then
+from duly.domain.targets.spec import FunctionTarget, spec_of_target
+from duly.domain.targets.target import WorkflowTarget as KnownWorkflow
+from duly.domain.targets.target import is_reserved, type_of
+from duly.domain.triggers.on_event import ON_EVENT
+from duly.domain.workflows.target import workflow_of
+from duly.domain.workflows.workflow import Edge, Node, On, Workflow
+
+
+def spec_of(job: Submission | Recurring, *, is_shown: bool = True) -> JobSpec:
+    """Give the spec of a job; `is_shown`: its secrets are masked. Raises InvalidOption where its target cannot be read here."""
+    return JobSpec(
+        target=target_spec(job.handler, job.options, is_shown=is_shown),
+        payload=read_anyhow(job.payload),
+        queue=job.queue,
+        priority=job.priority,
+        name=job.name if isinstance(job, Recurring) else None,
+        **waits_of(job.schedule if isinstance(job, Recurring) else _moment(job)),
+        **rules_of(job.options, is_shown=is_shown),
+    )
+
+
+def rules_of(options: str | None, *, is_shown: bool = True) -> dict[str, Any]:
+    """Give the fields of a spec that stand among the options of a job."""
+    return {"tags": list(read_options(options, None).tags), **run_rules_of(options, is_shown=is_shown)}
+
+
+def run_rules_of(options: str | None, *, is_shown: bool = True) -> dict[str, Any]:
+    """Give those of them that a run shows as its definition; `retry` is None where it is left to the handler."""
+    known = read_options(options, None)
+    then = (masked_then(known.then) if is_shown else known.then) or Then()
+    is_own = options is not None and not is_marks_only(options)
+    concurrency, rate = told_concurrency(known), told_rate(known)
+    return {
+        "retry": _retry(known.retry) if is_own else None,
+        "timeout": _duration(known.timeout_seconds),
+        "concurrency": None if concurrency is None else Concurrency(**concurrency),
+        "rate_limit": None if rate is None else RateLimit(**rate),
+        "expires_at": None if known.expires_at is None else expiry_moment(known.expires_at),
+        "expires_after": _duration(known.expires_seconds),
+        "on_done": _callback(then.done),
+        "on_dead": _callback(then.dead),
+    }
+
+
+def waits_of(shape: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Give what a job waits for: the moments of a schedule, or events."""
+    match = None if shape is None else shape.get(ON_EVENT)
+    if match is None:
+        return {"schedule": shape, "on_event": None}
+    return {"schedule": None, "on_event": EventMatch(**match)}
+
+
+def workflow_spec_of(workflow: Workflow) -> WorkflowSpec:
+    """Give the spec of a workflow that is yet to be submitted, its secrets as they are."""
+    then = workflow.then or Then()
+    return WorkflowSpec(
+        name=workflow.name,
+        nodes=_nodes(workflow.nodes, is_shown=False),
+        tags=list(workflow.tags),
+        on_done=_callback(then.done),
+        on_dead=_callback(then.dead),
+    )
+
+
+def shown_target(handler: str, options: str | None) -> dict[str, Any]:
+    """Give what runs as plain values, its secrets masked; of a target that this version cannot read, no more than its type."""
+    try:
+        spec = target_spec(handler, options)
+    except InvalidOption:
+        return {"type": type_of(handler)}
+    if isinstance(spec, WorkflowTarget):
+        return said(spec)
+    return {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
+
+
+def target_spec(handler: str, options: str | None, *, is_shown: bool = True) -> Target:
+    """Give the spec of what runs. Raises InvalidOption where this version cannot read it."""
+    target = target_of(options)
+    if isinstance(target, KnownWorkflow):
+        return WorkflowTarget(name=target.name, nodes=_nodes(workflow_of(target).nodes, is_shown=is_shown))
+    if target is None and is_reserved(handler):
+        raise InvalidOption("the job has a target that this version of Duly cannot read; change it with a newer one")
+    if target is None:
+        return FunctionTarget(handler=handler)
+    return spec_of_target(masked(target) if is_shown else target)
+
+
+def _nodes(nodes: Sequence[Node], *, is_shown: bool) -> dict[str, NodeSpec]:
+    return {node.name: _node(node, is_shown=is_shown) for node in nodes}
+
+
+def _node(node: Node, *, is_shown: bool) -> NodeSpec:
+    shot = node.submission
+    return NodeSpec(
+        target=cast(Any, target_spec(shot.handler, shot.options, is_shown=is_shown)),
+        after=[_edge(edge) for edge in node.after],
+        map=None if node.map is None else NodeReference(node=node.map.node, path=list(node.map.path)),
+        queue=shot.queue,
+        priority=shot.priority,
+        payload=msgspec.json.decode(shot.payload),
+        **{name: rule for name, rule in rules_of(shot.options).items() if name not in ("on_done", "on_dead")},
+    )
+
+
+def _edge(edge: Edge) -> str | NodeEdge:
+    return edge.parent if edge.on is On.SUCCESS else NodeEdge(node=edge.parent, on=cast(Any, edge.on.value))
+
+
+def _retry(retry: Retry) -> RetryPolicy:
+    told = told_policy(retry)
+    return RetryPolicy(**{**told, "rules": [RetryRule(**rule) for rule in told["rules"]]})
+
+
+def _callback(callback: KnownCallback | None) -> Callback | None:
+    return None if callback is None else Callback(url=callback.url, job=callback.job, queue=callback.queue)
+
+
+def _moment(shot: Submission) -> dict[str, Any] | None:
+    if shot.at is not None:
+        return {"trigger": {"type": "at", "at": shot.at.isoformat()}}
+    return {"trigger": {"type": "at", "delay": to_iso(shot.delay)}} if shot.delay else None
+
+
+def _duration(seconds: float | None) -> str | None:
+    return None if seconds is None else to_iso(timedelta(seconds=seconds))

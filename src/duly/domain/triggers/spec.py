@@ -1,0 +1,189 @@
+"""The schedule of a job, field by field, as HTTP and files describe it.
+
+These structs are the source of schemas. `domain/triggers` reads a schedule from plain values, with its own messages, and keeps
+it as it was written.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from duly.domain.fields import Spec
+
+Moment = Annotated[str, Meta(description="ISO 8601, with an offset or Z.", examples=["2026-12-01T09:00:00+01:00"])]
+Zone = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=64,
+        description="A tz database name with a slash, or UTC, or GMT.",
+        examples=["Europe/Berlin"],
+    ),
+]
+Period = Annotated[
+    str, Meta(min_length=2, max_length=64, description="ISO 8601, such as PT5M or P1D.", examples=["PT5M"])
+]
+Count = Annotated[int, Meta(ge=1)]
+Expression = Annotated[str, Meta(min_length=1, max_length=256)]
+Mode = Literal["fixed_rate", "fixed_delay"]
+MisfireWord = Literal["fire_once", "fire_all", "skip"]
+OverlapWord = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"]
+
+
+class TriggerAt(Spec, frozen=True, tag_field="type", tag="at"):
+    """Once, at a moment or after a delay: give one of `at` and `delay`."""
+
+    at: (
+        Annotated[
+            Moment,
+            Meta(
+                description="With an offset, or local with `tz`; to the microsecond. Past by more than a minute: AT_PAST."
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    delay: (
+        Annotated[
+            str | float,
+            Meta(
+                description="From the creation on, by the database's clock: ISO 8601 in clock units, or seconds.",
+                examples=["PT30S", 0.25],
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    tz: Zone | None = None
+
+
+class TriggerCron(Spec, frozen=True, tag_field="type", tag="cron"):
+    """By the wall clock of a zone."""
+
+    expr: Annotated[Expression, Meta(examples=["0 8 * * MON-FRI"])]
+    tz: Zone | None = None
+
+
+class TriggerInterval(Spec, frozen=True, tag_field="type", tag="interval"):
+    """Again and again, a period apart."""
+
+    every: Annotated[Period, Meta(description="ISO 8601 in clock units, such as PT5M or PT24H.")]
+    anchor: Moment | None = None
+    mode: Mode | None = None
+    tz: Zone | None = None
+
+
+class TriggerIso8601(Spec, frozen=True, tag_field="type", tag="iso8601"):
+    """A repeating interval."""
+
+    text: Annotated[Expression, Meta(examples=["R/2026-12-01T09:00:00Z/P1D"])]
+    tz: Zone | None = None
+
+
+class TriggerRrule(Spec, frozen=True, tag_field="type", tag="rrule"):
+    """A recurrence rule (RFC 5545)."""
+
+    rrule: Annotated[str, Meta(min_length=1, max_length=512, examples=["FREQ=MONTHLY;BYDAY=-1FR"])]
+    dtstart: Annotated[str, Meta(examples=["2026-12-01T09:00:00"])]
+    tz: Zone | None = None
+    exdates: list[str] | None = None
+
+
+class TriggerText(Spec, frozen=True, tag_field="type", tag="text"):
+    """Plain English, from a closed grammar."""
+
+    text: Annotated[Expression, Meta(examples=["every weekday at 9:30am"])]
+    tz: Zone | None = None
+
+
+Member = TriggerAt | TriggerCron | TriggerInterval | TriggerIso8601 | TriggerRrule | TriggerText
+
+
+class TriggerAny(Spec, frozen=True, tag_field="type", tag="any"):
+    """The union of several; equal instants count once."""
+
+    of: Annotated[list[Member], Meta(min_length=2, max_length=10)]
+
+
+Trigger = Member | TriggerAny
+
+
+class Jitter(Spec, frozen=True):
+    """Delays each fire by less than `max`."""
+
+    max: Period
+    per: Literal["job", "occurrence"] | None = None
+
+
+class Misfire(Spec, frozen=True):
+    """What becomes of occurrences that were noticed too late."""
+
+    policy: MisfireWord | None = None
+    grace: Period | None = None
+    window: Period | None = None
+    rate: Annotated[float, Meta(gt=0)] | None = None
+    limit: Count | None = None
+
+
+class Overlap(Spec, frozen=True):
+    """What happens when one run is due while another is active."""
+
+    policy: OverlapWord | None = None
+    limit: Count | None = None
+
+
+class CalendarUse(Spec, frozen=True):
+    """A calendar, and how it is used."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    mode: Literal["exclude", "include"] | None = None
+    on_hit: Literal["skip", "defer"] | None = None
+
+
+class Schedule(Spec, frozen=True):
+    """When a job fires, and what happens when it cannot."""
+
+    trigger: Trigger
+    start: Annotated[Moment, Meta(description="Nothing fires before it.")] | None = None
+    end: Annotated[Moment, Meta(description="Nothing fires from it on.")] | None = None
+    max_runs: Annotated[Count, Meta(description="Then the job is completed.")] | None = None
+    jitter: Jitter | None = None
+    misfire: Misfire | None = None
+    overlap: Overlap | None = None
+    calendars: list[CalendarUse] | None = None
+    pause_on_failure: Annotated[Count, Meta(description="Pause after so many failed runs in a row.")] | None = None
+
+
+class Window(Spec, frozen=True):
+    """A stretch of time; the end is not part of it."""
+
+    start: Moment
+    end: Moment
+
+
+class Weekly(Spec, frozen=True, rename={"start": "from", "end": "to"}):
+    """Hours of the week, in local time."""
+
+    days: Annotated[str, Meta(examples=["SAT,SUN"])]
+    start: Annotated[str, Meta(examples=["00:00"])]
+    end: Annotated[str, Meta(examples=["24:00"])]
+
+
+class CalendarSpec(Spec, frozen=True):
+    """Days and hours at which jobs do, or do not, fire."""
+
+    tz: Zone | None = None
+    dates: list[Annotated[str, Meta(extra_json_schema={"format": "date"})]] | None = None
+    windows: list[Window] | None = None
+    weekly: list[Weekly] | None = None
+
+
+class CalendarDefinition(CalendarSpec, frozen=True):
+    """Days and hours at which jobs do, or do not, fire."""
+
+    name: (
+        Annotated[
+            str, Meta(min_length=1, max_length=200, description="The same as in the path; may be left out there.")
+        ]
+        | UnsetType
+    ) = UNSET
