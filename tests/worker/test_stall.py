@@ -158,24 +158,26 @@ async def test_a_handler_that_blocks_its_loop_is_named_in_the_log_after_a_second
 async def test_a_claim_that_is_answered_after_the_worker_stood_still_is_handed_back(url, store, monkeypatch):
     """The heartbeat has handed back all that hung on the worker; what the claim had taken may be among it."""
     ran: list[int] = []
+    stalled: list[UUID] = []
 
     async def work() -> None:
         ran.append(1)
 
+    async def claim(database, worker_id, *words):
+        claimed = await moves_claim(database, worker_id, *words)
+        if claimed and not stalled:
+            stalled.append(claimed[0].run_id)
+            await hand_back(database, worker_id, claimed)
+            lifeline._heed({"kept": []})
+        return claimed
+
+    monkeypatch.setattr(claiming, "claim", claim)
     async with working(url, registry_of(work)) as worker:
         lifeline: Any = worker._lifeline
-
-        async def claim(database, worker_id, *words):
-            claimed = await moves_claim(database, worker_id, *words)
-            if claimed and not lifeline.stalls:
-                await hand_back(database, worker_id, claimed)
-                lifeline._heed({"kept": []})
-            return claimed
-
-        monkeypatch.setattr(claiming, "claim", claim)
         run_id = await submitted(store, "work")
         assert await ended(store, run_id) == "succeeded"
 
+    assert stalled == [run_id]
     assert ran == [1]
     assert await attempts_of(store, run_id) == [(1, "succeeded")]
 
