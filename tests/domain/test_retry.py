@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidOption
-from duly.domain.runs.retry import Retry, retry_policy, told_policy, told_shortly
+from duly.domain.runs.retry import Retry, retry_policy, told_policy
 from duly.domain.runs.run import read_options
 
 POLICY = Retry(max_attempts=10, base_seconds=2, cap_seconds=100)
@@ -113,7 +113,6 @@ def test_what_is_told_of_a_policy_is_read_as_the_same(policy):
     again = retry_policy(**{name: value for name, value in told.items() if value != []})
 
     assert told_policy(again) == told
-    assert told_policy(retry_policy(**told_shortly(policy))) == told
 
 
 def test_what_stood_in_rows_before_means_what_it_meant():
