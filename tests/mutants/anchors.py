@@ -92,7 +92,10 @@ def _all_files(source: Path, suffix: str) -> list[Path]:
 
 
 def _files(source: Path, suffix: str, at: str) -> list[Path]:
-    return [path for path in _all_files(source, suffix) if at.rpartition(".")[2] in _read(source / path)]
+    name = at.rpartition(".")[2]
+    hint = re.compile(rf"\b(?:def|class) {name}\b|^ *{name} ?[:=]" if suffix == "py" else name, re.MULTILINE)
+    texts = ((path, _read(source / path)) for path in _all_files(source, suffix))
+    return [path for path, text in texts if name in text and hint.search(text)]
 
 
 def _windows(row: Sequence[T], length: int) -> Iterator[Sequence[T]]:

@@ -401,7 +401,12 @@ BANK = [
             "0.1::double precision * parts.part / parts.lines as share",
             "0.0::double precision as share",
         ),
-        Sql("runs ahead of their moment delay due ones", "choose", "line where line.due_at <= p_now)", "line)"),
+        Sql(
+            "runs ahead of their moment delay due ones",
+            "choose",
+            "v_is_due := true; v_asked := array(select line from unnest(v_lines) as line where line.due_at <= p_now);",
+            "v_is_due := false; v_asked := v_lines;",
+        ),
         Sql(
             "every claim starts with the first tenant",
             "lines",
