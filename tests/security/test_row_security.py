@@ -147,6 +147,12 @@ async def test_each_table_it_reads_is_guarded(database):
     assert {row[0] for row in views} == VIEWS
 
 
+async def test_each_policy_shows_the_rows_of_one_tenant(database):
+    rows = await database.fetch("select polrelid::regclass::text, pg_get_expr(polqual, polrelid) from pg_policy")
+
+    assert {row[1] for row in rows} == {"(tenant = current_tenant())", "owns(job_id)", "owns(run_id)"}, rows
+
+
 async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_none_at_all(database):
     rows = await database.fetch(FUNCTIONS, "duly_api")
 
