@@ -347,8 +347,8 @@ async def without_patience(scene: Scene, operation: Operation) -> httpx.Response
     if "{name}" in operation.path:
         await asked.by(scene.api)
     with scene.patience.context() as patience:
-        moves = ("receive", "cancel", "apply", "destinations")
-        for name in ("overtaken.LOOKS_MAX", *(f"{move}._LOOKS_MAX" for move in moves)):
+        moves = ("workers.receive", "cancel", "schedules.apply", "admin.destinations")
+        for name in ("schedules.conflict.LOOKS_MAX", *(f"{move}._LOOKS_MAX" for move in moves)):
             patience.setattr(f"duly.moves.{name}", 0)
         return await asked.by(scene.api)
 
