@@ -22,7 +22,6 @@ def a_key(**changes) -> ApiKey:
         tenant_name="default",
         tenant_state="active",
         tenant_rate=None,
-        tenant_is_counted=False,
         name="ours",
         secret_hash=SECRET.digest(),
         scopes=frozenset({Scope.JOBS_READ}),

@@ -373,7 +373,12 @@ BANK = [
     Sql("a used key takes another body", "submit_one_v2", "v_key.body_hash <> v_hash", "false"),
     *killed_by(
         "tests/api/test_door.py",
-        Python("a used key over HTTP takes another body", "replayed", "kept.body_hash != digest", "False"),
+        Python(
+            "a used key over HTTP takes another body",
+            "KeyedRequest._replayed",
+            "kept.body_hash != self._digest",
+            "False",
+        ),
     ),
     *killed_by(
         "tests/worker/test_cancel.py",

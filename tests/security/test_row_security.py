@@ -5,7 +5,10 @@ import re
 import asyncpg
 import pytest
 
+from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import Filter
+from duly.domain.tenancy.audit import Actor
+from duly.moves.submit import submit, submit_each
 from duly.store.boxes import awaited, leased, runs
 from duly.store.connection import session as module
 from duly.store.connection.database import Database
@@ -13,7 +16,6 @@ from duly.store.connection.session import Sessions
 from duly.store.reads import lists, overview
 from duly.store.tables import (
     applied,
-    concurrency_keys,
     declared,
     destinations,
     events,
@@ -23,8 +25,9 @@ from duly.store.tables import (
     workers,
     workflows,
 )
+from duly.store.tables import concurrency_keys as gates
 from duly.store.tenancy import answers, audit
-from tests.builders import a_ready_run, an_active_schedule
+from tests.builders import a_ready_run, a_submission, an_active_schedule
 
 READABLE = {
     "answers",
@@ -159,7 +162,8 @@ async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_
     plain = {row["proname"] for row in rows if not row["prosecdef"]}
     guarded = [row for row in rows if row["prosecdef"]]
     assert plain == PLAIN
-    others = [*lists.SQL.values(), answers.SQL["keep"], *FROM_OUTSIDE]
+    created = [jobs.SQL["create_one_shot"], jobs.SQL["create_one_shots"]]
+    others = [*lists.SQL.values(), answers.SQL["keep"], *created, *FROM_OUTSIDE]
     assert {row["proname"] for row in guarded} == {*READ_BY, *named([*module.SQL.values(), *others])}
     assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
 
@@ -187,7 +191,7 @@ MOVED = {
         awaited.SQL,
         events.SQL,
         destinations.SQL,
-        concurrency_keys.SQL,
+        gates.SQL,
         workflows.SQL,
         RETIRE,
     )
@@ -253,6 +257,26 @@ class TestRefusals:
 
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await asked()
+
+
+async def test_a_create_in_the_name_of_another_tenant_is_refused(sessions, database):
+    await database.execute("insert into duly.tenants (tenant, name, created_at) values (2, 'two', duly.clock_now())")
+    somebody = Actor("key", "a" * 10, "anna")
+
+    async def create(session: Database) -> None:
+        await submit(session, a_submission(), key="k", tenant=2)
+
+    async def create_many(session: Database) -> None:
+        await submit_each(session, [(a_submission(), somebody)] * 2, key="k", tenant=2)
+
+    async def asked(what) -> None:
+        async with sessions.open(1) as session:
+            await what(session.acting_as(somebody))
+
+    for what in (create, create_many):
+        with pytest.raises(NotFound, match="no tenant 2"):
+            await asked(what)
+    assert await database.fetchval("select count(*) from duly.ready") == 0
 
 
 ROWS = 20_000

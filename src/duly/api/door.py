@@ -18,13 +18,12 @@ from litestar.response import Stream
 from duly.api import asked
 from duly.api.asked import AnyRequest
 from duly.api.hub import Hub
+from duly.api.idempotency import Act, KeyedRequest, encoded, perform
 from duly.api.logins import Logins
-from duly.api.once import Act, act_once, encoded
 from duly.api.operations import ANYBODY, Answer, Call, Identity, Operation
 from duly.api.paths import shown_path
 from duly.api.places import WAITS, Places
 from duly.api.refusals import Refusal, found_in
-from duly.api.resuming import Resume
 from duly.api.shedding import Shedding
 from duly.api.traffic import Traffic
 from duly.api.waiting import Waiter, seconds_asked, unless_ended
@@ -35,15 +34,14 @@ from duly.domain.targets.target import Allowed
 from duly.domain.tenancy.audit import Actor
 from duly.log import Log
 from duly.moves.admin.admit import Admission
-from duly.moves.gather import Gatherer
+from duly.moves.group_commit import GroupCommit
 from duly.settings import Shown
 from duly.store.connection.database import Database
-from duly.store.connection.session import Opening, RolledBack, Sessions
+from duly.store.connection.session import Opening, Sessions
 from duly.store.reads.pressure import Gauge
 from duly.wire import problems
 from duly.wire.jobs.jobs import JobPatch
 
-_TRIES_MAX = 3
 # The first hint goes out at once; under load those of five milliseconds go together.
 WAKE_PAUSE_SECONDS = 0.005
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -93,7 +91,7 @@ class Door:
         self.shedding = Shedding(database)
         self._gauge = Gauge(database, age_limit)
         self._rng = Rng()
-        self._gatherer = Gatherer(database, self._rng)
+        self._group_commit = GroupCommit(database, self._rng)
         self._log = log
 
     def request_id(self, request: AnyRequest) -> str:
@@ -165,20 +163,13 @@ class Door:
             await admit(1)
         body = await asked.take_in(operation, request)
         key = asked.key_of(operation, request, body)
-        woken: set[str] = set()
-        resume = None
-        if key is not None and operation.is_resumable:
-            resume = Resume(identity.tenant, operation.name, key, asked.digest(operation, request, body))
-        act = self._acting(operation, request, request_id, identity, key, body, woken, admit, resume)
-        if resume is not None:
-            async with self._sessions.open(identity.tenant) as session:
-                before = await resume.begin(session)
-            answer = before or await self._act(operation, identity, act)
-        elif key is None:
-            answer = await self._act(operation, identity, act)
-        else:
+        keyed = None
+        if key is not None:
             digest = asked.digest(operation, request, body)
-            answer = await act_once(self._sessions, operation, identity, key, digest, act)
+            keyed = KeyedRequest(identity.tenant, operation.name, key, digest)
+        woken: set[str] = set()
+        act = self._acting(operation, request, request_id, identity, key, body, woken, admit, keyed)
+        answer = await perform(operation, keyed, act, self._database, partial(self._open, operation, identity))
         if operation.takes_prefer:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
             answer = unless_ended(waiter, prefer, answer)
@@ -196,7 +187,7 @@ class Door:
         body: bytes,
         woken: set[str],
         admit: Callable[[int], Awaitable[None]],
-        resume: Resume | None,
+        keyed: KeyedRequest | None,
     ) -> Act:
         actor = self._actor(request, request_id, identity)
 
@@ -219,13 +210,13 @@ class Door:
                 gauge=self._gauge,
                 rng=self._rng,
                 hub=self._hub,
-                gatherer=self._gatherer,
+                group_commit=self._group_commit,
                 is_admitted=partial(self._is_admitted, operation, request),
                 places=self.places,
                 allowed=self._allowed,
                 keyring=self._keyring,
                 settings=self._settings,
-                resume=resume,
+                keyed=keyed,
             )
             return await operation.act(call)
 
@@ -281,20 +272,6 @@ class Door:
         if not verdict.is_allowed:
             whose = "all callbacks together" if identity is ANYBODY else f"the {verdict.limit.whose}"
             raise Refusal("rate_limited", f"The limit of {whose} is {verdict.limit.rate:g} submits a second.")
-
-    async def _act(self, operation: Operation, identity: Identity, act: Act) -> Answer:
-        # A session asks for the quotas of its tenant, the engine does not.
-        is_counted = operation.is_submit and identity.key.tenant_is_counted
-        if not operation.in_session and not is_counted:
-            return await act(self._database)
-        for tries_left in reversed(range(_TRIES_MAX)):
-            try:
-                async with self._open(operation, identity) as session:
-                    return await act(session)
-            except RolledBack:
-                if not tries_left:
-                    raise
-        raise AssertionError("unreachable")
 
 
 def _check_scope(operation: Operation, identity: Identity) -> None:

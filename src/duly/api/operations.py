@@ -26,17 +26,19 @@ from duly.domain.targets.target import Allowed
 from duly.domain.tenancy.api_key import ApiKey, Scope
 from duly.domain.tenancy.audit import Actor
 from duly.domain.tenancy.sealing import NEW_KEY, Keyring
-from duly.moves.gather import Gatherer
+from duly.moves.group_commit import GroupCommit
 from duly.settings import Shown
 from duly.store.connection.database import Database
+from duly.store.connection.together import in_session
 from duly.store.reads.pressure import Gauge
 from duly.wire.schema.shapes import Nothing
 
 if TYPE_CHECKING:
-    from duly.api.resuming import Resume
+    from duly.api.idempotency import KeyedRequest
 
 B = TypeVar("B")
 Q = TypeVar("Q")
+T = TypeVar("T")
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -74,7 +76,6 @@ ANYBODY = Identity(
         tenant_name="",
         tenant_state="active",
         tenant_rate=None,
-        tenant_is_counted=False,
         name="open",
         secret_hash=b"",
         scopes=frozenset(),
@@ -119,13 +120,14 @@ class Call(Generic[Q, B]):
         "body",
         "clock",
         "database",
-        "gatherer",
         "gauge",
+        "group_commit",
         "headers",
         "hub",
         "identity",
         "is_admitted",
         "key",
+        "keyed",
         "keyring",
         "open",
         "path",
@@ -133,7 +135,6 @@ class Call(Generic[Q, B]):
         "query",
         "raw",
         "request_id",
-        "resume",
         "rng",
         "settings",
         "shedding",
@@ -161,15 +162,15 @@ class Call(Generic[Q, B]):
         gauge: Gauge,
         rng: Rng,
         hub: Hub,
-        gatherer: Gatherer,
+        group_commit: GroupCommit,
         is_admitted: Callable[[], Awaitable[bool]],
         places: Places,
         allowed: Allowed,
         keyring: Keyring | None = None,
         settings: Sequence[Shown] = (),
-        resume: Resume | None = None,
+        keyed: KeyedRequest | None = None,
     ) -> None:
-        self.resume = resume
+        self.keyed = keyed
         self.identity = identity
         self.path = path
         self.headers = headers
@@ -187,7 +188,7 @@ class Call(Generic[Q, B]):
         self.gauge = gauge
         self.rng = rng
         self.hub = hub
-        self.gatherer = gatherer
+        self.group_commit = group_commit
         self.is_admitted = is_admitted
         self.places = places
         self.address = address
@@ -195,6 +196,12 @@ class Call(Generic[Q, B]):
         self.keyring = keyring
         self.settings = settings
         self.clock: Clock = database.clock
+
+    async def in_transaction(self, do: Callable[[Database], Awaitable[T]]) -> T:
+        """Do something in the transaction of this request, or where it has none in one of its tenant, in the caller's name."""
+        if self.database.in_transaction:
+            return await do(self.database)
+        return await in_session(self.open, lambda session: do(session.acting_as(self.actor)))
 
     @property
     def wants_events(self) -> bool:

@@ -14,7 +14,7 @@ from duly.wire.keys import Key
 def key_row(key: ApiKey, now: datetime) -> dict[str, Any]:
     """Give a key, as the store keeps it, as a row."""
     row = msgspec.structs.asdict(key)
-    del row["secret_hash"], row["tenant_rate"], row["tenant_is_counted"]
+    del row["secret_hash"], row["tenant_rate"]
     return {**row, "scopes": sorted(key.scopes), "state": _state(row, now)}
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.runs.run import HORIZON, TENANT_DEFAULT
-from duly.domain.tenancy.audit import Action, Subject
+from duly.domain.tenancy.audit import Action, Actor, Subject
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.moments import EPOCH
 from duly.domain.triggers.schedule.schedules import Schedule
@@ -23,22 +23,23 @@ from duly.store.tables.jobs import Submitted
 _encoder = msgspec.msgpack.Encoder()
 
 
-@audited
 async def submit(connection: Connection, job: Submission, *, key: str, tenant: int = TENANT_DEFAULT) -> Submitted:
-    """Submit one. Asked again with the same key and body, it answers the same. Raises KeyConflict on another body."""
-    job = sealed(connection, tenant, job)
-    submitted = await store.submit_one(connection, tenant, key, job, HORIZON)
-    if actor_of(connection) is not None:
-        await _note(connection, tenant, job, None, submitted)
-    return submitted
+    """Submit one. Asked again with the same key and body, it answers the same. Raises KeyConflict on another body.
+
+    Where somebody is named, their audit entry and the quotas of the tenant are part of the statement. Raises QuotaReached.
+    """
+    job, actor = sealed(connection, tenant, job), actor_of(connection)
+    if actor is None:
+        return await store.submit_one(connection, tenant, key, job, HORIZON)
+    return await store.create_one_shot(connection, tenant, key, job, HORIZON, actor)
 
 
-async def _note(
-    connection: Connection, tenant: int, job: Submission | Recurring, name: str | None, submitted: Submitted
-) -> None:
-    subject = Subject("job", str(submitted.job_id), name)
-    count = int(not submitted.replayed)
-    await note(connection, tenant, Action.JOB_CREATED, subject, count, handler=job.handler, queue=job.queue)
+async def submit_each(
+    connection: Connection, jobs: Sequence[tuple[Submission, Actor]], *, key: str, tenant: int
+) -> list[Submitted]:
+    """Submit one-shots of several callers in one statement, each with an audit entry of its own: all of them or none."""
+    shots, actors = [sealed(connection, tenant, job) for job, _ in jobs], [actor for _, actor in jobs]
+    return await store.create_one_shots(connection, tenant, key, shots, _digest(shots), HORIZON, actors)
 
 
 @audited
@@ -49,9 +50,13 @@ async def submit_many(
     if not jobs:
         return []
     jobs = [sealed(connection, tenant, job) for job in jobs]
-    made = await store.submit(connection, tenant, key, jobs, sha256(_encoder.encode(jobs)).digest(), HORIZON)
+    made = await store.submit(connection, tenant, key, jobs, _digest(jobs), HORIZON)
     await note_jobs(connection, tenant, sum(not one.replayed for one in made))
     return made
+
+
+def _digest(jobs: Sequence[Submission]) -> bytes:
+    return sha256(_encoder.encode(jobs)).digest()
 
 
 async def note_jobs(connection: Connection, tenant: int, count: int) -> None:
@@ -72,7 +77,8 @@ async def submit_recurring(
     """Submit a recurring job with its next-fire timer. Raises TriggerError when its schedule cannot be kept."""
     job = sealed(connection, tenant, job)
     accepted = await _submit_recurring(connection, job, key, tenant)
-    await _note(connection, tenant, job, job.name, accepted)
+    subject, count = Subject("job", str(accepted.job_id), job.name), int(not accepted.replayed)
+    await note(connection, tenant, Action.JOB_CREATED, subject, count, handler=job.handler, queue=job.queue)
     return accepted
 
 

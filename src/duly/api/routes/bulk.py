@@ -208,10 +208,10 @@ async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaita
     place = paging.position(asked.page_token, of, Place)
     limit, seconds = (asked.limit, _COUNT_SECONDS) if asked.dry_run else (asked.limit or LIMIT_DEFAULT, _CHANGE_SECONDS)
     way = Way(limit=limit, place=place, is_over=_over(call, seconds))
-    resume = call.resume
-    if resume is None:
+    keyed = call.keyed
+    if keyed is None:
         return _told(asked, await go(way), of)
-    found, way = resume.progress, msgspec.structs.replace(way, keep=resume.keep)
+    found, way = keyed.progress, msgspec.structs.replace(way, keep=keyed.store_progress)
     if found is not None:
         passed = found.done.matched + (0 if place is None else place.passed)
         behind = None if found.after is None else Place(found.after.after, passed)
@@ -221,7 +221,7 @@ async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaita
     if not done.is_partial:
         with suppress(Unavailable):  # All of it is done and on record: asked again, it ends here once more.
             async with call.open() as session:
-                await resume.end(session, answer)
+                await keyed.store_last(session, answer)
     return answer
 
 

@@ -200,10 +200,7 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
     shot = definitions.one_shot(call.body, extra_of(call), call.allowed)
     await call.shedding.look()
     call.shedding.check(call.tenant, shot.queue, shot.priority, due_of(shot, now_of(call)), now_of(call))
-    if call.key is None and not call.database.in_transaction:
-        submitted = await call.gatherer.submit(shot, call.tenant, call.actor)
-    else:
-        submitted = await moves.submit(call.database, shot, key=_key(call), tenant=call.tenant)
+    submitted = await call.group_commit.submit(call.database, shot, key=call.key, tenant=call.tenant)
     if submitted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(shot.queue)
     is_now = shot.at is None and shot.delay is None
@@ -221,7 +218,10 @@ async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
 async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
     """Make a job that has a definition of its own. Raises Refused."""
     job = definitions.recurring(asked, now_of(call), extra_of(call), call.allowed)
-    accepted = await moves.submit_recurring(call.database, job, key=_key(call), tenant=call.tenant)
+    key = call.key or str(call.rng.uuid())
+    accepted = await call.in_transaction(
+        lambda database: moves.submit_recurring(database, job, key=key, tenant=call.tenant)
+    )
     if accepted.scheduled_at != NEVER and accepted.scheduled_at - now_of(call) <= HORIZON:
         call.wake(DUE)
     return _scheduled(accepted, job.name)
@@ -241,10 +241,6 @@ def extra_of(call: Call[Any, Any]) -> dict[str, Any]:
         with suppress(InvalidOption):  # A trace that cannot be read is not passed on.
             marks["traceparent"] = check_traceparent(call.traceparent)
     return marks
-
-
-def _key(call: Call[Any, Any]) -> str:
-    return call.key or str(call.rng.uuid())
 
 
 def now_of(call: Call[Any, Any]) -> datetime:

@@ -65,17 +65,13 @@ class Secret:
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is kept, with what its tenant may do. Rates are submits a second; None: no limit.
-
-    `tenant_is_counted` says that there is a limit to what the tenant may have.
-    """
+    """A key as it is kept, with what its tenant may do. Rates are submits a second; None: no limit."""
 
     key_id: str
     tenant: int
     tenant_name: str
     tenant_state: str
     tenant_rate: float | None
-    tenant_is_counted: bool
     name: str
     secret_hash: bytes
     scopes: frozenset[Scope]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeVar
 
 import asyncpg
 
 from duly.store.connection.database import TRIES_MAX, Database, Unavailable, is_rolled_back, translated
+from duly.store.connection.session import RolledBack
 from duly.store.connection.transactions import savepoint
 
 T = TypeVar("T")
+OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
 
 
 class Together(Database):
@@ -67,4 +69,16 @@ async def together(database: Database, do: Callable[[Database], Awaitable[T]]) -
                 raise
             if not tries_left:
                 raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
+    raise AssertionError("unreachable")
+
+
+async def in_session(open_session: OpenSession, do: Callable[[Database], Awaitable[T]]) -> T:
+    """Do something in one session of a tenant, and all of it again when the server has rolled it back. Raises RolledBack."""
+    for tries_left in reversed(range(TRIES_MAX)):
+        try:
+            async with open_session() as session:
+                return await do(session)
+        except RolledBack:
+            if not tries_left:
+                raise
     raise AssertionError("unreachable")

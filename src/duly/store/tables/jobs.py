@@ -11,6 +11,7 @@ import msgspec
 
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.runs.run import has_parent
+from duly.domain.tenancy.audit import Actor
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars, schedule_of
 from duly.domain.triggers.zones import zones
@@ -50,6 +51,32 @@ async def submit_one(connection: Connection, tenant: int, key: str, job: Submiss
     statement = SQL["submit_subtask" if has_parent(job.options) else "submit_one"]
     rows = await connection.fetch(statement, tenant, key, *values, horizon)
     return Submitted(*rows[0])
+
+
+async def create_one_shot(
+    connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta, actor: Actor
+) -> Submitted:
+    """Insert one one-shot under a key and its audit entry, within the quotas of its tenant. Raises QuotaReached."""
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
+    who = (actor.kind, actor.id, actor.name, actor.request_id)
+    rows = await connection.fetch(SQL["create_one_shot"], tenant, key, *values, horizon, *who)
+    return Submitted(*rows[0])
+
+
+async def create_one_shots(
+    connection: Connection,
+    tenant: int,
+    key: str,
+    jobs: Sequence[Submission],
+    body_hash: bytes,
+    horizon: timedelta,
+    actors: Sequence[Actor],
+) -> list[Submitted]:
+    """Insert one-shots under one key, each with an audit entry of its own, as `create_one_shot` does."""
+    who = [(actor.kind, actor.id, actor.name, actor.request_id) for actor in actors]
+    values = submit_arguments(tenant, key, jobs, body_hash, horizon)
+    rows = await connection.fetch(SQL["create_one_shots"], *values, *map(list, zip(*who, strict=True)))
+    return [Submitted(*row) for row in rows]
 
 
 async def change_one_shot(

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 import msgspec
 
-from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action, Actor, Entry, Subject, Wanted, shortened
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
-from duly.store.tables.jobs import Submitted, submit_arguments
 
 SQL = load("tenancy/audit")
 LOOKS = 2_000  # rows looked at for one page, at most
 FIRST = UUID(int=0)
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
-_encoder = msgspec.msgpack.Encoder()
 
 # What leads to the rows, the most telling first. Creates are along the way of those who want them.
 _BY_SUBJECT = SQL["page"].format(lead="and subject_id = $8")
@@ -70,30 +65,6 @@ async def note(
         actor.request_id,
         None if kept is None else msgspec.json.encode(kept).decode(),
     )
-
-
-async def create_one(database: Database, tenant: int, key: str, job: Submission, actor: Actor) -> Submitted:
-    """Insert one one-shot and its row, in one statement."""
-    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
-    who = (actor.kind, actor.id, actor.name, actor.request_id)
-    rows = await database.fetch(SQL["create_one"], tenant, key, *values, HORIZON, *who)
-    return Submitted(*rows[0])
-
-
-async def create_many(
-    database: Database, tenant: int, key: str, jobs: Sequence[Submission], actors: Sequence[Actor]
-) -> list[Submitted]:
-    """Insert one-shots, each with a row of who has asked for it, in one statement: all of them or none."""
-    digest = sha256(_encoder.encode(jobs)).digest()
-    rows = await database.fetch(
-        SQL["create_many"],
-        *submit_arguments(tenant, key, jobs, digest, HORIZON),
-        [actor.kind for actor in actors],
-        [actor.id for actor in actors],
-        [actor.name for actor in actors],
-        [actor.request_id for actor in actors],
-    )
-    return [Submitted(*row) for row in rows]
 
 
 async def page(database: Database, tenant: int, wanted: Wanted, size: int, after: Position | None = None) -> Page:

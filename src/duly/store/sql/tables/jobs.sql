@@ -10,6 +10,12 @@ select duly.purge_job_v1($1, $2, $3)
 -- name: change_one_shot
 select duly.change_one_shot_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
+-- name: create_one_shot
+select job_id, scheduled_at, replayed from duly.create_one_shot_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+
+-- name: create_one_shots
+select job_id, scheduled_at, replayed from duly.create_one_shots_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+
 -- name: submit_subtask
 select job_id, scheduled_at, replayed from duly.submit_subtask_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 

@@ -1,6 +1,6 @@
 -- name: find
 select api_keys.key_id, api_keys.tenant, tenants.name as tenant_name, tenants.state as tenant_state, tenants.submit_rate as tenant_rate,
-       (tenants.schedules_max is not null or tenants.ready_max is not null) as tenant_is_counted, api_keys.name,
+       api_keys.name,
        api_keys.secret_hash, api_keys.scopes, api_keys.submit_rate as rate, api_keys.created_at, api_keys.expires_at, api_keys.revoked_at,
        api_keys.last_used_at
   from duly.api_keys join duly.tenants using (tenant) where api_keys.key_id = $1
@@ -19,7 +19,7 @@ returning api_keys.tenant, api_keys.name, before.revoked_at is not null as was_r
 
 -- name: page
 select api_keys.key_id, api_keys.tenant, tenants.name as tenant_name, tenants.state as tenant_state, tenants.submit_rate as tenant_rate,
-       (tenants.schedules_max is not null or tenants.ready_max is not null) as tenant_is_counted, api_keys.name,
+       api_keys.name,
        api_keys.secret_hash, api_keys.scopes, api_keys.submit_rate as rate, api_keys.created_at, api_keys.expires_at, api_keys.revoked_at,
        api_keys.last_used_at
   from duly.api_keys join duly.tenants using (tenant)

@@ -24,26 +24,3 @@ select at, actor_kind, actor, actor_name, action, request_id from duly.audit
 
 -- name: forget
 select duly.forget_audit_v1($1, $2)
-
--- name: create_one
--- A one-shot, and who submitted it: one statement, because creates come by the thousand a second.
-with made as materialized (select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)),
-noted as (
-    insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, request_id, detail)
-    select $1, duly.clock_now(), $11, $12, $13, 'job.created', 'job', job_id::text, $14, jsonb_build_object('handler', $3::text, 'queue', $5::text)
-      from made where not replayed)
-select job_id, scheduled_at, replayed from made
-
--- name: create_many
--- One-shots of several callers, each with a row of its own.
-with made as materialized (
-    select job_id, scheduled_at, replayed, number from duly.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-      with ordinality as made (job_id, scheduled_at, replayed, number)),
-noted as (
-    insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, request_id, detail)
-    select $1, duly.clock_now(), asked.kind, asked.actor, asked.name, 'job.created', 'job', made.job_id::text, asked.request_id,
-           jsonb_build_object('handler', asked.handler, 'queue', asked.queue)
-      from made join unnest($12::text[], $13::text[], $14::text[], $15::text[], $3::text[], $5::text[])
-                with ordinality as asked (kind, actor, name, request_id, handler, queue, number) using (number)
-     where not made.replayed)
-select job_id, scheduled_at, replayed from made order by number

@@ -338,6 +338,64 @@ begin
     return duly.change_one_shot_v1(p_tenant, p_run_id, p_generation, p_handler, p_payload, p_queue, p_priority, p_at, p_options, p_horizon);
 end $$;
 
+-- Create one one-shot in somebody's name: the job, the quota of its tenant and the audit entry are one statement, for the engine and for a
+-- session. One whose options name a parent is a subtask.
+create or replace function duly.create_one_shot_v1(
+    p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
+    p_options text, p_horizon interval, p_actor_kind text, p_actor text, p_actor_name text, p_request_id text,
+    out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    v_parent uuid := p_options::jsonb->>'parent';
+begin
+    perform duly.must_be_ours(p_tenant);
+    select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
+      from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
+    perform duly.check_quotas_v1(p_tenant, 0, case when replayed then 0 else 1 end);
+    if not replayed then
+        if v_parent is not null then
+            perform duly.note_subtasks_v1(p_tenant, array[v_parent], array[job_id]);
+        end if;
+        insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, request_id, detail)
+        values (p_tenant, duly.clock_now(), p_actor_kind, p_actor, p_actor_name, 'job.created', 'job', job_id::text, p_request_id,
+                jsonb_build_object('handler', p_handler, 'queue', p_queue));
+    end if;
+end $$;
+
+-- Create one-shots of several callers, each with an audit entry of its own: all of them or none.
+create or replace function duly.create_one_shots_v1(
+    p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
+    p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval,
+    p_actor_kinds text[], p_actors text[], p_actor_names text[], p_request_ids text[])
+returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    v_ids      uuid[];
+    v_moments  timestamptz[];
+    v_replayed boolean;
+    v_parents  uuid[] := array(select (given.options::jsonb->>'parent')::uuid
+                                 from unnest(p_options) with ordinality as given(options, number) order by given.number);
+begin
+    perform duly.must_be_ours(p_tenant);
+    select array_agg(submitted.job_id order by submitted.number), array_agg(submitted.scheduled_at order by submitted.number),
+           bool_or(submitted.replayed)
+      into v_ids, v_moments, v_replayed
+      from duly.submit_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
+           with ordinality as submitted(job_id, scheduled_at, replayed, number);
+    perform duly.check_quotas_v1(p_tenant, 0, case when v_replayed then 0 else cardinality(v_ids) end);
+    if not v_replayed then
+        if cardinality(array_remove(v_parents, null)) > 0 then
+            perform duly.note_subtasks_v1(p_tenant, v_parents, v_ids);
+        end if;
+        insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, request_id, detail)
+        select p_tenant, duly.clock_now(), made.kind, made.actor, made.name, 'job.created', 'job', made.job_id::text, made.request_id,
+               jsonb_build_object('handler', made.handler, 'queue', made.queue)
+          from unnest(v_ids, p_handlers, p_queues, p_actor_kinds, p_actors, p_actor_names, p_request_ids)
+                   as made(job_id, handler, queue, kind, actor, name, request_id);
+    end if;
+    return query select made.job_id, made.scheduled_at, v_replayed from unnest(v_ids, v_moments) as made(job_id, scheduled_at);
+end $$;
+
 ------------------------------------------------------------------------------ as a process of an older version calls it
 
 -- Submit one one-shot: what submit_v1 does for many, without the arrays, which cost more than the job.
@@ -396,4 +454,5 @@ begin
     return query select v_run_id, v_due_at, false;
 end $$;
 
-grant execute on function duly.api_submit_one_v1, duly.api_submit_v1, duly.api_change_one_shot_v1 to duly_api;
+grant execute on function duly.api_submit_one_v1, duly.api_submit_v1, duly.create_one_shot_v1, duly.create_one_shots_v1,
+    duly.api_change_one_shot_v1 to duly_api;

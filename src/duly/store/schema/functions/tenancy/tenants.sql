@@ -36,16 +36,23 @@ end $$;
 
 -------------------------------------------------------------------------------------------------- what a tenant may add
 
--- What a tenant may add, asked after it was added: a refusal undoes it. The count of schedules is exact; what waits is as of the
--- last count. No settings in its head: it is asked with every submit, and each would cost as much as the rest.
 create or replace function duly.admit_v1(p_tenant integer, p_schedules integer, p_runs integer) returns void
+language plpgsql as $$
+begin
+    perform duly.must_be_ours(p_tenant);
+    perform duly.check_quotas_v1(p_tenant, p_schedules, p_runs);
+end $$;
+
+-- Refuse what a tenant may not add, after it was added: a refusal undoes it. The count of schedules is exact; what waits is as of the
+-- last count. No settings in its head: it is asked with every submit, and each would cost as much as the rest.
+create or replace function duly.check_quotas_v1(p_tenant integer, p_schedules integer, p_runs integer) returns void
 language plpgsql as $$
 declare
     v_tenant duly.tenants;
     v_count  bigint;
 begin
     select * into v_tenant from duly.tenants where tenants.tenant = p_tenant;
-    if not found or not duly.is_ours(p_tenant) then
+    if not found then
         raise exception using errcode = 'DU021', message = format('no tenant %s', p_tenant);
     elsif v_tenant.state = 'suspended' then
         raise exception using errcode = 'DU022', message = format('tenant %s is suspended', v_tenant.name);

@@ -1,8 +1,7 @@
-"""Gather: one-shots that callers submit at the same moment go into the store together, and each caller is answered when all are
-durable.
+"""Group commit: one-shots that callers submit at the same moment share a transaction, and each caller is answered at its commit.
 
-A submit that comes alone goes alone and at once. While the store is busy with some, others gather, and go together next: the
-busier it is, the more share one transaction. Nobody waits for a moment to pass.
+A submit that comes alone goes alone and at once. While the store is busy, others queue up and go together next: the busier it is,
+the more share one transaction. Nobody waits for a moment to pass.
 """
 
 from __future__ import annotations
@@ -13,13 +12,10 @@ from collections import deque
 from duly.clock import Rng
 from duly.domain.errors import Refused
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import has_parent
 from duly.domain.tenancy.audit import Actor
-from duly.moves.admin.seal import sealed
-from duly.moves.submit import submit
+from duly.moves.submit import submit, submit_each
 from duly.store.connection.database import Database
 from duly.store.tables.jobs import Submitted
-from duly.store.tenancy import audit
 
 AT_ONCE_MAX = 2  # While PostgreSQL commits some, it may insert others.
 TOGETHER_MAX = 200
@@ -27,8 +23,8 @@ TOGETHER_MAX = 200
 _Waiting = tuple[Submission, Actor, "asyncio.Future[Submitted]"]
 
 
-class Gatherer:
-    """Submits what nobody has named by a key, for any number of callers on one loop."""
+class GroupCommit:
+    """Submits one-shots for any number of callers on one loop."""
 
     def __init__(self, database: Database, rng: Rng) -> None:
         self._database = database
@@ -36,13 +32,18 @@ class Gatherer:
         self._waiting: dict[int, deque[_Waiting]] = {}
         self._submitting: set[asyncio.Task[None]] = set()
 
-    async def submit(self, job: Submission, tenant: int, actor: Actor) -> Submitted:
-        """Submit one, and note who has asked for it. Raises Refused."""
-        job = sealed(self._database, tenant, job)
+    async def submit(self, database: Database, job: Submission, *, key: str | None, tenant: int) -> Submitted:
+        """Submit one in the name of the database's actor: in its transaction, or where it has none, in one with others.
+
+        Raises Refused.
+        """
+        if database.in_transaction or key is not None:
+            return await submit(database, job, key=key or self._key(), tenant=tenant)
+        assert database.actor is not None, "whoever submits without a transaction is named"
         answer: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(tenant, deque()).append((job, actor, answer))
+        self._waiting.setdefault(tenant, deque()).append((job, database.actor, answer))
         if len(self._submitting) < AT_ONCE_MAX:
-            task = asyncio.create_task(self._submit_all(), name="duly-gather")
+            task = asyncio.create_task(self._submit_all(), name="duly-group-commit")
             self._submitting.add(task)
             task.add_done_callback(self._submitting.discard)
         return await answer
@@ -55,14 +56,11 @@ class Gatherer:
             del self._waiting[tenant]
             if waiting:
                 self._waiting[tenant] = waiting  # Behind the other tenants.
-            # Subtasks are stored by other statements, one by one; these are rare.
-            has_subtasks = any(has_parent(job.options) for job, _, _ in some)
-            for together in [[one] for one in some] if has_subtasks else [some]:
-                await self._submit_some(tenant, together)
+            await self._submit_some(tenant, some)
 
     async def _submit_some(self, tenant: int, some: list[_Waiting]) -> None:
         try:
-            made = await self._make(tenant, [job for job, _, _ in some], [actor for _, actor, _ in some])
+            made = await self._submit_together(tenant, some)
         except Refused as error:
             if len(some) == 1:
                 _refuse(some, error)
@@ -78,13 +76,12 @@ class Gatherer:
                 if not answer.done():
                     answer.set_result(submitted)
 
-    async def _make(self, tenant: int, jobs: list[Submission], actors: list[Actor]) -> list[Submitted]:
-        if len(jobs) > 1:
-            return await audit.create_many(self._database, tenant, self._key(), jobs, actors)
-        [job], [actor] = jobs, actors
-        if has_parent(job.options):
-            return [await submit(self._database.acting_as(actor), job, key=self._key(), tenant=tenant)]
-        return [await audit.create_one(self._database, tenant, self._key(), job, actor)]
+    async def _submit_together(self, tenant: int, some: list[_Waiting]) -> list[Submitted]:
+        if len(some) > 1:
+            jobs = [(job, actor) for job, actor, _ in some]
+            return await submit_each(self._database, jobs, key=self._key(), tenant=tenant)
+        [(job, actor, _)] = some
+        return [await submit(self._database.acting_as(actor), job, key=self._key(), tenant=tenant)]
 
     def _key(self) -> str:
         return str(self._rng.uuid())

@@ -1,0 +1,126 @@
+"""Idempotency keys: a change and the response to it are one transaction, so a request asked again gets the same response.
+
+See docs/decisions/0060-one-write-path.md. Only the response of a request that was carried out is stored: one that was refused, or
+failed, has changed nothing and leaves its key free. A request that is done in several transactions stores how far it has come in
+each of them, and goes on from there when it is asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from duly.api.operations import Answer, Operation
+from duly.api.refusals import Refusal
+from duly.moves.bulk.jobs_and_runs import Done, Place
+from duly.store.connection.database import Database
+from duly.store.connection.together import OpenSession, in_session
+from duly.store.tenancy import answers
+from duly.store.tenancy.answers import KeptAnswer
+from duly.wire import problems
+
+Act = Callable[[Database], Awaitable[Answer]]
+IN_PROGRESS = 102  # the status under which progress stands in place of a response
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a request has come: all that was done, and the position behind it."""
+
+    done: Done
+    after: Place | None
+
+
+class KeyedRequest:
+    """A request under its idempotency key. `progress`: how far an earlier try came."""
+
+    def __init__(self, tenant: int, route: str, key: str, digest: bytes) -> None:
+        self._at = (tenant, route, key)
+        self._key = key
+        self._digest = digest
+        self._seen: bytes | None = None
+        self.progress: Progress | None = None
+
+    async def begin(self, session: Database) -> Answer | None:
+        """Take the key until the transaction ends. Return the response of an earlier try that was carried out.
+
+        Raises Refusal when another try is under way, or when the key was used for another request.
+        """
+        held = await answers.hold(session, *self._at)
+        found = held.answer
+        if found is not None and (found.status != IN_PROGRESS or found.body_hash != self._digest):
+            return self._replayed(found)
+        if not held.is_ours:
+            raise self._busy()
+        if found is not None:
+            self._seen, self.progress = found.body, msgspec.json.decode(found.body, type=Progress)
+        return None
+
+    async def store(self, session: Database, answer: Answer) -> None:
+        """Store the response in the transaction that took the key. Raises Refusal when another try was faster."""
+        await self._store(
+            session, answer.status, {**answer.headers, "Content-Type": answer.media_type}, encoded(answer)
+        )
+
+    async def store_progress(self, session: Database, done: Done, place: Place | None) -> None:
+        """Store how far it has come. Raises Refusal when another try under the same key has gone on meanwhile."""
+        await self._take_again(session)
+        written = msgspec.json.encode(Progress(done, place))
+        await self._store(session, IN_PROGRESS, {}, written)
+        self._seen = written
+
+    async def store_last(self, session: Database, answer: Answer) -> None:
+        """Store the response in place of the progress, in a transaction of its own. Raises Refusal as `store_progress` does."""
+        await self._take_again(session)
+        await self.store(session, answer)
+
+    async def _take_again(self, session: Database) -> None:
+        held = await answers.hold(session, *self._at)
+        if not held.is_ours or (None if held.answer is None else held.answer.body) != self._seen:
+            raise self._busy()
+
+    async def _store(self, session: Database, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        if not await answers.keep(session, *self._at, KeptAnswer(self._digest, status, headers, body)):
+            raise self._busy()
+
+    def _replayed(self, kept: KeptAnswer) -> Answer:
+        if kept.body_hash != self._digest:
+            raise Refusal("key_reused", f"The key {self._key!r} was used for another request in the last 24 hours.")
+        headers = {name: value for name, value in kept.headers.items() if name != "Content-Type"}
+        return Answer(
+            kept.status, kept.body, {**headers, "Idempotency-Replayed": "true"}, media_type=kept.headers["Content-Type"]
+        )
+
+    def _busy(self) -> Refusal:
+        words = f"A request with the key {self._key!r} is under way."
+        return Refusal("key_in_progress", words, headers={"Retry-After": "1"})
+
+
+async def perform(
+    operation: Operation, request: KeyedRequest | None, act: Act, database: Database, open_session: OpenSession
+) -> Answer:
+    """Act in a transaction, unless the same was done under the request's key before: then return that response.
+
+    Operations without a transaction of their own act on `database`. Raises Refusal, and what acting raises.
+    """
+
+    async def once(session: Database) -> Answer:
+        before = None if request is None else await request.begin(session)
+        if before is not None:
+            return before
+        answer = await act(session)
+        if request is not None:
+            await request.store(session, answer)
+        return answer
+
+    if operation.in_session or (request is not None and not operation.is_resumable):
+        return await in_session(open_session, once)
+    before = None if request is None else await in_session(open_session, request.begin)
+    return before or await act(database)
+
+
+def encoded(answer: Answer) -> bytes:
+    """Write the body of a response."""
+    if answer.body is None:
+        return b""
+    return answer.body if isinstance(answer.body, bytes) else problems.encode(answer.body)
