@@ -6,7 +6,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from duly.domain.fields import said as given
+from duly.domain.fields import non_defaults
 from duly.domain.jobs.manifest import read_manifest, read_workflow
 from duly.domain.jobs.manifest_diff import Kept, differences
 from duly.domain.jobs.manifest_export import export
@@ -166,7 +166,7 @@ def test_a_workflow_of_its_own_is_read_and_written_as_http_asks_for_it():
         "nodes": {"first": {"target": "extract"}, "second": {"target": "load", "after": ["first"]}},
     }
 
-    assert given(workflow_spec_of(read_workflow(value))) == {
+    assert non_defaults(workflow_spec_of(read_workflow(value))) == {
         "name": "once",
         "on_done": {"url": "https://hooks.example/done"},
         "nodes": {

@@ -1,7 +1,6 @@
 """Submitting from Python: durable, once, and said in words."""
 
 import asyncio
-import dataclasses
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -28,7 +27,7 @@ from duly.domain.runs.outcome import Succeeded
 from duly.domain.runs.retry import Retry as RetryPolicy
 from duly.domain.runs.run import Options
 from duly.domain.triggers.errors import TriggerError
-from duly.sdk.choices import Choices
+from duly.sdk.keywords import Keywords
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tenancy import tenants
@@ -412,12 +411,12 @@ async def test_many_schedules_at_once_are_refused(tick):
         await tick.options(every=1).submit_many([{}])
 
 
-@pytest.mark.parametrize("option", [field.name for field in dataclasses.fields(Choices) if field.name != "connection"])
+@pytest.mark.parametrize("option", sorted(set(Keywords.__annotations__) - {"connection"}))
 @pytest.mark.parametrize("value", ["\ud800", 3.5, -1, 10**30, ("k",), ["x", 1], {"a": 1}, b"x", {1, 2}], ids=repr)
-def test_whatever_is_given_for_an_option_is_taken_or_refused_with_words(option, value):
+def test_whatever_is_given_for_an_option_is_taken_or_refused_with_words(greet, option, value):
     """What Python itself would say of it names neither the option nor the remedy."""
     with suppress(DulyError, TriggerError):
-        Choices(**{option: value})
+        greet.options(**{option: value})
 
 
 def test_a_retry_that_makes_no_sense_is_refused():

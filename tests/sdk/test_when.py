@@ -7,7 +7,7 @@ import pytest
 from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.schedule.options import check
-from duly.sdk.when import shape_of
+from duly.sdk.keywords import When, check_known, shape_of
 
 
 def checked(when):
@@ -86,7 +86,6 @@ def test_keywords_become_the_shape(when, shape):
         ({"tz": "Europe/Paris"}, "tz= belongs to a schedule"),
         ({"schedule": {"trigger": CRON}, "tz": "UTC"}, "tz= goes into the trigger of schedule="),
         ({"schedule": "0 2 * * *"}, "is not the shape of a schedule"),
-        ({"crn": "0 2 * * *"}, "crn= is no option"),
     ],
 )
 def test_keywords_that_contradict_each_other_are_refused(when, words):
@@ -125,3 +124,8 @@ def test_a_schedule_that_cannot_be_kept_is_refused_in_its_own_words(when, words)
 def test_what_is_past_or_in_the_store_is_not_judged_yet():
     checked({"cron": "0 2 * * *", "end": "2020-01-01T00:00:00Z"})
     checked({"cron": "H H * * *", "calendars": ["open", {"name": "shut", "mode": "include", "on_hit": "defer"}]})
+
+
+def test_a_keyword_that_there_is_not_is_refused_with_the_nearest():
+    with pytest.raises(InvalidOption, match=r"a schedule takes no crn=; did you mean cron=\?"):
+        check_known({"crn": "0 2 * * *"}, When, "a schedule")

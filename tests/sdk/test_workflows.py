@@ -1,6 +1,5 @@
 """Workflows put together in Python: what each node waits for, what its arguments may be, and what is refused."""
 
-import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ from duly.domain.jobs.compile import AT_ONCE
 from duly.domain.jobs.manifest import read_workflow
 from duly.domain.jobs.manifest_text import read_text
 from duly.domain.runs.run import read_options
-from duly.sdk.choices import Choices
+from duly.sdk.keywords import Keywords
 from duly.sdk.workflow import _NOT_OF_A_NODE
 from duly.wire.workflows import NewWorkflow
 
@@ -244,7 +243,7 @@ OF_A_NODE = {
 
 
 def test_every_option_of_a_node_can_be_tried():
-    known = {field.name for field in dataclasses.fields(Choices)}
+    known = set(Keywords.__annotations__)
     assert known - set(_NOT_OF_A_NODE) - {"request_id", "traceparent"} == set(OF_A_NODE)
 
 

@@ -13,7 +13,7 @@ from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import run_rules_of, shown_target
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.dependencies import check_after
-from duly.domain.runs.run import read_options, target_of, then_of
+from duly.domain.runs.run import target_of, then_of
 from duly.domain.targets.spec import told_in_short
 from duly.domain.targets.target import Allowed
 from duly.domain.triggers.schedule.preview import fires
@@ -72,13 +72,6 @@ def _carried(body: JobSpec) -> dict[str, Any]:
 def payload_text(payload: Mapping[str, Any], handler: str) -> str:
     """Write a payload for the store. Raises InvalidPayload."""
     return payloads.encode(payload, f"the payload of {handler}")
-
-
-def marks_of(options: str | None) -> dict[str, Any]:
-    """Give what a job carries of the request that made it, which a change that says nothing of it leaves as it is."""
-    known = None if options is None else read_options(options, None)
-    marks = {} if known is None else {"request_id": known.request_id, "traceparent": known.traceparent}
-    return {name: mark for name, mark in marks.items() if mark is not None}
 
 
 def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:

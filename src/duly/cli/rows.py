@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from duly.client.definitions import JobFields
-from duly.domain.fields import said
+from duly.domain.fields import non_defaults
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.jobs.spec import Target
 from duly.domain.jobs.spec_of import spec_of
@@ -105,7 +105,7 @@ def target_of_job(job: Submission | Recurring) -> Target:
 
 def fields_of(job: Submission | Recurring) -> JobFields:
     """Give the fields with which a job is created."""
-    fields = said(spec_of(job, is_shown=False))
+    fields = non_defaults(spec_of(job, is_shown=False))
     return cast(JobFields, {name: value for name, value in fields.items() if name != "target"})
 
 

@@ -16,7 +16,7 @@ from duly.cli.egress import submitted_check
 from duly.cli.paging import gather
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.errors import DulyError, NotFound
-from duly.domain.fields import said
+from duly.domain.fields import non_defaults
 from duly.domain.jobs.filter import WORKFLOWS, parse
 from duly.domain.jobs.spec_of import workflow_spec_of
 from duly.domain.runs.payload import read_anyhow
@@ -148,7 +148,7 @@ class HttpWorkflows:
 
     async def submit(self, workflow: Workflow, key: str) -> UUID:
         """Make a workflow durable, whole."""
-        return (await self._asked.create(said(workflow_spec_of(workflow)), key=key)).workflow_id
+        return (await self._asked.create(non_defaults(workflow_spec_of(workflow)), key=key)).workflow_id
 
     async def list(self, filter_text: str, limit: int) -> Sequence[Row]:
         """List workflows."""

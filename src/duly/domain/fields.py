@@ -44,7 +44,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A struct that callers write. An unknown field is refused."""
 
 
-def said(spec: msgspec.Struct) -> dict[str, Any]:
+def non_defaults(spec: msgspec.Struct) -> dict[str, Any]:
     """Give the fields of a spec that differ from their defaults, as plain values."""
     config = spec.__struct_config__
     found: dict[str, Any] = {} if config.tag is None else {str(config.tag_field): config.tag}
@@ -61,7 +61,7 @@ def said(spec: msgspec.Struct) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
-        return said(value)
+        return non_defaults(value)
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else msgspec.to_builtins(value)

@@ -16,15 +16,14 @@ from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
 from duly.domain.targets.target import Command, Container, Webhook
 from duly.moves.schedules.calendars import put_calendar
 from duly.sdk.background import Background
-from duly.sdk.choices import Told, handler_options
+from duly.sdk.choices import handler_options
 from duly.sdk.connections import Connections
 from duly.sdk.declaration import Declaration, name_of
 from duly.sdk.handler import Decorator, Handler
 from duly.sdk.job import Job
-from duly.sdk.retry import Retry
+from duly.sdk.keywords import Declared, check_known, shape_of
 from duly.sdk.run_handle import RunHandle
 from duly.sdk.target import Target, check_list
-from duly.sdk.when import When, shape_of
 from duly.sdk.workflow_handle import WorkflowHandle
 from duly.worker.context import RunContext
 from duly.worker.handlers import Handler as Registered
@@ -82,17 +81,8 @@ class App:
         /,
         *,
         name: str | None = None,
-        queue: str = QUEUE_DEFAULT,
-        priority: int = PRIORITY_DEFAULT,
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
         aliases: Sequence[str] = (),
-        tags: Sequence[str] = (),
-        expires_after: Duration | None = None,
-        on_done: Told | None = None,
-        on_dead: Told | None = None,
-        payload: Mapping[str, Any] | None = None,
-        **when: Unpack[When],
+        **declared: Unpack[Declared],
     ) -> Decorator: ...
     def handler(
         self,
@@ -100,17 +90,8 @@ class App:
         /,
         *,
         name: str | None = None,
-        queue: str = QUEUE_DEFAULT,
-        priority: int = PRIORITY_DEFAULT,
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
         aliases: Sequence[str] = (),
-        tags: Sequence[str] = (),
-        expires_after: Duration | None = None,
-        on_done: Told | None = None,
-        on_dead: Told | None = None,
-        payload: Mapping[str, Any] | None = None,
-        **when: Unpack[When],
+        **declared: Unpack[Declared],
     ) -> Any:
         """Register a function under its own name, or under `name`; `aliases` are names it had before, `tags` words to find its
         runs by. `expires_after`: a run that has not started so long after its scheduled moment ends as expired. `on_done` and
@@ -121,9 +102,9 @@ class App:
         which calls it with the arguments in `payload`. Raises InvalidOption when it cannot be a handler, UnknownQueue when
         the app is strict; for its schedule TriggerError, InvalidSchedule and InvalidArguments.
         """
-        told = {"on_done": on_done, "on_dead": on_dead}
-        options = handler_options(retry, timeout, tags, expires_after=expires_after, **told)
-        shape = shape_of(when)
+        check_known(declared, Declared, "a handler")
+        options, shape, payload = handler_options(declared), shape_of(declared), declared.get("payload")
+        queue, priority = declared.get("queue"), declared.get("priority")
         if payload is not None and shape is None:
             raise InvalidOption("payload= belongs to a schedule; give cron=, every=, when= or schedule= as well")
 
@@ -131,8 +112,8 @@ class App:
             registered = Registered(
                 function,
                 name=name,
-                queue=queue,
-                priority=priority,
+                queue=QUEUE_DEFAULT if queue is None else queue,
+                priority=PRIORITY_DEFAULT if priority is None else priority,
                 options=options,
                 aliases=aliases,
                 prefix=self.registry.prefix,

@@ -24,7 +24,8 @@ from duly.moves.schedules.edit import amend
 from duly.moves.schedules.schedule import find_job_id
 from duly.moves.schedules.skip_next import skip_next
 from duly.moves.trigger import TriggerState, trigger
-from duly.sdk.changes import Changes, changed
+from duly.sdk.changes import changed
+from duly.sdk.keywords import Changes
 from duly.sdk.run_handle import RunHandle
 from duly.store.connection.database import Database
 from duly.store.tables import jobs

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from datetime import timedelta
 from typing import Any
 
 from duly.domain.duration import Duration
+from duly.domain.jobs.spec import RetryPolicy, RetryRule
 from duly.domain.runs import retry as domain
 from duly.domain.runs.retry_rules import kinds_of
 
@@ -46,6 +48,18 @@ class Retry:
             max_age=self.max_age,
             rules=[_plain(rule) for rule in self.rules],
         )
+
+    def spec(self) -> RetryPolicy:
+        """Give the policy as a spec has it."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        times = {name: _seconds(given[name]) for name in ("base", "cap", "max_age")}
+        delays = [_seconds(delay) for delay in self.delays]
+        rules = [RetryRule(**_plain(rule)) for rule in self.rules]
+        return RetryPolicy(**{**given, **times, "delays": delays, "rules": rules})
+
+
+def _seconds(value: Any) -> Any:
+    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def _plain(rule: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
-from uuid import UUID
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
-from msgspec import UNSET, UnsetType
-
-from duly.domain.duration import Duration
-from duly.domain.limits.concurrency import Rate
-from duly.sdk.choices import Choices, Followed, Misfire, Mode, On, Overlap, Told, Work
+from duly.sdk.choices import Choices, Work
 from duly.sdk.handle import Handle
-from duly.sdk.retry import Retry
+from duly.sdk.keywords import Keywords
 from duly.sdk.submitter import Submitter
-from duly.worker.context import RunContext
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
@@ -30,7 +23,7 @@ class Submittable(Generic[Q, T]):
     def __init__(self, app: App, work: Work) -> None:
         self._app = app
         self._work = work
-        self._submitter: Submitter[Q, T] = Submitter(app, work, Choices())
+        self._submitter: Submitter[Q, T] = Submitter(app, work, Choices(work, {}))
 
     @property
     def name(self) -> str:
@@ -47,46 +40,7 @@ class Submittable(Generic[Q, T]):
         """The way to submit it with no choices made."""
         return self._submitter
 
-    def options(
-        self,
-        *,
-        at: datetime | None = None,
-        delay: Duration | None = None,
-        every: Duration | None = None,
-        cron: str | None = None,
-        when: str | None = None,
-        schedule: Mapping[str, Any] | None = None,
-        tz: str | None = None,
-        mode: Mode | None = None,
-        start: datetime | str | None = None,
-        end: datetime | str | None = None,
-        max_runs: int | None = None,
-        jitter: Duration | Mapping[str, Any] | None = None,
-        misfire: Misfire | None = None,
-        overlap: Overlap | None = None,
-        calendars: Sequence[str | Mapping[str, Any]] | None = None,
-        pause_on_failure: int | None = None,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        key: str | None = None,
-        retry: Retry | None = None,
-        timeout: Duration | UnsetType | None = UNSET,
-        concurrency: tuple[str, int] | None = None,
-        fifo: str | None = None,
-        rate: Rate | None = None,
-        expires_at: datetime | None = None,
-        expires_after: Duration | None = None,
-        tags: Sequence[str] | None = None,
-        on_done: Told | None = None,
-        on_dead: Told | None = None,
-        request_id: str | None = None,
-        traceparent: str | None = None,
-        parent: RunContext | UUID | None = None,
-        after: Sequence[Followed | tuple[Followed, On]] | None = None,
-        connection: Any = None,
-        tenant: int | None = None,
-    ) -> Submitter[Q, T]:
+    def options(self, **chosen: Unpack[Keywords]) -> Submitter[Q, T]:
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
 
         Once: `at`, a moment; `delay`, from now; or `when`, in English. Again and again: `every`, from `at` or the next whole
@@ -105,45 +59,7 @@ class Submittable(Generic[Q, T]):
         succeeded before it runs, or pairs such as `(handle, "always")`, or `"failure"`. `connection`: the caller's own, inside
         whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
-        choices = Choices(
-            at=at,
-            delay=delay,
-            every=every,
-            cron=cron,
-            when=when,
-            schedule=schedule,
-            tz=tz,
-            mode=mode,
-            start=start,
-            end=end,
-            max_runs=max_runs,
-            jitter=jitter,
-            misfire=misfire,
-            overlap=overlap,
-            calendars=calendars,
-            pause_on_failure=pause_on_failure,
-            name=name,
-            queue=queue,
-            priority=priority,
-            key=key,
-            retry=retry,
-            timeout=timeout,
-            concurrency=concurrency,
-            fifo=fifo,
-            rate=rate,
-            expires_at=expires_at,
-            expires_after=expires_after,
-            tags=tags,
-            on_done=on_done,
-            on_dead=on_dead,
-            request_id=request_id,
-            traceparent=traceparent,
-            parent=parent,
-            after=after,
-            connection=connection,
-            tenant=tenant,
-        )
-        return Submitter(self._app, self._work, choices)
+        return Submitter(self._app, self._work, Choices(self._work, chosen))
 
     async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
         """Make one run of it durable, due now. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""

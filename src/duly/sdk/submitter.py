@@ -10,15 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
+import msgspec
+
 from duly.clock import moment_of
-from duly.domain.duration import parse
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload
 from duly.domain.jobs.job import Submission, check_arguments
 from duly.domain.runs.run import HORIZON
 from duly.domain.targets.addresses import called_by
 from duly.domain.triggers.on_event import NEVER
 from duly.moves import submit as moves
-from duly.sdk.choices import Choices, Work, recurring, submission
+from duly.sdk.choices import Choices, Work
 from duly.sdk.handle import Handle
 from duly.store.connection import callers
 from duly.store.connection.database import Connection, Database, DiskFull, Unavailable
@@ -39,11 +40,10 @@ class Submitter(Generic[Q, T]):
     """A handler with choices made."""
 
     def __init__(self, app: App, handler: Work, choices: Choices) -> None:
-        app.check_queue(choices.queue or handler.queue)
+        app.check_queue(choices.job.queue)
         self._app = app
         self._handler = handler
         self._choices = choices
-        self._shape = choices.shape()
 
     @property
     def app(self) -> App:
@@ -80,22 +80,21 @@ class Submitter(Generic[Q, T]):
 
     def _one(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
         payload = self._handler.encode(args, kwargs)
-        if self._shape is not None:
-            job = recurring(self._handler, self._choices, self._shape, payload)
-            self._check_calls(job.options)
+        self._check_calls(self._choices.job.options)
+        if self._choices.recurring is not None:
+            job = msgspec.structs.replace(self._choices.recurring, payload=payload)
             return lambda connection, key: _listed(
                 moves.submit_recurring(connection, job, key=key, tenant=self._tenant)
             )
-        shot = submission(self._handler, self._choices, payload)
-        self._check_calls(shot.options)
+        shot = self._choices.shot(payload)
         return lambda connection, key: _listed(moves.submit(connection, shot, key=key, tenant=self._tenant))
 
     def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
-        if self._shape is not None:
+        if self._choices.recurring is not None:
             raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
         shots = [self._shot(number, kwargs) for number, kwargs in enumerate(arguments)]
         if shots:
-            self._check_calls(shots[0].options)
+            self._check_calls(self._choices.job.options)
         return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
 
     def _shot(self, number: int, kwargs: Mapping[str, Any]) -> Submission:
@@ -104,7 +103,7 @@ class Submitter(Generic[Q, T]):
             payload = self._handler.encode((), check_arguments(kwargs, self._handler.name))
         except (InvalidArguments, InvalidPayload) as error:
             raise type(error)(f"arguments[{number}]: {error}") from None
-        return submission(self._handler, self._choices, payload)
+        return self._choices.shot(payload)
 
     def _check_calls(self, options: str | None) -> None:
         if options is not None and '"url"' in options:
@@ -112,17 +111,19 @@ class Submitter(Generic[Q, T]):
 
     async def _submit(self, send: Send) -> list[Handle[T]]:
         key = self._key()
-        if self._choices.connection is not None:
-            connection = callers.awaited(self._choices.connection, self._app.connections.keyring)
+        if (caller := self._choices.given.get("connection")) is not None:
+            connection = callers.awaited(caller, self._app.connections.keyring)
             return self._handles(key, await send(connection, key))
         database = await self._app.connections.database()
-        if self._shape is None:  # What a program submits all day is on record with its runs; a schedule is noted.
+        if (
+            self._choices.recurring is None
+        ):  # What a program submits all day is on record with its runs; a schedule is noted.
             database = database.acting_as(None)
         submitted = await ask_until_answered(database, self._checked(send), key, "job")
-        if self._shape is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
+        if self._choices.recurring is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
             (await self._app.connections.waker()).wake(DUE)
         if submitted and self._is_due_soon():
-            (await self._app.connections.waker()).wake(self._choices.queue or self._handler.queue)
+            (await self._app.connections.waker()).wake(self._choices.job.queue)
         return self._handles(key, submitted)
 
     def _checked(self, send: Send) -> Send:
@@ -135,27 +136,26 @@ class Submitter(Generic[Q, T]):
         return checked
 
     def _submit_sync(self, send: Send) -> list[Handle[T]]:
-        if self._choices.connection is None:
+        if (caller := self._choices.given.get("connection")) is None:
             return self._app.background.run(self._submit(send))
         key = self._key()
-        connection = callers.plain(self._choices.connection, self._app.connections.keyring)
+        connection = callers.plain(caller, self._app.connections.keyring)
         return self._handles(key, callers.at_once(_answer(send(connection, key))))
 
     def _handles(self, key: str, submitted: Sequence[Submitted]) -> list[Handle[T]]:
         return [Handle(self._app, self._handler, key, one) for one in submitted]
 
     def _key(self) -> str:
-        return secrets.token_urlsafe(16) if self._choices.key is None else self._choices.key
+        return str(self._choices.given.get("key") or secrets.token_urlsafe(16))
 
     def _is_due_soon(self) -> bool:
         """Say whether it went straight to ready; what waits longer is found by the workers' own looks."""
-        if self._shape is not None or self._choices.at is not None:
-            return False
-        return self._choices.delay is None or parse(self._choices.delay, "delay") <= timedelta()
+        shot = self._choices.one_shot
+        return shot is not None and shot.at is None and (shot.delay is None or shot.delay <= timedelta())
 
     @property
     def _tenant(self) -> int:
-        return self._app.tenant if self._choices.tenant is None else self._choices.tenant
+        return int(self._choices.given.get("tenant", self._app.tenant))
 
 
 async def ask_until_answered(

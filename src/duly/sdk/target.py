@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from duly.domain.duration import Duration
 from duly.domain.errors import InvalidArguments, InvalidOption
 from duly.domain.jobs.job import check_arguments, check_name, check_priority
 from duly.domain.runs import payload as payloads
@@ -16,11 +15,10 @@ from duly.domain.targets.checks import check_target
 from duly.domain.targets.target import Target as Kind
 from duly.domain.targets.target import handler_of
 from duly.domain.triggers.errors import shown
-from duly.sdk.choices import Told, handler_options
+from duly.sdk.choices import handler_options
 from duly.sdk.declaration import Declaration
-from duly.sdk.retry import Retry
+from duly.sdk.keywords import Declared, check_known, shape_of
 from duly.sdk.submittable import Submittable
-from duly.sdk.when import When, shape_of
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
@@ -59,34 +57,23 @@ class Target(Submittable[..., Any]):
         super().__init__(app, TargetWork(handler_of(kept), Options(target=kept), check_name(queue, "queue")))
         self._target = kept
 
-    def declare(
-        self,
-        name: str,
-        *,
-        queue: str | None = None,
-        priority: int = PRIORITY_DEFAULT,
-        retry: Retry | None = None,
-        timeout: Duration | None = None,
-        tags: Sequence[str] = (),
-        expires_after: Duration | None = None,
-        on_done: Told | None = None,
-        on_dead: Told | None = None,
-        payload: Mapping[str, Any] | None = None,
-        **when: Unpack[When],
-    ) -> None:
+    def declare(self, name: str, **declared: Unpack[Declared]) -> None:
         """Give it a schedule of this name, which the app's workers register when they start, as a handler's own.
 
         Raises InvalidOption, UnknownQueue, TriggerError, InvalidSchedule, InvalidPayload.
         """
-        shape = shape_of(when)
+        check_known(declared, Declared, "a declared schedule")
+        shape = shape_of(declared)
         if shape is None:
             raise InvalidOption(f"the schedule {name!r} does not say when; give cron=, every=, when= or schedule=")
+        queue, priority = declared.get("queue"), declared.get("priority")
         chosen = self.queue if queue is None else check_name(queue, "queue")
         self._app.check_queue(chosen)
-        own = handler_options(retry, timeout, tags, expires_after=expires_after, on_done=on_done, on_dead=on_dead)
-        options = msgspec.structs.replace(own, target=self._target)
-        work = TargetWork(self.name, options, chosen, check_priority(priority))
-        self._app.declare(Declaration(name, work, shape, payload))
+        options = msgspec.structs.replace(handler_options(declared), target=self._target)
+        work = TargetWork(
+            self.name, options, chosen, PRIORITY_DEFAULT if priority is None else check_priority(priority)
+        )
+        self._app.declare(Declaration(name, work, shape, declared.get("payload")))
 
     def __repr__(self) -> str:
         return f"<Target {self.name}>"

@@ -10,7 +10,7 @@ import msgspec
 
 from duly.domain.counting import some
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidWorkflow
-from duly.domain.fields import said
+from duly.domain.fields import non_defaults
 from duly.domain.jobs.job import check_key, check_name, check_priority, check_tags
 from duly.domain.jobs.spec_of import workflow_spec_of
 from duly.domain.runs.callbacks import check_then
@@ -25,13 +25,13 @@ from duly.domain.workflows.workflow import Node as KnownNode
 from duly.domain.workflows.workflow import On, check_node_name, check_workflow
 from duly.domain.workflows.workflow import Workflow as Known
 from duly.moves.workflows.workflows import add_nodes, submit_workflow
-from duly.sdk.choices import Choices, Told, submission
+from duly.sdk.choices import Choices
 from duly.sdk.declaration import Declaration
+from duly.sdk.keywords import Told, When, check_known, shape_of
 from duly.sdk.references import Edge, Fault, Item, OfNode, Reference, placeholders, written
 from duly.sdk.submittable import Submittable
 from duly.sdk.submitter import Submitter, ask_until_answered
 from duly.sdk.target import TargetWork
-from duly.sdk.when import When, shape_of
 from duly.sdk.workflow_handle import WorkflowHandle
 from duly.worker.context import RunContext
 
@@ -152,7 +152,7 @@ class Workflow:
 
     def spec(self) -> dict[str, Any]:
         """Give what `POST /v1/workflows` and `duly workflows submit` take. Raises InvalidWorkflow."""
-        return said(workflow_spec_of(self._checked()))
+        return non_defaults(workflow_spec_of(self._checked()))
 
     async def submit(self, *, key: str | None = None) -> WorkflowHandle:
         """Make it durable, whole, and let its first nodes run. Submitted again under the same `key` within a day, it is once.
@@ -207,6 +207,7 @@ class Workflow:
         Each occurrence starts it anew, and is active until it has ended: `overlap` covers the whole workflow. Raises
         InvalidOption, InvalidWorkflow, UnknownQueue, TriggerError, InvalidSchedule.
         """
+        check_known(when, When, "a schedule")
         chosen, shape, workflow = name or self.name, shape_of(when), self._checked()
         if shape is None:
             raise InvalidOption(f"the schedule {chosen!r} does not say when; give cron=, every=, when= or schedule=")
@@ -245,7 +246,7 @@ class Workflow:
         given = [*placeholders([args, kwargs]), *(() if over is None else (over,))]
         edges = self._edges(name, after, [one for one in given if isinstance(one, OfNode)])
         payload = submitter.work.encode_open(args, kwargs, written)
-        shot = submission(submitter.work, submitter.choices, payload)
+        shot = submitter.choices.shot(payload)
         reference = None if over is None else KnownReference(over.node, over.path)
         self._nodes[name] = KnownNode(name, shot, edges, reference)
         return Node(self, name)
@@ -299,8 +300,7 @@ class Workflow:
 
 def _check_choices(name: str, choices: Choices) -> None:
     """Refuse what says when a job runs. Raises InvalidOption."""
-    default = Choices()
-    said = [option for option in _NOT_OF_A_NODE if getattr(choices, option) != getattr(default, option)]
+    said = [option for option in _NOT_OF_A_NODE if option in choices.given]
     if said:
         raise InvalidOption(
             f"node {name!r}: {said[0]}= is no option of a node, which runs when those before it have ended; leave it out"

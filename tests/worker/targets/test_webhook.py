@@ -14,7 +14,7 @@ from standardwebhooks import Webhook as Reference
 
 from duly import __version__
 from duly.clock import Rng
-from duly.domain.fields import said as given
+from duly.domain.fields import non_defaults
 from duly.domain.runs.callback_token import CallbackTokens
 from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
 from duly.domain.runs.retry import Retry
@@ -637,7 +637,7 @@ def test_a_receiver_has_no_longer_than_the_bounds_whatever_a_row_says(said, seco
     target = Webhook("https://hooks.example/", callback_within_seconds=said)
 
     assert ReceiverCallbacks(CallbackTokens(keyring)).awaited(RUN, target) == Awaited(seconds)
-    assert said is None or "callback_within" in given(spec_of_target(target))
+    assert said is None or "callback_within" in non_defaults(spec_of_target(target))
 
 
 async def test_a_probe_that_fails_is_told_from_an_attempt_that_does():

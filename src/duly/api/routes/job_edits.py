@@ -29,6 +29,7 @@ from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.job import check_name
 from duly.domain.jobs.spec import JobSpec
+from duly.domain.jobs.spec_of import carried_of
 from duly.domain.runs.run import kept_of_one_shot
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.conflict import until_settled
@@ -182,7 +183,7 @@ async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None
     shown = await shown_job(call.database, call.tenant, job_id)
     if _parts(asked) == _parts(read_value(_standing(shown), JobSpec)):
         return Answer(200, shown, {"ETag": tag_of(shown.version)})
-    job = definitions.one_shot(asked, definitions.marks_of(options) | extra_of(call), call.allowed)
+    job = definitions.one_shot(asked, carried_of(options) | extra_of(call), call.allowed)
     job = msgspec.structs.replace(job, options=kept_of_one_shot(job.options, options))
     if not await change_one_shot(call.database, call.tenant, job_id, version, job, options):
         return None
@@ -205,7 +206,7 @@ async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobSpec)
     """Bring a job, as it was read, to a definition. Raises VersionChanged, Refused."""
     if found["owner"] == OWNER:
         raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
-    marks = definitions.marks_of(found["options"]) | extra_of(call)
+    marks = carried_of(found["options"]) | extra_of(call)
     job = definitions.recurring(asked, now_of(call), marks, call.allowed)
     job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
     await edit_version(call.database, found["job_id"], found["generation"], job)

@@ -8,7 +8,7 @@ from typing import Any
 from duly.api import definitions, paging
 from duly.api.job_views import asked_schedule, no_job
 from duly.api.operations import Answer, Call, Routes
-from duly.domain.jobs.spec_of import rules_of, waits_of
+from duly.domain.jobs.spec_of import carried_of, rules_of, waits_of
 from duly.domain.runs.payload import read_anyhow
 from duly.store.tables import jobs
 from duly.wire.jobs.versions import JobVersion, JobVersionList
@@ -43,7 +43,7 @@ def _shown(row: Mapping[str, Any]) -> JobVersion:
     return JobVersion(
         **{name: row[name] for name in copied},
         version=row["generation"],
-        request_id=definitions.marks_of(options).get("request_id"),
+        request_id=carried_of(options).get("request_id"),
         target=definitions.target_shape(row["handler"], options),
         payload=None if row["payload"] is None else read_anyhow(row["payload"]),
         **waits_of(asked_schedule(row)),

@@ -40,6 +40,7 @@ from duly.domain.workflows.workflow import Node, Workflow, read_edges, read_map
 
 T = TypeVar("T")
 _NONE: Mapping[str, Any] = {}
+_OWN = ("retry", "timeout", "concurrency", "rate_limit")  # Whoever says one of these leaves nothing to the handler.
 
 
 class Reading(Protocol):
@@ -108,7 +109,7 @@ def compile_one_shot(spec: JobSpec, carried: Mapping[str, Any] = _NONE, defaults
 
 def compile_recurring(
     spec: JobSpec,
-    now: datetime,
+    now: datetime | None,
     carried: Mapping[str, Any] = _NONE,
     defaults: Options = DEFAULTS,
     reading: Reading = AT_ONCE,
@@ -218,13 +219,14 @@ def _check_no_payload(payload: Mapping[str, Any]) -> None:
         raise InvalidOption("a job that starts a workflow has no payload of its own; give it to the workflow's nodes")
 
 
-def _schedule(spec: JobSpec, now: datetime) -> Mapping[str, Any]:
+def _schedule(spec: JobSpec, now: datetime | None) -> Mapping[str, Any]:
     """Give when a job runs, in the shape that is compiled. Raises Refused."""
     if spec.on_event is not None:
         return _event(spec)
     if spec.schedule is not None:
         asking.check(spec.schedule)
         return spec.schedule
+    assert now is not None
     return {"trigger": {"type": "at", "at": now.isoformat(timespec="milliseconds")}}
 
 
@@ -242,20 +244,31 @@ def _options(
     spec: WorkSpec, target: Target | None, carried: Mapping[str, Any], defaults: Options, reading: Reading
 ) -> str | None:
     """Write what runs carry; nothing when all is left to the handler."""
-    own: dict[str, Any] = {} if target is None else {"target": target}
+    text = encode_options(compile_options(spec, target, carried, defaults, reading))
+    is_own = target is not None or defaults != DEFAULTS or any(getattr(spec, name) is not None for name in _OWN)
+    return said(text) if is_own else text
+
+
+def compile_options(
+    spec: WorkSpec,
+    target: Target | None = None,
+    carried: Mapping[str, Any] = _NONE,
+    defaults: Options = DEFAULTS,
+    reading: Reading = AT_ONCE,
+) -> Options:
+    """Give what runs carry: what a spec says, over the defaults. Raises InvalidOption."""
+    found: dict[str, Any] = {} if target is None else {"target": target}
     if spec.retry is not None:
-        own["retry"] = reading.part(("retry",), compile_retry, spec.retry)
+        found["retry"] = reading.part(("retry",), compile_retry, spec.retry)
     if spec.timeout is not None:
-        own["timeout_seconds"] = reading.part(("timeout",), check_timeout, spec.timeout)
+        found["timeout_seconds"] = reading.part(("timeout",), check_timeout, spec.timeout)
     if (gate := spec.concurrency) is not None:
         asked = (gate.key, gate.limit, gate.order)
-        own |= reading.part(("concurrency",), check_concurrency, *asked) or {}
+        found |= reading.part(("concurrency",), check_concurrency, *asked) or {}
     if (rate := spec.rate_limit) is not None:
         asked_rate = Rate(rate.key, rate.limit, rate.per, rate.burst)
-        own["rate"] = reading.part(("rate_limit",), check_rate, asked_rate)
-    marks = _marks(spec, reading) | dict(carried)
-    text = encode_options(msgspec.structs.replace(defaults, **own, **marks))
-    return said(text) if own or defaults != DEFAULTS else text
+        found["rate"] = reading.part(("rate_limit",), check_rate, asked_rate)
+    return msgspec.structs.replace(defaults, **found, **_marks(spec, reading), **carried)
 
 
 def _marks(spec: WorkSpec, reading: Reading) -> dict[str, Any]:

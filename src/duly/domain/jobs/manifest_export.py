@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from duly.domain.fields import said
+from duly.domain.fields import non_defaults
 from duly.domain.jobs.manifest_diff import Kept
 from duly.domain.jobs.manifest_schedule import SHORT
 from duly.domain.jobs.spec_of import spec_of
@@ -28,7 +28,7 @@ def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[st
 
 def _job(job: Kept) -> dict[str, Any]:
     spec = spec_of(job.definition)
-    fields = said(spec)
+    fields = non_defaults(spec)
     if spec.retry is not None:  # However many they are, the attempts are named.
         fields["retry"] = {"max_attempts": spec.retry.max_attempts, **fields["retry"]}
     target, schedule = fields.pop("target"), fields.pop("schedule", None)

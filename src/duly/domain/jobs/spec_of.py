@@ -13,7 +13,7 @@ import msgspec
 
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption
-from duly.domain.fields import said
+from duly.domain.fields import non_defaults
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.jobs.spec import (
     Callback,
@@ -82,6 +82,13 @@ def run_rules_of(options: str | None, *, is_shown: bool = True) -> dict[str, Any
     }
 
 
+def carried_of(options: str | None) -> dict[str, Any]:
+    """Give what a job carries of the request that made it, which a change that says nothing of it leaves as it is."""
+    known = read_options(options, None)
+    carried = {"request_id": known.request_id, "traceparent": known.traceparent}
+    return {name: value for name, value in carried.items() if value is not None}
+
+
 def waits_of(shape: Mapping[str, Any] | None) -> dict[str, Any]:
     """Give what a job waits for: the moments of a schedule, or events."""
     match = None if shape is None else shape.get(ON_EVENT)
@@ -109,7 +116,7 @@ def shown_target(handler: str, options: str | None) -> dict[str, Any]:
     except InvalidOption:
         return {"type": type_of(handler)}
     if isinstance(spec, WorkflowTarget):
-        return said(spec)
+        return non_defaults(spec)
     return {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
 
 
