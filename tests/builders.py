@@ -1,13 +1,15 @@
 """Things a story needs, saying only what matters to it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 from uuid import UUID
 
 import msgspec
+import pytest
 
 from duly.clock import Rng
 from duly.domain.jobs import filter as filters
@@ -166,6 +168,18 @@ async def claimed(
 ) -> list[Run]:
     """Claim what a worker can get."""
     return await claim(database, worker_id, queues, [HANDLER], limit, weights)
+
+
+@contextmanager
+def all_started() -> Iterator[None]:
+    """Answer each recall as a worker does that has started the run."""
+
+    async def answered(*_: object) -> list[UUID]:
+        return []
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "unanswered", answered)
+        yield
 
 
 async def by_rank_alone(database: Database) -> None:

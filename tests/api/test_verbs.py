@@ -7,6 +7,7 @@ import pytest
 from tests.api.front import A_TARGET
 from tests.api.test_jobs import SCHEDULES, UNKNOWN, read
 from tests.api.working import stage, take, work
+from tests.builders import all_started
 
 RECURRING = sorted(SCHEDULES)
 
@@ -55,6 +56,20 @@ class TestTrigger:
             assert (await do(api, job, verb)).status_code == 409, verb
             assert (await do(api, one_shot, verb)).status_code == 409, verb
             assert (await do(api, {"job_id": UNKNOWN}, verb)).status_code == 404, verb
+
+    async def test_a_job_whose_last_run_has_started_is_refused_while_it_reads_active(self, api, database, clock):
+        job = await api.a_job(name="last", schedule={"trigger": {"type": "at", "delay": "PT4S"}})
+        await stage(database)
+        await clock.advance(5)
+        await take(database)
+
+        assert (await read(api, job))["status"] == "active"
+        with all_started():
+            for verb in ("pause", "skip-next"):
+                answer = await do(api, job, verb)
+                assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), verb
+            edited = await api.patch(f"/v1/jobs/{job['job_id']}", {"payload": {"n": 2}}, headers={"If-Match": "*"})
+        assert (edited.status_code, edited.json()["code"]) == (409, "conflict")
 
 
 class TestPause:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from duly import __version__
 from duly.cli import main
 from duly.cli.main import SECTIONS, call, cli
-from duly.domain.errors import DatabaseUnusable, NotFound, Refused, Unsettled
+from duly.domain.errors import DatabaseUnusable, JobEnded, NotFound, Refused, Unsettled
 from duly.settings import SettingsError
 from duly.store.connection.database import Unavailable
 from tests.cli.processes import duly, environment
@@ -100,6 +100,7 @@ def test_every_command_can_be_imported_and_explains_itself(name):
         (DatabaseUnusable("no"), 3),
         (Unavailable("no"), 3),
         (NotFound("no"), 4),
+        (JobEnded("no"), 1),
         (Unsettled("job 7"), 1),
         (click.Abort(), 1),
         (KeyboardInterrupt(), 130),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duly.domain.errors import NameTaken, NotFound, Unsettled
+from duly.domain.errors import JobEnded, NameTaken, NotFound, Unsettled
 from duly.domain.runs.run_id import occurrence_id
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.cancel import cancel_job
@@ -350,12 +350,13 @@ class TestRefusals:
         job = await a_cron(database)
         await cancel_job(database, job.job_id)
 
-        for job_id in (job.job_id, RNG.uuid()):
-            with pytest.raises(NotFound):
+        for job_id, error in ((job.job_id, JobEnded), (RNG.uuid(), NotFound)):
+            with pytest.raises(NotFound) as raised:
                 await edit(database, job_id, cron())
 
 
 async def test_over_many_edits_each_slot_comes_once(database, clock):
+            assert raised.type is error
     """A schedule each second, edited again and again, at odd moments, while a worker takes what it can."""
     job = await a_cron(database, "* * * * * *")
     worker_id = await a_worker(database, lease=timedelta(days=1))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.domain.errors import NotFound
+from duly.domain.errors import JobEnded, NotFound
 from duly.domain.runs.outcome import Succeeded
 from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import cancel_job
@@ -192,10 +192,11 @@ class TestPause:
         await cancel_job(database, job.job_id)
 
         for verb in (pause, resume, skip_next):
-            with pytest.raises(NotFound):
+            with pytest.raises(JobEnded):
                 await verb(database, job.job_id)
         with pytest.raises(NotFound):
             await pause(database, RNG.uuid())
+        assert raised.type is NotFound
 
     async def test_a_paused_one_can_be_cancelled(self, database):
         job = await a_cron(database)

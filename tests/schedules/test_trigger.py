@@ -4,13 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from duly.domain.errors import InvalidPayload, NotFound
+from duly.domain.errors import InvalidPayload, JobEnded, NotFound
 from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import cancel_job
 from duly.moves.schedules.pause import pause
 from duly.moves.trigger import TriggerState, trigger
 from duly.store.boxes import runs
 from tests.builders import (
+    RNG,
     a_row,
     boxes_of,
     history_of,
@@ -155,8 +156,11 @@ class TestTrigger:
         job = await a_cron(database)
         await cancel_job(database, job.job_id)
 
-        with pytest.raises(NotFound):
+        with pytest.raises(JobEnded):
             await trigger(database, job.job_id, key="k")
+        with pytest.raises(NotFound) as raised:
+            await trigger(database, RNG.uuid(), key="k")
+        assert raised.type is NotFound
 
 
 async def signalled(database, worker_id):

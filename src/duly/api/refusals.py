@@ -46,6 +46,7 @@ CODES: Mapping[type[Exception], str] = {
     errors.Shed: "shed",
     errors.VersionChanged: "version_changed",
     errors.NotFound: "not_found",
+    errors.JobEnded: "conflict",
     errors.ParentEnded: "conflict",
     errors.Unsettled: "conflict",
     errors.WorkerExpired: "worker_expired",

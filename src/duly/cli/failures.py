@@ -32,7 +32,7 @@ def _explained(error: Exception) -> tuple[str, int]:
     from duly.client.address import InvalidAddress
     from duly.client.errors import Invalid
     from duly.client.errors import Unavailable as NoAnswer
-    from duly.domain.errors import AtPast, DatabaseUnusable, DulyError, NotFound
+    from duly.domain.errors import AtPast, DatabaseUnusable, DulyError, JobEnded, NotFound
     from duly.domain.jobs.filter import InvalidFilter
     from duly.domain.triggers.errors import TriggerError
     from duly.settings import SettingsError
@@ -41,6 +41,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     match error:
         case SettingsError() | WrongSettings() | InvalidAddress():
             return str(error), USAGE
+        case JobEnded():
+            return str(error), REFUSED
         case NotFound():
             return str(error), NOT_FOUND
         case DatabaseUnusable() | Unavailable() | NoAnswer():

@@ -30,6 +30,7 @@ DulyError
 │   ├── AttemptOver            a receiver says what an attempt came to that has ended otherwise
 │   ├── CannotOpen             a sealed secret whose key is not there: see domain/tenancy/sealing.py
 │   └── NotFound               no run or job of that id
+│       └── JobEnded           a job that fires no more, so it can be neither changed nor run
 ├── Unsettled                  it kept changing while we looked: ask again
 ├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
 └── WorkerExpired              this worker's lease has ended: it may neither claim nor start
@@ -145,6 +146,10 @@ class AttemptOver(Refused):
 
 class NotFound(Refused):
     """No run or job has that id."""
+
+
+class JobEnded(NotFound):
+    """The job fires no more: it can be read, and neither changed nor run."""
 
 
 class Unsettled(DulyError):

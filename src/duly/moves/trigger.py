@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import NotFound
+from duly.domain.errors import JobEnded, NotFound
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import actor_of, audited, note
 from duly.moves.recall import taking_back, unless_held
@@ -45,7 +45,9 @@ async def trigger(
 async def _trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> Triggered:
     run_id, answer = await schedules.trigger(database, job_id, key, payload, beside=beside)
     if unless_held(answer) == "over":
-        raise NotFound(f"no schedule {job_id} that is active or paused; `duly jobs` lists them")
+        if await jobs.find(database, job_id) is None:
+            raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
+        raise JobEnded(f"job {job_id} has ended; it fires no more")
     state = TriggerState(answer)
     if actor_of(database) is not None and state is not TriggerState.REPLAYED:
         await _note(database, job_id, run_id, state, has_payload=payload is not None)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import DeclaredInCode, NotFound, VersionChanged
+from duly.domain.errors import DeclaredInCode, JobEnded, VersionChanged
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.job import Recurring
 from duly.domain.runs.run import Options, is_marks_only, read_options
@@ -103,7 +103,7 @@ async def _edit_or_held(database: Database, job_id: UUID, changed: Callable[[See
             seen.read_at,
         )
         if unless_held(answer.answer) == "over":
-            raise NotFound(f"job {job_id} has ended; submit a new one")
+            raise JobEnded(f"job {job_id} has ended; submit a new one")
         floor = answer.floor
         if answer.answer != "edited":
             return None

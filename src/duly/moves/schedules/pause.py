@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import NotFound, Unsettled
+from duly.domain.errors import JobEnded, NotFound, Unsettled
 from duly.domain.jobs.declaration import REMOVED
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.elapsed import FixedDelay
@@ -124,5 +124,5 @@ async def _note(
 
 def _found(job_id: UUID, answer: str) -> str | None:
     if answer == "over":
-        raise NotFound(f"job {job_id} has ended; there is nothing to pause or to resume")
+        raise JobEnded(f"job {job_id} has ended; there is nothing to pause or to resume")
     return None if answer == "again" else answer

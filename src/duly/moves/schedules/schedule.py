@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import NotFound
+from duly.domain.errors import JobEnded, NotFound
 from duly.domain.jobs.job import Recurring
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.triggers.on_event import OnEvent
@@ -131,11 +131,11 @@ async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_
 
 
 async def see(database: Database, job_id: UUID) -> Seen:
-    """Look at a schedule that is not over. Raises NotFound."""
+    """Look at a schedule that is not over. Raises NotFound, JobEnded."""
     found = await jobs.find(database, job_id)
     if found is None:
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     if found["pending_at"] is None:
-        raise NotFound(f"job {job_id} is {found['state']}; it fires no more")
+        raise JobEnded(f"job {job_id} is {found['state']}; it fires no more")
     job = Job(**{field: found[field] for field in Job.__struct_fields__})
     return Seen(job, await jobs.schedule_of_job(database, found))

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.errors import InvalidOption, JobEnded
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.planning import arm, left_out_before
@@ -40,7 +40,7 @@ async def _skip_next(database: Database, job_id: UUID) -> datetime:
             database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged(), skips
         )
         if unless_held(answer) == "over":
-            raise NotFound(f"job {job_id} has ended; it fires no more")
+            raise JobEnded(f"job {job_id} has ended; it fires no more")
         if moment is not None:
             subject = Subject("job", str(job_id), seen.job.name)
             await note(database, seen.job.tenant, Action.JOB_SKIPPED_NEXT, subject, scheduled_at=moment)
