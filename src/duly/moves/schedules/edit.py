@@ -163,7 +163,7 @@ async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetim
     names = calendars_in(job.schedule)
     calendars = read_calendars(await schedules.calendars(database, seen.job.tenant, names) if names else {})
     was = seen.job
-    before = Before(was.schedule, was.cohort, was.every_seconds, was.anchor_at, seen.schedule)
+    before = Before(was.schedule, was.cohort, was.every_seconds, was.anchor_at, seen.schedule, was.pending_at)
     return edited_timing(
         before,
         job.schedule,

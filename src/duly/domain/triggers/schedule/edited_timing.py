@@ -25,6 +25,7 @@ class Before(msgspec.Struct, frozen=True):
     every_seconds: int | None
     anchor_at: datetime | None
     schedule: Schedule
+    pending_at: datetime
 
 
 def edited_timing(
@@ -41,9 +42,12 @@ def edited_timing(
 
     Its first fire comes after `now`, and after `floor`, which cannot be taken back; there is none when the timing is as before.
     """
-    timing = timing_of(_as_before(shape, before.stored), job_id=job_id, now=now, calendars=calendars)
+    kept, since = _as_before(shape, before.stored), min(now, before.pending_at)  # The pending fire may be the last.
+    timing = timing_of(kept, job_id=job_id, now=since, calendars=calendars)
     if _is_unchanged(timing, shape, before):
         return msgspec.structs.replace(timing, first_at=None, anchor_at=before.anchor_at)
+    if since < now:
+        timing = timing_of(kept, job_id=job_id, now=now, calendars=calendars)
     schedule = schedule_of(timing.schedule, timing.every_seconds, timing.anchor_at or now, calendars)
     check_density(schedule.trigger, now, least_period)
     if timing.overlap == AFTER_END:
