@@ -12,7 +12,7 @@ from duly.domain.tenancy.sealed_options import open_target
 from duly.store.boxes import history
 from tests.api.front import A_TARGET
 from tests.api.working import stage, take, work
-from tests.builders import boxes_of, seconds
+from tests.builders import all_started, boxes_of, seconds
 from tests.kept import a_keyring
 
 ANY = {"If-Match": "*"}
@@ -101,7 +101,8 @@ async def test_one_that_has_started_ended_or_failed_once_is_refused(api, databas
     await take(database)
 
     for job_id, state in ((tried, "retrying"), (ended, "succeeded"), (running, "running")):
-        answer = await api.patch(f"/v1/jobs/{job_id}", {"priority": 1}, headers=ANY)
+        with all_started():
+            answer = await api.patch(f"/v1/jobs/{job_id}", {"priority": 1}, headers=ANY)
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), state
         assert f"it is {state}" in answer.json()["detail"]
 

@@ -20,7 +20,18 @@ from duly.moves.trigger import TriggerState, trigger
 from duly.store.boxes import runs, timers
 from duly.store.connection.database import Database
 from duly.store.tables import shards
-from tests.builders import RNG, a_schedule, a_scheduler, a_worker, claimed, counts, seconds, settled, staged
+from tests.builders import (
+    RNG,
+    a_schedule,
+    a_scheduler,
+    a_worker,
+    all_started,
+    claimed,
+    counts,
+    seconds,
+    settled,
+    staged,
+)
 from tests.clock import START
 from tests.schedules.stories import (
     FOR_GOOD,
@@ -488,7 +499,12 @@ class EndAndResumeOfADelay(OnOneDelay):
 class EndAndEditOfADelay(OnOneDelay):
     async def moves(self, database):
         new = a_schedule(trigger={"type": "interval", "every": "PT30S", "mode": "fixed_delay"})
-        return settling(self.worker_id, self.run), lambda side: edit(side, self.job_id, new)
+
+        async def editing(side):
+            with all_started():
+                return await edit(side, self.job_id, new)
+
+        return settling(self.worker_id, self.run), editing
 
     async def check(self, database, refused, edited):
         assert (refused, edited) == ([], 2)

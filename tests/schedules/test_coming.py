@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption, Unsettled
+from duly.domain.jobs.job import Recurring
 from duly.domain.runs.run import Run
 from duly.domain.runs.run_id import occurrence_id
 from duly.domain.tenancy.audit import Actor
@@ -28,6 +29,7 @@ from duly.moves.trigger import TriggerState, trigger
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.tables import jobs, workers
+from duly.worker.heartbeat.stall import Report
 from tests.builders import (
     a_row,
     a_submission,
@@ -101,6 +103,17 @@ def answered_for(unanswered: Any, run_id: UUID) -> Any:
         return [one for one in await unanswered(database, asked) if one != run_id]
 
     return left
+
+
+def with_a_new_payload(job: Recurring) -> Recurring:
+    return msgspec.structs.replace(job, payload='{"new": true}')
+
+
+async def stalled(database: Database, worker_id: UUID, *, started: list[Run]) -> None:
+    """Report as the heartbeat does while the engine stands still, and hand nothing back."""
+    handles = [(run.run_id, run.fence) for run in started]
+    report = Report(4.0, handles, None, is_safe=False, started=handles)
+    await database.fetch(workers.SQL["stall"], worker_id, *report.arguments)
 
 
 async def holder_of(database: Database, run: Run) -> UUID:
@@ -270,6 +283,18 @@ class TestEdit:
         assert (row["due_at"], row["generation"], row["attempt"]) == (START + timedelta(hours=1), 2, 0)
         assert await is_sound(database)
 
+    @pytest.mark.parametrize("later", [0, 5])
+    async def test_a_one_shot_without_a_name_is_not_said_to_run_while_its_worker_is_silent(
+        self, database, clock, later
+    ):
+        run_id = await a_waiting_run(database, delay=4)
+        await staged(database)
+        await claimed(database, await a_worker(database))
+        await clock.advance(later)
+
+        with pytest.raises(Unsettled, match="does not answer"):
+            await change_one_shot(database, 1, run_id, 1, a_submission(payload='{"new": true}'))
+
     async def test_a_run_that_falls_due_while_its_worker_is_silent_has_the_edit_refused(
         self, database, clock, monkeypatch
     ):
@@ -307,6 +332,57 @@ class TestEdit:
         assert (again.run_id, again.payload) == (run.run_id, '{"new": true}')
         assert await is_sound(database)
 
+    async def test_a_due_run_that_its_worker_has_not_started_runs_with_the_new_payload(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database, passing=clock.advance(5)) as [run]:
+            await amend(database, job_id, with_a_new_payload)
+
+        await staged(database)
+        [again] = await claimed(database, await a_worker(database))
+        assert (again.run_id, again.payload) == (run.run_id, '{"new": true}')
+        assert await is_sound(database)
+
+    async def test_a_due_run_with_a_silent_worker_has_the_edit_refused(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        await claimed(database, await a_worker(database))
+        await clock.advance(5)
+
+        with pytest.raises(Unsettled):
+            await amend(database, job_id, with_a_new_payload)
+
+        assert (await shown(database, job_id))["generation"] == 1
+
+    async def test_a_run_that_holds_its_worker_up_does_not_hold_up_an_edit(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        worker_id = await a_worker(database)
+        [run] = await claimed(database, worker_id)
+        await clock.advance(10)
+        await stalled(database, worker_id, started=[run])
+
+        assert await amend(database, job_id, with_a_new_payload) == 2
+
+    async def test_a_run_that_a_stalled_worker_has_not_started_has_the_edit_refused(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        worker_id = await a_worker(database)
+        await claimed(database, worker_id)
+        await clock.advance(10)
+        await stalled(database, worker_id, started=[])
+
+        with pytest.raises(Unsettled):
+            await amend(database, job_id, with_a_new_payload)
+
+    @pytest.mark.parametrize("ends", [{"end": "2026-11-02T09:00:30Z"}, {"max_runs": 1}])
+    async def test_the_payload_of_the_last_run_is_changed_though_its_moment_is_past(self, database, clock, ends):
+        job = await an_active_schedule(database, trigger=MINUTELY, **ends)
+        await staged(database)
+        async with a_worker_that_holds(database, passing=clock.advance(5)) as [run]:
+            await amend(database, job.job_id, with_a_new_payload)
+
+        await staged(database)
+        [again] = await claimed(database, await a_worker(database))
+        assert (again.run_id, again.payload) == (run.run_id, '{"new": true}')
+        assert await is_sound(database)
+
     async def test_a_refused_edit_lets_the_run_go_on(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
 
@@ -334,6 +410,24 @@ class TestSkipNext:
     async def test_with_a_silent_worker_it_is_refused_and_not_the_one_after_it(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         await claimed(database, await a_worker(database))
+
+        with pytest.raises(Unsettled):
+            await skip_next(database, job_id)
+
+        assert await skips(database, job_id) == []
+
+    async def test_a_due_run_that_its_worker_has_not_started_is_the_next_one(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        async with a_worker_that_holds(database, passing=clock.advance(5)) as [run]:
+            assert await skip_next(database, job_id) == run.scheduled_at
+
+        assert await skips(database, job_id) == [skipped("on_request", 1)]
+        assert await is_sound(database)
+
+    async def test_while_a_silent_worker_holds_a_due_run_it_is_refused(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock)
+        await claimed(database, await a_worker(database))
+        await clock.advance(5)
 
         with pytest.raises(Unsettled):
             await skip_next(database, job_id)

@@ -10,7 +10,7 @@ from duly.moves.schedules.pause import pause, resume
 from duly.moves.settle import hand_back
 from duly.moves.trigger import TriggerState, trigger
 from duly.store.boxes import history
-from tests.builders import a_schedule, counts, seconds, settled, staged
+from tests.builders import a_schedule, all_started, counts, seconds, settled, staged
 from tests.clock import START
 from tests.schedules.stories import (
     FOR_GOOD,
@@ -248,7 +248,8 @@ class TestEdit:
         job = await a_delay(database, every=600)
         await staged(database)
         worker_id, run = await taken(database)
-        await edit(database, job.job_id, every(60))
+        with all_started():
+            await edit(database, job.job_id, every(60))
         assert await pending(database, job.job_id) is None
         assert await is_sound(database)
         await clock.advance(10)
@@ -271,7 +272,8 @@ class TestEdit:
         job = await a_delay(database)
         await staged(database)
         worker_id, run = await taken(database)
-        await edit(database, job.job_id, a_schedule(trigger={"type": "cron", "expr": "*/5 * * * *"}))
+        with all_started():
+            await edit(database, job.job_id, a_schedule(trigger={"type": "cron", "expr": "*/5 * * * *"}))
         assert await pending(database, job.job_id) == START + 5 * MINUTE
 
         await settled(database, worker_id, run)
@@ -284,7 +286,8 @@ class TestEdit:
         await staged(database)
         worker_id, run = await taken(database)
         await clock.advance(10)
-        await edit(database, job.job_id, every(60))
+        with all_started():
+            await edit(database, job.job_id, every(60))
         assert await pending(database, job.job_id) is not None
         await settled(database, worker_id, run)
 

@@ -194,7 +194,7 @@ class TestPause:
         for verb in (pause, resume, skip_next):
             with pytest.raises(JobEnded):
                 await verb(database, job.job_id)
-        with pytest.raises(NotFound):
+        with pytest.raises(NotFound) as raised:
             await pause(database, RNG.uuid())
         assert raised.type is NotFound
 

@@ -96,6 +96,7 @@ READ_BY = {
     "least_period",
     "owns",
     "load_of_destination",
+    "may_start",
     "page_failures_v1",
 }  # functions that plain reads call
 # What workers over HTTP ask; only how long they have to wait is asked outside of a session.

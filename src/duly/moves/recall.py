@@ -90,6 +90,12 @@ def unless_held(answer: str) -> str:
     return answer
 
 
+async def unless_unstarted(database: Database, silent: list[UUID] | None, *, is_held: bool) -> None:
+    """Raise Held while a worker that has not been asked, or does not answer, holds a run that it may still start."""
+    if (silent is None and is_held) or (silent and await runs.may_start(database, silent)):
+        raise Held
+
+
 @asynccontextmanager
 async def recalled(
     database: Database, *, job_ids: Sequence[UUID] = (), run_ids: Sequence[UUID] = ()

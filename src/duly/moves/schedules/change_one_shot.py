@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 
 from duly.clock import moment_of
-from duly.domain.errors import Refused
+from duly.domain.errors import Refused, Unsettled
 from duly.domain.jobs.job import Submission
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action, Subject
@@ -24,16 +24,19 @@ async def change_one_shot(
 ) -> bool:
     """Change a one-shot of a version that has not started, wherever it is held. False: somebody was faster; look again.
 
-    `standing` are the options that it has. Raises Refused when it no longer waits for its first attempt, and InvalidOption.
+    `standing` are the options that it has. Raises Refused when it no longer waits for its first attempt,
+    InvalidOption, and Unsettled where a worker that does not answer holds it.
     """
     job = sealed(database, tenant, job, standing)
     if job.delay is not None:
         job = msgspec.structs.replace(job, at=moment_of(database.clock.now()) + job.delay, delay=None)
     if await _change_one_shot(database, tenant, job_id, version, job):
         return True
-    async with recalled(database, run_ids=[job_id]):
+    async with recalled(database, run_ids=[job_id]) as silent:
         if await _change_one_shot(database, tenant, job_id, version, job):
             return True
+    if silent and await runs.may_start(database, silent):
+        raise Unsettled(f"job {job_id}", "a worker that does not answer holds it")
     run = await runs.find(database, job_id)
     if run is None or (run["state"] in ("scheduled", "blocked", "ready") and run["attempt"] == 0):
         return False

@@ -23,7 +23,7 @@ from duly.domain.triggers.schedule.options import asked_shape
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars
 from duly.moves.admin.audit import audited, note
 from duly.moves.admin.seal import sealed
-from duly.moves.recall import taking_back, unless_held
+from duly.moves.recall import taking_back, unless_held, unless_unstarted
 from duly.moves.schedules.conflict import until_settled
 from duly.moves.schedules.schedule import Seen, see
 from duly.store.connection.database import Database
@@ -68,11 +68,13 @@ async def edit_version(database: Database, job_id: UUID, version: int, job: Recu
 
 
 async def _edit(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
-    return await taking_back(database, job_id, lambda _silent: _edit_or_held(database, job_id, changed))
+    return await taking_back(database, job_id, lambda silent: _edit_or_held(database, job_id, changed, silent))
 
 
 @audited
-async def _edit_or_held(database: Database, job_id: UUID, changed: Callable[[Seen], Recurring]) -> int:
+async def _edit_or_held(
+    database: Database, job_id: UUID, changed: Callable[[Seen], Recurring], silent: list[UUID] | None
+) -> int:
     floor: datetime | None = None
 
     async def attempt() -> int | None:  # It may be edited, staged or claimed from between the look and the move.
@@ -87,6 +89,7 @@ async def _edit_or_held(database: Database, job_id: UUID, changed: Callable[[See
         differing = _differing(seen, job, timing)
         if may_be_same and not differing:
             return seen.generation
+        await unless_unstarted(database, silent, is_held=seen.job.is_held)
         moments, skips = seen.staged(), None
         if timing.first_at is not None:
             moments, skips = [moment for moment in moments if moment >= seen.read_at], _skips(seen)

@@ -46,6 +46,7 @@ class Job(msgspec.Struct, frozen=True):
     accountable_from: datetime
     least_period: int | None
     runs_left: int | None
+    is_held: bool  # A worker has the first attempt of its last run, started or not.
     read_at: datetime
 
 

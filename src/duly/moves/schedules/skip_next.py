@@ -12,7 +12,7 @@ from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.planning import arm, left_out_before
 from duly.moves.admin.audit import audited, note
-from duly.moves.recall import taking_back, unless_held
+from duly.moves.recall import taking_back, unless_held, unless_unstarted
 from duly.moves.schedules.conflict import until_settled
 from duly.moves.schedules.schedule import see
 from duly.store.connection.database import Database
@@ -21,11 +21,11 @@ from duly.store.tables import schedules
 
 async def skip_next(database: Database, job_id: UUID) -> datetime:
     """Leave the next occurrence out that has not started. Returns its moment. Raises NotFound, InvalidOption, Unsettled."""
-    return await taking_back(database, job_id, lambda _silent: _skip_next(database, job_id))
+    return await taking_back(database, job_id, lambda silent: _skip_next(database, job_id, silent))
 
 
 @audited
-async def _skip_next(database: Database, job_id: UUID) -> datetime:
+async def _skip_next(database: Database, job_id: UUID, silent: list[UUID] | None) -> datetime:
 
     async def attempt() -> datetime | None:  # It may be staged between the look and the move.
         seen = await see(database, job_id)
@@ -36,6 +36,7 @@ async def _skip_next(database: Database, job_id: UUID) -> datetime:
         next_at, window = arm(seen.schedule, seen.pending_at) or (None, 0)
         taken = left_out_before(seen.schedule, seen.pending_at, seen.job.accountable_from, is_last=next_at is None)
         skips = msgspec.json.encode(taken).decode() if taken else None
+        await unless_unstarted(database, silent, is_held=seen.job.is_held)
         answer, moment = await schedules.skip_next(
             database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged(), skips
         )

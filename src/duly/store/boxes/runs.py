@@ -114,6 +114,11 @@ async def has_held(database: Database, job_id: UUID) -> bool:
     return bool(await database.fetchval(SQL["has_held"], job_id))
 
 
+async def may_start(database: Database, run_ids: Sequence[UUID]) -> bool:
+    """Say whether a worker holds one of these runs that is not known to have started."""
+    return bool(await database.fetchval(SQL["may_start"], list(run_ids)))
+
+
 async def are_due_after(database: Database, run_ids: Sequence[UUID], moment: datetime) -> bool:
     """Say whether a worker holds one of these runs that was not due at a moment."""
     return bool(await database.fetchval(SQL["are_due_after"], list(run_ids), moment))

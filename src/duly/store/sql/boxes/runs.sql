@@ -29,6 +29,9 @@ delete from duly.signals using unnest($2::uuid[], $3::bigint[], $4::text[]) as h
 -- name: has_held
 select exists (select from duly.leased where job_id = $1 and attempt = 1)
 
+-- name: may_start
+select exists (select from duly.leased where run_id = any ($1) and duly.may_start(run_id, worker_id, due_at))
+
 -- name: are_due_after
 select exists (select from duly.leased where run_id = any ($1) and due_at > $2)
 

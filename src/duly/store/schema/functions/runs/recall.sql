@@ -7,6 +7,14 @@ language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select p_due_at > p_now or exists (select from duly.workers where workers.worker_id = p_worker_id and p_run_id = any (workers.unstarted))
 $$;
 
+-- Whether a run that a worker holds may still start, as far as is known without its answer. Only of a stalled worker the runs that have started
+-- are known: its heartbeat names all others.
+create or replace function duly.may_start(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz) returns boolean
+language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+    select not exists (select from duly.workers where workers.worker_id = p_worker_id and p_due_at <= workers.stalled_at
+                          and p_run_id <> all (workers.unstarted))
+$$;
+
 -- The state of a held run, for people: `running` from its start.
 create or replace function duly.held_state(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz) returns text
 language sql stable as $$
@@ -139,4 +147,4 @@ begin
     end if;
 end $$;
 
-grant execute on function duly.is_unstarted, duly.held_state, duly.coming_runs_v1, duly.next_run_at to duly_api;
+grant execute on function duly.is_unstarted, duly.may_start, duly.held_state, duly.coming_runs_v1, duly.next_run_at to duly_api;
