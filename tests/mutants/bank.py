@@ -613,6 +613,15 @@ BANK = [
         ),
     ),
     *killed_by(
+        "tests/domain/test_sealed_options.py",
+        Python(
+            "a sealed secret opens in another place",
+            "_Place.about",
+            "[*where, self.kind, self.name.lower() if self.kind == 'headers' else self.name]",
+            "[self.kind]",
+        ),
+    ),
+    *killed_by(
         "tests/security/test_addresses.py",
         Python(
             "an IPv4 address inside an IPv6 one is public",
