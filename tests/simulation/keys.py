@@ -129,7 +129,9 @@ class Places(Part):
             except (Unavailable, NotFound):
                 continue
 
-    def _on_gates_limit_gate(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_concurrency_keys_limit_gate(
+        self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
+    ) -> None:
         if args[1] == self.key:
             self._limits.append((self.world.now, args[2] or self.carried))
             self.world.count("places_changed")
@@ -224,7 +226,9 @@ class Turns(Part):
         if self.world.now - set_back_at > _FAR_SECONDS and not self.plan.has("clock_forward"):
             self.ledger.violate("a turn was used though the clock was set back from it", run.id, run.due_at)
 
-    def _on_gates_limit_gate(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_concurrency_keys_limit_gate(
+        self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime
+    ) -> None:
         if args[1] == self.key:
             self._rate = self._asked if args[3] is None else (args[3], args[4])
             self._turns, self._since = [], max(at + _AHEAD, self._since or at)  # What was reserved before stands.

@@ -8,8 +8,11 @@ from tests.plugins.budget import ENGINE, seconds_left
 from tests.simulation.__main__ import tell
 from tests.simulation.batch import Report, run_batch
 from tests.simulation.fresh import fresh_seeds
+from tests.simulation.ledger import Ledger
+from tests.simulation.part import Part
 from tests.simulation.parts import COUNTED
 from tests.simulation.plan import FAULTS
+from tests.simulation.server import statement_names
 from tests.simulation.simulate import simulate
 
 SECONDS_MAX = 110  # With the seeds that are under way then it is two minutes; `make simulate` runs more.
@@ -46,3 +49,10 @@ def test_what_never_struck_is_told_too():
 
     assert {*FAULTS, *COUNTED} == set(report.absent)
     assert all(f"{what} 0 (!)" in report.summary() for what in report.absent)
+
+
+def test_each_observer_of_a_statement_names_one_that_exists():
+    """After a rename it would see nothing, and nothing would say so."""
+    watched = {name for kind in (Ledger, *Part.__subclasses__()) for name in dir(kind) if name.startswith("_on_")}
+
+    assert watched - {f"_on_{name.replace('.', '_')}" for name in statement_names().values()} == set()
