@@ -24,7 +24,6 @@ select jobs.job_id, jobs.name, jobs.owner, jobs.source, jobs.state, jobs.pause_r
        jobs.every_seconds, jobs.anchor_at
   from duly.jobs left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
  where jobs.tenant = $1 and jobs.state in ('active', 'paused') and jobs.name is not null
-   and not coalesce(jobs.schedule ? 'on_event', false)    -- A file has schedules only.
    and ((jobs.owner = 'file' and jobs.source = $2) or ($3 and jobs.owner = 'api'))
  order by jobs.name limit $4
 
