@@ -104,7 +104,7 @@ def a_schedule(
     return Recurring(HANDLER, payload, queue, priority, shape, name, options)
 
 
-def a_run(*, attempt: int = 1, losses: int = 0, suspect: bool = False, options: str | None = None) -> Run:
+def a_run(*, attempt: int = 1, losses: int = 0, suspect: bool = False, **more: Any) -> Run:
     """Give a leased run as a worker holds it, known to no database."""
     name = UUID(int=1)
     place, fence, generation, tenant = (0, 1), 1, 1, 1
@@ -125,7 +125,7 @@ def a_run(*, attempt: int = 1, losses: int = 0, suspect: bool = False, options: 
         QUEUE,
         HANDLER,
         None,
-        options,
+        **more,
     )
 
 

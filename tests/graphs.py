@@ -50,7 +50,7 @@ async def a_workflow(database: Database, shape: str | Workflow, *, tenant: int =
 
 def node_of(run: Run) -> str:
     """Name the node that a run is."""
-    node = run.policy.node or run.marked.node
+    node = run.metadata.node
     assert node is not None
     return node[1]
 

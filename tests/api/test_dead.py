@@ -149,7 +149,7 @@ async def test_a_replay_at_a_rate_is_spread_over_moments_and_goes_on_with_its_pa
     assert [(at - clock.at).total_seconds() for at in due] == [0, 10, 20, 30]
     assert {run["state"] for run in found} == {"retrying"}
     [run] = await work(database, queue="mail")
-    assert (run.attempt, run.policy.replays) == (2, 1), "it is the same run, and its attempts go on"
+    assert (run.attempt, run.history.replays) == (2, 1), "it is the same run, and its attempts go on"
 
 
 async def test_they_are_counted_by_what_is_alike_in_their_reasons(api, database):

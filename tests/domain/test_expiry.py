@@ -5,23 +5,23 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly.domain.runs.expiry import expiry_moment, expiry_of
-from duly.domain.runs.run import Options
+from duly.domain.runs.policy import RunPolicy
 from tests.clock import START
 
 
 @pytest.mark.parametrize("at", [1_799_999_999_000.0, 1e300, float("inf")], ids=str)
 def test_a_moment_beyond_what_we_can_write_is_the_last_that_we_can(at):
     """Seconds that somebody took for milliseconds: the store takes them for the same moment."""
-    assert expiry_moment(at) == expiry_of(START, Options(expires_at=at)) == datetime(9999, 1, 1, tzinfo=UTC)
+    assert expiry_moment(at) == expiry_of(START, RunPolicy(expires_at=at)) == datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("at", [-1.0, -1e300, float("-inf")], ids=str)
 def test_a_moment_before_all_that_we_know_is_the_first(at):
-    assert expiry_of(START, Options(expires_at=at)) == datetime(1970, 1, 1, tzinfo=UTC)
+    assert expiry_of(START, RunPolicy(expires_at=at)) == datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def test_of_a_moment_and_a_span_the_earlier_counts():
     at = START.timestamp() + 60
-    assert expiry_of(START, Options(expires_at=at, expires_seconds=30)) == START + timedelta(seconds=30)
-    assert expiry_of(START, Options(expires_at=at, expires_seconds=90)) == START + timedelta(seconds=60)
-    assert expiry_of(START, Options()) is None
+    assert expiry_of(START, RunPolicy(expires_at=at, expires_seconds=30)) == START + timedelta(seconds=30)
+    assert expiry_of(START, RunPolicy(expires_at=at, expires_seconds=90)) == START + timedelta(seconds=60)
+    assert expiry_of(START, RunPolicy()) is None

@@ -1,26 +1,28 @@
 """What a run becomes: every outcome, with attempts left and without, in a first life and after a replay."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.runs.lifecycle import NAMED_LOSSES_MAX, PROBES_MAX, Bury, Finish, WaitFor, attempts_left, decide, spent
+from duly.domain.runs.metadata import RunHistory
 from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.retry_rules import SNOOZES_MAX, Rule, kinds_of
-from duly.domain.runs.run import Options
 from tests.builders import a_run, seconds
 from tests.clock import START
 
 JITTER = 0.5
 NOW = START + timedelta(seconds=100)
-POLICY = Options(retry=Retry(max_attempts=3, base_seconds=10, cap_seconds=1000))
+POLICY = RunPolicy(retry=Retry(max_attempts=3, base_seconds=10, cap_seconds=1000))
 
 
-def after(outcome: Outcome, *, attempt: int = 1, losses: int = 0, suspect: bool = False, policy: Options = POLICY):
-    return decide(a_run(attempt=attempt, losses=losses, suspect=suspect), policy, outcome, JITTER, NOW)
+def after(outcome: Outcome, *, policy: RunPolicy = POLICY, **run: Any):
+    return decide(a_run(policy=policy, **run), outcome, JITTER, NOW)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 3, 4])
@@ -34,12 +36,12 @@ def test_what_has_ended_well_or_was_cancelled_is_final_whatever_came_before(outc
 
 @pytest.mark.parametrize("attempt", [1, 3, 100])
 def test_a_snooze_waits_as_long_as_asked_and_never_gives_up(attempt):
-    assert after(Snoozed(seconds(90)), attempt=attempt) == WaitFor(seconds(90), carried={"attempts_before": 1})
+    assert after(Snoozed(seconds(90)), attempt=attempt) == WaitFor(seconds(90), history=RunHistory(attempts_before=1))
 
 
 @pytest.mark.parametrize("delay", [0, 0.001, 0.1])
 def test_a_snooze_of_next_to_no_time_is_one_of_a_tenth_of_a_second(delay):
-    policy = Options(retry=Retry(rules=(Rule("snooze", status="5xx", delay_seconds=max(delay, 0.001)),)))
+    policy = RunPolicy(retry=Retry(rules=(Rule("snooze", status="5xx", delay_seconds=max(delay, 0.001)),)))
 
     for waits in (after(Snoozed(seconds(delay))), after(Failed("no", status=500), policy=policy)):
         assert isinstance(waits, WaitFor)
@@ -81,7 +83,7 @@ def test_story_08_a_first_loss_alone_counts_and_the_second_buries_it_as_poison()
 
 
 def test_story_08_any_number_of_losses_beside_others_never_make_poison():
-    forgiving = Options(retry=Retry(max_attempts=1000))
+    forgiving = RunPolicy(retry=Retry(max_attempts=1000))
 
     for attempt in range(1, 100):
         assert isinstance(after(Lost(named=False), attempt=attempt, losses=1, policy=forgiving), WaitFor)
@@ -93,9 +95,9 @@ def test_a_loss_on_the_last_attempt_buries_the_run_as_lost_not_as_poison():
 
 @pytest.mark.parametrize(("attempt", "left"), [(8, True), (9, True), (10, False)])
 def test_after_a_replay_attempts_count_anew_though_their_numbers_go_on(attempt, left):
-    replayed = Options(retry=Retry(max_attempts=3), attempts_before=7, replays=1)
+    policy, replayed = RunPolicy(Retry(max_attempts=3)), RunHistory(attempts_before=7, replays=1)
 
-    assert attempts_left(a_run(attempt=attempt), replayed) is left
+    assert attempts_left(a_run(attempt=attempt, policy=policy, history=replayed)) is left
 
 
 @given(
@@ -117,9 +119,9 @@ def test_after_a_replay_attempts_count_anew_though_their_numbers_go_on(attempt, 
 )
 def test_every_outcome_ends_waits_or_buries(outcome, attempt, losses, max_attempts, attempts_before, jitter):
     attempt += attempts_before
-    policy = Options(retry=Retry(max_attempts=max_attempts), attempts_before=attempts_before)
+    policy, history = RunPolicy(Retry(max_attempts=max_attempts)), RunHistory(attempts_before=attempts_before)
 
-    match decide(a_run(attempt=attempt, losses=losses), policy, outcome, jitter, NOW):
+    match decide(a_run(attempt=attempt, losses=losses, policy=policy, history=history), outcome, jitter, NOW):
         case Finish(state):
             assert state in ("succeeded", "cancelled")
         case Bury(_):
@@ -129,8 +131,8 @@ def test_every_outcome_ends_waits_or_buries(outcome, attempt, losses, max_attemp
             assert isinstance(outcome, Snoozed) or attempt - attempts_before < max_attempts
 
 
-def ruled(*rules: Rule, **more) -> Options:
-    return Options(retry=Retry(max_attempts=3, base_seconds=10, cap_seconds=1000, rules=rules), **more)
+def ruled(*rules: Rule) -> RunPolicy:
+    return RunPolicy(Retry(max_attempts=3, base_seconds=10, cap_seconds=1000, rules=rules))
 
 
 class TestRules:
@@ -159,16 +161,19 @@ class TestRules:
         assert after(Failed("busy", kinds=kinds_of(OSError)), attempt=2, policy=policy) == WaitFor(seconds(30))
 
     def test_a_snooze_uses_up_no_attempt_and_is_counted(self):
-        policy = ruled(Rule("snooze", status="5xx", delay_seconds=60), attempts_before=4, snoozes=2)
+        policy = ruled(Rule("snooze", status="5xx", delay_seconds=60))
+        history = RunHistory(attempts_before=4, snoozes=2, missed=7)
 
-        assert after(Failed("ill", status=503), attempt=9, policy=policy) == WaitFor(
-            seconds(60), carried={"attempts_before": 5, "snoozes": 3}
+        assert after(Failed("ill", status=503), attempt=9, policy=policy, history=history) == WaitFor(
+            seconds(60), history=RunHistory(attempts_before=5, snoozes=3, missed=7)
         )
 
     def test_a_run_that_a_rule_snoozes_for_ever_is_cut(self):
-        policy = ruled(Rule("snooze", status="5xx", delay_seconds=60), snoozes=SNOOZES_MAX)
+        policy, history = ruled(Rule("snooze", status="5xx", delay_seconds=60)), RunHistory(snoozes=SNOOZES_MAX)
 
-        assert after(Failed("ill", status=503), policy=policy) == Bury("ill; a rule has put it off 1,000 times")
+        assert after(Failed("ill", status=503), policy=policy, history=history) == Bury(
+            "ill; a rule has put it off 1,000 times"
+        )
 
     def test_a_timeout_is_a_timeout_error(self):
         assert after(TimedOut(3.0), policy=ruled(Rule("bury", error="TimeoutError"))) == Bury("timed out after 3 s")
@@ -187,15 +192,15 @@ class TestAge:
     """A retry that would start too late is not made."""
 
     def test_a_retry_within_its_age_carries_on_since_when_it_counts(self):
-        policy = Options(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=105))
+        policy = RunPolicy(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=105))
 
-        assert after(Failed("no"), policy=policy) == WaitFor(seconds(5), carried={"since": START.timestamp()})
+        assert after(Failed("no"), policy=policy) == WaitFor(seconds(5), history=RunHistory(since=START.timestamp()))
 
     @pytest.mark.parametrize(
         "outcome", [Failed("no"), TimedOut(1.0), Lost(), Snoozed(seconds(5)), Failed("no", probe=True)]
     )
     def test_one_that_would_start_later_is_buried_whatever_it_came_to(self, outcome):
-        policy = Options(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=99))
+        policy = RunPolicy(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=99))
 
         buried = after(outcome, policy=policy)
 
@@ -205,9 +210,11 @@ class TestAge:
 
     def test_it_counts_from_the_first_attempt_of_this_life(self):
         since = (NOW - seconds(50)).timestamp()
-        policy = Options(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=60), since=since)
+        policy = RunPolicy(retry=Retry(max_attempts=9, base_seconds=10, max_age_seconds=60))
 
-        assert after(Failed("no"), policy=policy) == WaitFor(seconds(5), carried={"since": since})
+        assert after(Failed("no"), policy=policy, history=RunHistory(since=since)) == WaitFor(
+            seconds(5), history=RunHistory(since=since)
+        )
 
 
 class TestExpiry:
@@ -215,7 +222,9 @@ class TestExpiry:
 
     @pytest.mark.parametrize("outcome", [Failed("no"), TimedOut(1.0), Lost(), Snoozed(seconds(5))])
     def test_a_retry_that_would_come_after_it_is_not_made(self, outcome):
-        ended = after(outcome, policy=Options(retry=Retry(base_seconds=10), expires_at=(NOW + seconds(5)).timestamp()))
+        ended = after(
+            outcome, policy=RunPolicy(retry=Retry(base_seconds=10), expires_at=(NOW + seconds(5)).timestamp())
+        )
 
         assert isinstance(ended, Finish)
         assert ended.state == "expired"
@@ -223,12 +232,12 @@ class TestExpiry:
         assert ended.reason.startswith(f"{outcome.reason}; it expires at {NOW.year}-")
 
     def test_one_that_comes_before_it_is_made(self):
-        policy = Options(retry=Retry(base_seconds=10), expires_seconds=106)
+        policy = RunPolicy(retry=Retry(base_seconds=10), expires_seconds=106)
 
         assert after(Failed("no"), policy=policy) == WaitFor(seconds(5))
 
     def test_the_earlier_of_both_counts(self):
-        policy = Options(expires_at=(NOW + seconds(900)).timestamp(), expires_seconds=100)
+        policy = RunPolicy(expires_at=(NOW + seconds(900)).timestamp(), expires_seconds=100)
 
         assert isinstance(after(Failed("no"), policy=policy), Finish)
 
@@ -246,15 +255,20 @@ class TestSpent:
         ("attempt", "before", "is_spent"), [(2, 0, False), (3, 0, True), (3, 1, False), (4, 1, True)]
     )
     def test_what_was_claimed_for_more_than_its_handler_allows(self, attempt, before, is_spent):
-        policy = Options(retry=Retry(max_attempts=2), attempts_before=before)
+        run = a_run(
+            attempt=attempt,
+            suspect=True,
+            policy=RunPolicy(Retry(max_attempts=2)),
+            history=RunHistory(attempts_before=before),
+        )
 
-        assert (spent(a_run(attempt=attempt, suspect=True), policy) is not None) is is_spent
+        assert (spent(run) is not None) is is_spent
 
     def test_it_is_buried_with_what_took_its_last_attempt(self):
         assert after(Spent("worker lost", 1), suspect=True, losses=1) == Bury(
             "worker lost; its handler allows 1 attempt", losses=1, suspect=True
         )
-        assert spent(a_run(attempt=9), Options()) == Spent("its last attempt has failed", 5)
+        assert spent(a_run(attempt=9)) == Spent("its last attempt has failed", 5)
         assert Spent("its last attempt has failed", 5).reason.endswith("allows 5 attempts")
 
 
@@ -264,12 +278,12 @@ class TestProbes:
     def test_a_probe_that_fails_uses_up_no_attempt(self):
         failed = after(Failed("ill", probe=True), attempt=3)
 
-        assert failed == WaitFor(seconds(0), carried={"attempts_before": 1, "probes": 1})
+        assert failed == WaitFor(seconds(0), history=RunHistory(attempts_before=1, probes=1))
 
     def test_so_often_and_no_more(self):
-        policy = Options(retry=Retry(max_attempts=1), probes=PROBES_MAX)
+        policy, history = RunPolicy(Retry(max_attempts=1)), RunHistory(probes=PROBES_MAX)
 
-        assert after(Failed("ill", probe=True), policy=policy) == Bury("ill")
+        assert after(Failed("ill", probe=True), policy=policy, history=history) == Bury("ill")
 
     def test_a_rule_comes_first(self):
         assert after(Failed("ill", status=500, probe=True), policy=ruled(Rule("bury", status="500"))) == Bury("ill")

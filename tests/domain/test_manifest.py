@@ -56,10 +56,10 @@ def test_what_holds_for_all_is_said_once():
 
     job = one("priority: 9", head).job
     assert (job.queue, job.priority) == ("mail", 9)
-    assert read_options(job.options, None) == Options(Retry(3), timeout_seconds=5)
+    assert read_options(job.options, None) == Options(Retry(3), timeout_seconds=5, own=True)
     assert job.schedule["trigger"] == {"type": "text", "text": "daily", "tz": "Europe/Paris"}
     own = read_options(one("retry: {base: 2, cap: PT1M}, timeout: null", head).job.options, None)
-    assert own == Options(Retry(5, 2, 60))
+    assert own == Options(Retry(5, 2, 60), own=True)
     assert schedule("{cron: 0 1 * * *, tz: UTC}", head)["trigger"]["tz"] == "UTC"
     assert schedule("{every: PT5M}", head)["trigger"] == {"type": "interval", "every": "PT5M"}
     assert "tz" not in schedule("{cron: CRON_TZ=Asia/Tokyo 0 1 * * *}", head)["trigger"]
@@ -74,7 +74,7 @@ def test_tags_alone_leave_the_rest_to_the_handler():
 
     tagged = one("tags: [a, b, a]").job.options
     assert read_options(tagged, own) == Options(Retry(2), timeout_seconds=9, tags=("a", "b"))
-    assert read_options(one("tags: [a], retry: {}").job.options, own) == Options(tags=("a",))
+    assert read_options(one("tags: [a], retry: {}").job.options, own) == Options(tags=("a",), own=True)
     assert read_options(one("", "defaults: {tags: [all]}").job.options, own).tags == ("all",)
     assert one("tags: []", "defaults: {tags: [all]}").job.options is None
 

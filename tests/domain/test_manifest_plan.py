@@ -130,7 +130,7 @@ def test_a_digest_tells_plans_apart():
 
 
 def test_options_of_its_own_differ_from_none():
-    [difference, *_] = differences(kept(options="{}"), FILE.jobs["j"].job)
+    [difference, *_] = differences(kept(options='{"own": true}'), FILE.jobs["j"].job)
     assert difference.field == "retry"
 
 

@@ -195,7 +195,7 @@ def test_what_looks_like_a_secret_is_not_shown():
 def test_a_target_of_a_newer_version_leaves_the_rest_readable():
     text = '{"target":{"type":"robot","arm":1},"tags":["a"],"timeout_seconds":3.0}'
 
-    assert read_options(text, None) == Options(tags=("a",), timeout_seconds=3.0)
+    assert read_options(text, None) == Options(tags=("a",), timeout_seconds=3.0, own=True)
     assert target_of(text) is None
     assert shown_target("@robot:arm", text) == {"type": "robot"}
     with pytest.raises(InvalidOption, match="a target that this version of Duly cannot read"):
@@ -207,7 +207,7 @@ def test_a_target_of_a_newer_version_leaves_the_rest_readable():
 def test_another_option_changes_and_the_target_stays():
     text = amend_options(encode_options(Options(target=SECRET)), {"timeout_seconds": 4.0}, None)
 
-    assert read_options(text, None) == Options(target=SECRET, timeout_seconds=4.0)
+    assert read_options(text, None) == Options(target=SECRET, timeout_seconds=4.0, own=True)
 
 
 def test_a_field_that_is_none_is_refused():

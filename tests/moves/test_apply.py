@@ -87,7 +87,7 @@ async def test_what_is_not_there_is_created_as_the_file_says(database):
     assert (made["owner"], made["source"], made["queue"], made["priority"]) == ("file", "billing", "mail", 2)
     assert msgspec.json.decode(made["payload"]) == {"customer": 7}
     assert read_options(made["options"], None) == Options(
-        Retry(3, 2), timeout_seconds=30, gate=("mail", 4), tags=("slow",)
+        Retry(3, 2), timeout_seconds=30, gate=("mail", 4), tags=("slow",), own=True
     )
     assert made["next_run_at"] == START.replace(day=3, hour=1, minute=30)
     held = await job(database, "held")

@@ -41,7 +41,7 @@ class TestEdit:
         [run] = await claimed(database, worker_id)
 
         assert (run.run_id, run.attempt, run.payload) == (run_id, 2, '{"customer": 8}')
-        assert run.policy.replays == 1
+        assert run.history.replays == 1
         await settled(database, worker_id, run, Succeeded())
         assert [attempt for attempt, _, _ in await history_of(database, run_id)] == [1, 2]
 

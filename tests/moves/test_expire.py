@@ -200,19 +200,19 @@ class TestLife:
         await settled(database, worker_id, run, Snoozed(seconds(0)))
         [again] = await claimed(database, worker_id)
 
-        assert again.options is None
-        assert (again.attempt, again.policy.attempts_before) == (2, 1)
+        assert not again.policy.own
+        assert (again.attempt, again.history.attempts_before) == (2, 1)
 
     async def test_options_that_say_the_defaults_keep_saying_so(self, database):
         worker_id = await a_worker(database)
         run_id = await a_ready_run(database)
-        await database.execute("update duly.ready set options = '{}' where run_id = $1", run_id)
+        await database.execute("update duly.ready set options = '{\"own\": true}' where run_id = $1", run_id)
         [run] = await claimed(database, worker_id)
         await settled(database, worker_id, run, Snoozed(seconds(0)))
         [again] = await claimed(database, worker_id)
 
-        assert again.options is not None
-        assert again.policy.attempts_before == 1
+        assert again.policy.own
+        assert again.history.attempts_before == 1
 
     async def test_age_counts_over_attempts_and_anew_after_a_replay(self, database, clock):
         retry = Retry(max_attempts=100, policy="fixed", base_seconds=40, jitter=0.0, max_age_seconds=100)
@@ -229,7 +229,7 @@ class TestLife:
         assert "max age of PT1M40S" in await reason_of(database, run.run_id)
         await replay(database, [run.run_id])
         [run] = await claimed(database, worker_id)
-        assert (run.attempt, run.policy.since) == (4, None)
+        assert (run.attempt, run.history.since) == (4, None)
         await settled(database, worker_id, run, Failed("no"))
         assert await boxes_of(database, run.run_id) == ["timers"]
 
@@ -245,5 +245,5 @@ class TestLife:
         )
         [again] = await claimed(database, worker_id)
 
-        assert again.policy.attempts_before == 1
+        assert again.history.attempts_before == 1
         assert await settled(database, worker_id, again, Succeeded()) == []

@@ -217,7 +217,7 @@ async def test_others_who_share_its_key_have_one_place_with_a_line(database, fir
             await settled(database, worker_id, run)
 
     [alone] = await claimed(database, worker_id)
-    assert "fifo" in (alone.options or "")
+    assert alone.policy.fifo
     assert await history.release_waiting(database, 10) == 0
 
     await settled(database, worker_id, alone)

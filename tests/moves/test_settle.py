@@ -8,6 +8,7 @@ import pytest
 
 from duly.domain.jobs.job import DELAY_MAX
 from duly.domain.runs.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.settle import Settled, Unstorable, hand_back, settle
@@ -492,7 +493,8 @@ async def test_an_outcome_that_cannot_be_decided_holds_up_nobody(database):
     await a_ready_run(database)
     await a_ready_run(database)
     odd, plain = await claimed(database, worker_id)
-    odd = msgspec.structs.replace(odd, options='{"retry": {"base_seconds": 1e300, "cap_seconds": "never"}}')
+    policy = RunPolicy(Retry(base_seconds=1e300, cap_seconds=float("nan")))
+    odd = msgspec.structs.replace(odd, policy=policy)
 
     assert (
         await settle(database, worker_id, [ended(database, odd, Failed("x")), ended(database, plain, Succeeded())], RNG)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken, Refused
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import HORIZON, Options, encode_options
 from duly.domain.triggers.errors import TriggerError
@@ -167,17 +168,16 @@ class TestOneShot:
         assert await counts(database) == before
 
     async def test_options_as_we_write_them_ourselves_are_taken(self, database):
-        options = Options(
-            Retry(max_attempts=1000, base_seconds=0.5, cap_seconds=9.0), timeout_seconds=30.0, gate=("customer-7", 3)
-        )
+        said: dict[str, Any] = {"timeout_seconds": 30.0, "gate": ("customer-7", 3)}
+        retry = Retry(max_attempts=1000, base_seconds=0.5, cap_seconds=9.0)
 
         run_id = await database.fetchval(
-            "select duly.submit('greet', options => $1::text::jsonb)", encode_options(options)
+            "select duly.submit('greet', options => $1::text::jsonb)", encode_options(Options(retry, **said))
         )
 
         await staged(database)
         [run] = await claimed(database, await a_worker(database))
-        assert (run.run_id, run.policy) == (run_id, options)
+        assert (run.run_id, run.policy) == (run_id, RunPolicy(retry, **said, own=True))
 
     async def test_a_one_shot_is_its_own_job(self, database):
         run_id = await a_ready_run(database)

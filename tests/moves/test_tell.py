@@ -252,7 +252,7 @@ async def test_who_is_told_has_no_say_in_how_a_run_is_run(database):
 
     [run] = await claimed(database, worker_id)
 
-    assert run.options is None  # Its handler's retries stay its own.
+    assert not run.policy.own  # Its handler's retries stay its own.
     await settled(database, worker_id, run)
     assert len(await told(database)) == 1
 

@@ -229,7 +229,7 @@ async def test_a_replay_of_its_workflow_reopens_the_run_which_ends_as_that_does(
     assert await run_errands(database) is False, "nobody takes the workflow for an orphan"
     run, outcome = await started(database, starter, worker_id)
     assert isinstance(outcome, Awaited)
-    assert (run.attempt, run.policy.replays) == (2, 1)
+    assert (run.attempt, run.history.replays) == (2, 1)
     assert await carried_through(database, worker_id) == [["b"]]
     assert await settle_ended(database, RNG) == 1
     assert (await found_run(database, run_id))["state"] == "succeeded"

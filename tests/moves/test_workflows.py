@@ -406,7 +406,7 @@ async def test_a_replay_of_what_succeeded_keeps_the_run_id_and_the_numbers_of_at
     await replay_workflow(database, 1, workflow_id, "a")
     [run] = (await taken(database, worker_id)).values()
 
-    assert (run.attempt, run.policy.replays, run.payload_stored) == (2, 1, True)
+    assert (run.attempt, run.history.replays, run.payload_stored) == (2, 1, True)
     assert await database.fetchval("select count(*) from duly.payloads where job_id = $1", run.run_id) == 1
     await end(database, worker_id, [run])
     await carried_through(database, worker_id)

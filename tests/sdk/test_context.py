@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from duly import Cancelled, InvalidOption, InvalidPayload, InvalidSchedule, LeaseLost, NonRetryable, Snooze
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.progress import Progress
-from duly.domain.runs.run import Options, encode_options
 from duly.domain.runs.run import Run as Row
 from duly.worker.context import RunContext
 
@@ -41,7 +41,7 @@ def desk():
     return NotedDesk()
 
 
-def a_run(**options: Any) -> Row:
+def a_run(**policy: Any) -> Row:
     return Row(
         (0, 1),
         4,
@@ -60,7 +60,7 @@ def a_run(**options: Any) -> Row:
         "default",
         "greet",
         None,
-        encode_options(Options(**options)),
+        RunPolicy(**policy),
     )
 
 

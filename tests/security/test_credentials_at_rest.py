@@ -451,7 +451,8 @@ async def test_a_rotation_leaves_what_a_worker_holds_and_takes_it_up_when_it_has
 
     first = await reseal(database, both, Rng())
     assert (first.rows, first.left) == (1, 1)
-    assert opened(held.options, BOTH) == SECRET, "its worker opens it with the old key"
+    assert isinstance(held.policy.target, Webhook)
+    assert open_target(held.policy.target, 1, lambda: Keyring(BOTH)) == SECRET, "its worker opens it with the old key"
     assert await settled(database, worker_id, held) == []
     second = await reseal(database, both, Rng())
     third = await reseal(database, both, Rng())

@@ -412,8 +412,8 @@ class TestMarks:
         await self.a_marked(database)
         [run] = await claimed(database, await a_worker(database))
 
-        assert run.options is None
-        assert (run.marked.tags, run.marked.request_id) == (self.MARKS.tags, self.MARKS.request_id)
+        assert not run.policy.own
+        assert (run.metadata.tags, run.metadata.request_id) == (self.MARKS.tags, self.MARKS.request_id)
 
     async def test_another_request_for_the_same_job_under_the_same_key_is_the_same(self, database):
         key, job = a_key(), a_submission()

@@ -50,7 +50,7 @@ def a_run(handler: str = "work", **changes: Any) -> Run:
     """Give a run as a worker would hold it."""
     now = datetime(2026, 11, 2, 9, tzinfo=UTC)
     run_id = UUID(int=next(_numbers), version=4)
-    run = Run((0, 1), 1, run_id, run_id, now, now, None, 1, 1, 1, 5, 0, False, False, "default", handler, "{}", None)
+    run = Run((0, 1), 1, run_id, run_id, now, now, None, 1, 1, 1, 5, 0, False, False, "default", handler, "{}")
     return msgspec.structs.replace(run, **changes)
 
 

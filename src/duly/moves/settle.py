@@ -190,7 +190,7 @@ def _is_plain(item: Settled) -> bool:
     outcome = item.outcome
     if type(outcome) is not Succeeded or outcome.detail is not None or outcome.reason is not None or item.left_behind:
         return False
-    return item.run.options is None or not (item.run.has_consequence or item.run.missed)
+    return not (item.run.policy.has_consequence or item.run.history.missed)
 
 
 def _bare(item: _Item) -> _Item:
@@ -220,7 +220,7 @@ def _decided(item: Settled, rng: Rng, now: datetime) -> Moved:
     run, outcome = item.run, item.outcome
     name, result, detail = _words(outcome)
     reason = outcome.reason and storable(outcome.reason, _REASON_CHARACTERS_MAX)
-    transition = decide(run, run.policy, outcome, rng.uniform(), now)
+    transition = decide(run, outcome, rng.uniform(), now)
     became, delay, losses, suspect, why = _effect(transition)
     noted = _with_missed(detail, run)
     return Moved(
@@ -235,23 +235,16 @@ def _decided(item: Settled, rng: Rng, now: datetime) -> Moved:
         why or reason,
         result,
         noted,
-        _carried(transition),
+        transition.history if isinstance(transition, WaitFor) else None,
     )
-
-
-def _carried(transition: Transition) -> str | None:
-    """Write what is laid over a run's options for its next attempt."""
-    if not isinstance(transition, WaitFor) or not transition.carried:
-        return None
-    return msgspec.json.encode(transition.carried).decode()
 
 
 def _with_missed(detail: str | None, run: Run) -> str | None:
     """Note how many missed occurrences a run stood for: its options, which say so, end with it."""
-    if not run.missed:
+    if not run.history.missed:
         return detail
     known = {} if detail is None else msgspec.json.decode(detail)
-    return msgspec.json.encode({**known, "missed": run.missed}).decode()
+    return msgspec.json.encode({**known, "missed": run.history.missed}).decode()
 
 
 def _effect(transition: Transition) -> tuple[str, timedelta, int, bool, str | None]:

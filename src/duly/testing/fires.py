@@ -60,7 +60,7 @@ def fire_of(
         attempt=run.attempt,
         scheduled_at=run.scheduled_at,
         fired_at=fired_at,
-        missed=run.policy.missed,
+        missed=run.history.missed,
         outcome=_snake(type(outcome).__name__),
         state=_state_after(run, outcome, fired_at),
         result=handler.decode_result(outcome.result) if isinstance(outcome, Succeeded) else None,
@@ -71,7 +71,7 @@ def fire_of(
 
 
 def _state_after(run: Run, outcome: Outcome, fired_at: datetime) -> str:
-    match decide(run, run.policy, outcome, 0.0, fired_at):
+    match decide(run, outcome, 0.0, fired_at):
         case Finish(state):
             return state
         case WaitFor():

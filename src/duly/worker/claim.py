@@ -14,7 +14,8 @@ import msgspec
 from duly.domain.errors import WorkerExpired
 from duly.domain.limits.pause import Holds
 from duly.domain.runs.lifecycle import spent
-from duly.domain.runs.run import Run, encode_options, laid_over
+from duly.domain.runs.policy import PLAIN, RunPolicy
+from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, hand_back
@@ -87,7 +88,7 @@ class Claiming:
         self.intakes = [
             Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry, targets).items()
         ]
-        self._handler_options = _options_of(registry)
+        self._policies = _policies_of(registry)
         self.shut: frozenset[Pool] = frozenset()  # Nothing is claimed for these: what executes them stands still.
         self.last_turn_at = float("-inf")  # the latest turn at a rate that we were given
         self._in_doubt = asyncio.Event()
@@ -175,15 +176,15 @@ class Claiming:
         now = self._lifeline.now()
         for run in claimed:
             whole, saved = extras.get(run.run_id, (run, None)) if extras else (run, None)
-            whole = self._with_options(whole)
-            held = Held(whole, self._kind_of(whole), intake, saved, run.has_turn)
+            whole = self._with_policy(whole)
+            held = Held(whole, self._kind_of(whole), intake, saved)
             self._hands.take(held)
-            if run.attempt > 1 and run.options is None and (end := spent(whole, whole.policy)) is not None:
+            if run.attempt > 1 and not run.policy.own and (end := spent(whole)) is not None:
                 self._on_spent([Settled(whole, None, None, end, saved is not None)])
                 continue
             due = run.due_at.timestamp()
             if due > now:
-                if held.has_turn:
+                if run.policy.rate is not None:
                     self.last_turn_at = max(self.last_turn_at, due)
                 self._wheel.insert(due, held)
                 intake.held_ahead += 1
@@ -191,16 +192,15 @@ class Claiming:
                 self._slots.queue(held.kind, whole, now)
         self._on_received()
 
-    def _with_options(self, run: Run) -> Run:
-        """Lay its handler's options under a run that has none of its own."""
-        if run.options is not None or (run.marks is None and run.handler not in self._handler_options):
+    def _with_policy(self, run: Run) -> Run:
+        """Give a run its handler's policy, where it has none of its own."""
+        if run.policy.own or (handlers := self._policies.get(run.handler)) is None:
             return run
-        own = laid_over(self._handler_options.get(run.handler), run.marks)
-        return run if own is None else msgspec.structs.replace(run, options=own)
+        return msgspec.structs.replace(run, policy=run.policy.or_handlers(handlers))
 
     async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
         """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""
-        special = [run for run in claimed if run.payload_stored or run.attempt > 1 or run.is_node]
+        special = [run for run in claimed if run.payload_stored or run.attempt > 1 or run.metadata.node]
         if not special:
             return {}
         bodies = await runs.payloads(
@@ -222,7 +222,7 @@ class Claiming:
             return Kind.ALONE
         if handler.is_async:
             return Kind.LOOP
-        may_be_killed = self._can_kill and run.options is not None and run.policy.timeout_seconds is not None
+        may_be_killed = self._can_kill and run.policy.timeout_seconds is not None
         return Kind.CHILD if may_be_killed else Kind.THREAD
 
     async def mind_the_belt(self) -> None:
@@ -260,10 +260,14 @@ class Claiming:
         await hints.listen(self._database, heard, self._gone.is_set)
 
 
-def _options_of(registry: Registry) -> dict[str, str]:
-    """Say what holds for runs that were submitted without a word about it, by plain SQL or the command line."""
-    written = {name: encode_options(registry[name].options) for name in registry.names()}
-    return {name: options for name, options in written.items() if options is not None}
+def _policies_of(registry: Registry) -> dict[str, RunPolicy]:
+    """Return the policies for runs that were submitted without one, such as by plain SQL; plain ones are left out."""
+    handlers = {name: registry[name].options for name in registry.names()}
+    policies = {
+        name: RunPolicy(one.retry, one.timeout_seconds, expires_seconds=one.expires_seconds)
+        for name, one in handlers.items()
+    }
+    return {name: policy for name, policy in policies.items() if policy != PLAIN}
 
 
 def _names_by_pool(registry: Registry, targets: Targets) -> dict[Pool, list[str]]:

@@ -146,39 +146,38 @@ class RunContext:
     @property
     def missed(self) -> int:
         """How many occurrences, noticed too late, this run stands for, itself included; 0 when it is on time."""
-        return self._run.missed
+        return self._run.history.missed
 
     @property
     def tags(self) -> tuple[str, ...]:
         """The tags it was submitted with."""
-        return self._run.marked.tags
+        return self._run.metadata.tags
 
     @property
     def request_id(self) -> str | None:
         """The id of the request that asked for it, where there was one."""
-        return self._run.marked.request_id
+        return self._run.metadata.request_id
 
     @property
     def traceparent(self) -> str | None:
         """The place in a trace that asked for it, as W3C Trace Context writes it."""
-        return self._run.marked.traceparent
+        return self._run.metadata.traceparent
 
     @property
     def parent(self) -> UUID | None:
         """The run whose subtask this is; None when it is nobody's."""
-        parent = self._run.marked.parent
-        return None if parent is None else UUID(parent)
+        return self._run.metadata.parent
 
     @property
     def workflow_id(self) -> UUID | None:
         """The workflow that this run is a node of; None when it is part of none."""
-        node = self._run.node
+        node = self._run.metadata.node
         return None if node is None else node[0]
 
     @property
     def node(self) -> str | None:
         """The name of this run in its workflow; None when it is part of none."""
-        node = self._run.node
+        node = self._run.metadata.node
         return None if node is None else node[1]
 
     @property

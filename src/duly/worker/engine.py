@@ -330,7 +330,11 @@ class Engine:
             self._keep_back(narrowed)  # It was claimed before the limit was, and is claimed again under it.
         if self._claiming.last_turn_at > (latest := self._clock.now() + TURN_AHEAD_SECONDS_MAX):
             self._claiming.last_turn_at = latest
-            self._hand_back(self._wheel.take_out(lambda held: held.has_turn and held.run.due_at.timestamp() > latest))
+            self._hand_back(
+                self._wheel.take_out(
+                    lambda held: held.run.policy.rate is not None and held.run.due_at.timestamp() > latest
+                )
+            )
 
     async def _name_unstarted(self) -> None:
         """Name the due runs that have waited for their start since the last look, so that they read as ready until then."""
@@ -485,7 +489,7 @@ class Engine:
             self._claiming.wake()
         elif self._watch.limits:
             self._claiming.wake_if_worthwhile()  # A place has come free, which it had not while its run was ending.
-        if any(run.is_node for run in done):
+        if any(run.metadata.node for run in done):
             self._hint_at_children()
 
     def _hint_at_children(self) -> None:
@@ -591,4 +595,4 @@ def _leads_on(item: Settled | Deferred) -> bool:
     """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
     if type(item) is Settled and type(item.outcome) not in _QUIET:
         return True
-    return item.run.has_consequence
+    return item.run.policy.has_consequence

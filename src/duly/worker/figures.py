@@ -44,7 +44,7 @@ class Figures:
                 continue
             ended[_OUTCOMES[type(item.outcome)]] += 1
             run, started_at = item.run, item.started_at
-            if started_at is not None and not run.has_waited:
+            if started_at is not None and not run.history.waited:
                 delay = (started_at - run.due_at).total_seconds()
                 delays[bisect_left(SKEW_BOUNDS, delay)] += 1
                 self.delay_seconds += delay

@@ -22,7 +22,6 @@ class Held(msgspec.Struct, gc=False):
     kind: Kind
     intake: Intake
     saved: str | None = None
-    has_turn: bool = False  # Its due moment is a turn at a rate.
     started: bool = False
     cancelled: bool = False  # Someone asked for it; one that was not started never will be.
 

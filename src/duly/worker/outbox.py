@@ -99,7 +99,9 @@ class Outbox:
 
     def _is_waited_for(self) -> bool:
         """Say whether the next node of a workflow may wait for one of a few outcomes: then no batch is gathered."""
-        return max(len(self._waiting), self._last_batch) < BUSY and any(item.run.is_node for item in self._waiting)
+        return max(len(self._waiting), self._last_batch) < BUSY and any(
+            item.run.metadata.node for item in self._waiting
+        )
 
     def close(self) -> None:
         """Ask `run` to end when everything is settled."""

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from duly.domain.runs.outcome import Outcome
-from duly.domain.runs.run import Options, Run, encode_options
+from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.run import Run
 from duly.domain.targets.target import Command, Container, handler_of
 from duly.worker.context import RunContext
 from duly.worker.execute.attempt import attempt_target
@@ -91,8 +92,8 @@ class Attempt:
         fence: int = 1,
     ) -> None:
         self.lines = Lines()
-        options = encode_options(Options(target=target, timeout_seconds=timeout))
-        self.run = a_run(handler_of(target), payload=payload, options=options, fence=fence)
+        policy = RunPolicy(target=target, timeout_seconds=timeout)
+        self.run = a_run(handler_of(target), payload=payload, policy=policy, fence=fence)
         self.context = RunContext(self.run, self.lines)
         handler = TargetHandler(self.run.handler, Kind.PROCESS, runner.attempt)
         self.task = asyncio.create_task(attempt_target(handler, self.context, self.run))

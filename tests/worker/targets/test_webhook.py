@@ -16,7 +16,9 @@ from duly import __version__
 from duly.clock import Rng
 from duly.domain.fields import non_defaults
 from duly.domain.runs.callback_token import CallbackTokens
+from duly.domain.runs.metadata import RunMetadata
 from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import TENANT_DEFAULT, Options, Run, encode_options, target_of
 from duly.domain.targets.spec import spec_of_target
@@ -62,7 +64,6 @@ RUN = Run(
     queue="default",
     handler=WEBHOOK,
     payload='{"customer": 7}',
-    options=None,
 )
 
 
@@ -130,8 +131,11 @@ class Attempt:
         self.desk = Lines()
         self.door = door or Door()
 
-    async def of(self, target, *, port=None, secrets=(SECRET,), callbacks=None, run=RUN, names=None, **options):
-        run = msgspec.structs.replace(run, options=encode_options(Options(target=target, **options)))
+    async def of(
+        self, target, *, port=None, secrets=(SECRET,), callbacks=None, run=RUN, names=None, marked=None, **policy
+    ):
+        run = msgspec.structs.replace(run, metadata=RunMetadata(**marked or {}))
+        run = msgspec.structs.replace(run, policy=RunPolicy(target=target, **policy))
         async with a_caller(*([f"127.0.0.1:{port}"] if port else []), names=names) as caller:
             sender = Sender(caller, ConstantSecrets(*secrets), self.door, callbacks=callbacks, now=lambda: NOW)
             return await sender.attempt(RunContext(run, self.desk), run)  # type: ignore[arg-type]
@@ -197,7 +201,7 @@ async def test_a_request_that_cannot_be_signed_is_put_off_and_blames_nobody():
         async def of(self, tenant, origin):
             raise CannotSign("the keyring lacks k1")
 
-    run = msgspec.structs.replace(RUN, options=encode_options(Options(target=HOOK, timeout_seconds=0.1)))
+    run = msgspec.structs.replace(RUN, policy=RunPolicy(target=HOOK, timeout_seconds=0.1))
     desk, door = Lines(), Door()
     async with a_caller() as caller:
         outcome = await Sender(caller, Locked(), door).attempt(RunContext(run, desk), run)  # type: ignore[arg-type]
@@ -222,7 +226,9 @@ async def test_a_job_adds_headers_and_overrides_none_of_ours():
 
 async def test_who_asked_for_it_is_passed_on():
     async with answering(OK) as (port, asked):
-        await Attempt().of(Webhook(f"http://127.0.0.1:{port}/"), port=port, request_id="r-1", traceparent="00-aa-bb-01")
+        await Attempt().of(
+            Webhook(f"http://127.0.0.1:{port}/"), port=port, marked={"request_id": "r-1", "traceparent": "00-aa-bb-01"}
+        )
     headers = headers_of(asked.requests[0])
     assert (headers["X-Request-ID"], headers["traceparent"]) == ("r-1", "00-aa-bb-01")
 
@@ -434,7 +440,7 @@ async def test_a_name_that_leads_inside_ends_as_one_that_is_not_there():
 async def test_a_name_that_leads_nowhere_makes_no_destination_unless_it_was_one(is_new):
     """One that was called before is ill by it, and everybody else's runs wait; one that never was is nobody's business."""
     door, desk = Door(), Lines()
-    run = msgspec.structs.replace(RUN, options=encode_options(Options(target=Webhook("http://inner.example/"))))
+    run = msgspec.structs.replace(RUN, policy=RunPolicy(target=Webhook("http://inner.example/")))
     async with a_caller(names=Names(inner_example=[["10.0.0.1"]])) as caller:
         sender = Sender(caller, ConstantSecrets(SECRET, is_new=is_new), door, now=lambda: NOW)
         outcome = await sender.attempt(RunContext(run, desk), run)  # type: ignore[arg-type]

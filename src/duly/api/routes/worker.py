@@ -278,18 +278,18 @@ async def _poll(
 
 
 def _shown(parcel: Parcel) -> ClaimedRun:
-    run, policy, node = parcel.run, parcel.run.policy, parcel.run.node
-    span = None if policy.timeout_seconds is None else timedelta(seconds=policy.timeout_seconds)
+    run, seconds, metadata = parcel.run, parcel.run.policy.timeout_seconds, parcel.run.metadata
+    span, node = None if seconds is None else timedelta(seconds=seconds), metadata.node
     return ClaimedRun(
         **{name: getattr(run, name) for name in _COPIED},
         payload=_raw(run.payload),
         checkpoint=_raw(parcel.saved),
         timeout=None if span is None else to_iso(span),
         deadline=None if span is None else parcel.claimed_at + span,
-        tags=list(policy.tags),
-        request_id=policy.request_id,
-        traceparent=policy.traceparent,
-        parent=None if policy.parent is None else UUID(policy.parent),
+        tags=list(metadata.tags),
+        request_id=metadata.request_id,
+        traceparent=metadata.traceparent,
+        parent=metadata.parent,
         workflow_id=None if node is None else node[0],
         node=None if node is None else node[1],
         parents=None if node is None else _raw(run.parents or "{}"),

@@ -28,6 +28,7 @@ from duly.bench.senders import sender_alone
 from duly.bench.sink import running_sink
 from duly.clock import Rng
 from duly.domain.jobs.job import Submission
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT, Run, encode_options
 from duly.domain.runs.run import Options as RunOptions
@@ -128,7 +129,7 @@ async def _per_core(options: Options, send: Callable[[], Awaitable[None]]) -> fl
 
 async def _bare(url: str, options: Options) -> float:
     run = _a_run(url)
-    asked = build_request(run, run.policy, Webhook(url), [bytes(32)], 0, {})
+    asked = build_request(run, Webhook(url), [bytes(32)], 0, {})
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
 
@@ -254,5 +255,5 @@ def _a_run(url: str) -> Run:
         queue=QUEUE_DEFAULT,
         handler=WEBHOOK,
         payload=_PAYLOAD,
-        options=encode_options(RunOptions(target=Webhook(url))),
+        policy=RunPolicy(target=Webhook(url)),
     )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from duly.domain.duration import Duration, parse_option
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import check_moment
-from duly.domain.runs.run import Options
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.triggers.errors import shown
 
 _SECONDS_MAX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # as the store has it
@@ -18,7 +18,7 @@ def expiry_moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(min(max(seconds, 0.0), _SECONDS_MAX), UTC)
 
 
-def expiry_of(scheduled_at: datetime, policy: Options) -> datetime | None:
+def expiry_of(scheduled_at: datetime, policy: RunPolicy) -> datetime | None:
     """Give the moment after which a run is not started; none: it is never too late."""
     moments = []
     if policy.expires_at is not None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, assert_never
+from typing import assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from duly.domain.duration import to_iso
 from duly.domain.jobs.job import DELAY_MAX
 from duly.domain.runs.expiry import expiry_of, shown_moment
+from duly.domain.runs.metadata import RunHistory
 from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
 from duly.domain.runs.retry import RETRY_AFTER_MAX
 from duly.domain.runs.retry_rules import SNOOZES_MAX, Rule, kinds_of, rule_for
-from duly.domain.runs.run import Options, Run
+from duly.domain.runs.run import Run
 
 # Three losses in all make poison: the first leaves a suspect, which then runs alone; two losses alone prove it guilty.
 NAMED_LOSSES_MAX = 2
@@ -33,12 +34,12 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class WaitFor(msgspec.Struct, frozen=True):
-    """The run waits for another attempt, and carries on what must be known of its life so far."""
+    """The run waits for another attempt. `history`: as it goes on; None: unchanged."""
 
     delay: timedelta
     losses: int = 0
     suspect: bool = False
-    carried: Mapping[str, Any] = {}
+    history: RunHistory | None = None
 
 
 class Bury(msgspec.Struct, frozen=True):
@@ -52,7 +53,7 @@ class Bury(msgspec.Struct, frozen=True):
 Transition = Finish | WaitFor | Bury
 
 
-def decide(run: Run, policy: Options, outcome: Outcome, chance: float, now: datetime) -> Transition:
+def decide(run: Run, outcome: Outcome, chance: float, now: datetime) -> Transition:
     """Say what `run` becomes after `outcome`; `chance` is uniform in [0, 1)."""
     match outcome:
         case Succeeded():
@@ -64,44 +65,44 @@ def decide(run: Run, policy: Options, outcome: Outcome, chance: float, now: date
         case Spent():
             return Bury(outcome.reason, run.losses, run.suspect)
         case Snoozed():
-            wait = WaitFor(max(outcome.delay, SNOOZE_LEAST), carried=_forgiven(policy))
-            return _in_time(run, policy, outcome.reason, wait, now)
+            wait = WaitFor(max(outcome.delay, SNOOZE_LEAST), history=_forgiven(run))
+            return _in_time(run, outcome.reason, wait, now)
         case Lost():
-            return _after_loss(run, policy, outcome, chance, now)
+            return _after_loss(run, outcome, chance, now)
         case Failed() | TimedOut():
-            return _after_failure(run, policy, outcome, chance, now)
+            return _after_failure(run, outcome, chance, now)
     assert_never(outcome)
 
 
-def _after_loss(run: Run, policy: Options, outcome: Lost, chance: float, now: datetime) -> Transition:
+def _after_loss(run: Run, outcome: Lost, chance: float, now: datetime) -> Transition:
     losses = run.losses + outcome.named
     if losses >= NAMED_LOSSES_MAX:
         return Bury("poison", losses, suspect=True)
-    if not attempts_left(run, policy):
+    if not attempts_left(run):
         return Bury(outcome.reason, losses, suspect=True)
-    delay = policy.retry.delay_after(_attempt_of_this_life(run, policy), chance)
-    return _in_time(run, policy, outcome.reason, WaitFor(delay, losses, suspect=True), now)
+    delay = run.policy.retry.delay_after(_attempt_of_this_life(run), chance)
+    return _in_time(run, outcome.reason, WaitFor(delay, losses, suspect=True), now)
 
 
-def _after_failure(run: Run, policy: Options, outcome: Failed | TimedOut, chance: float, now: datetime) -> Transition:
+def _after_failure(run: Run, outcome: Failed | TimedOut, chance: float, now: datetime) -> Transition:
     """Judge a failure: by the first rule that fits, else by what is usual."""
-    rule = _rule(policy, outcome)
+    rule = _rule(run, outcome)
     if rule is not None and rule.then == "bury":
         return Bury(outcome.reason)
     if rule is not None and rule.then == "snooze":
-        return _snoozed(run, policy, outcome, rule, now)
+        return _snoozed(run, outcome, rule, now)
     if rule is None and isinstance(outcome, Failed) and not outcome.retryable:
         return Bury(outcome.reason)
-    if outcome.probe and policy.probes < PROBES_MAX:
-        carried = {**_forgiven(policy), "probes": policy.probes + 1}
-        return _in_time(run, policy, outcome.reason, WaitFor(timedelta(), carried=carried), now)
-    if not attempts_left(run, policy):
+    if outcome.probe and run.history.probes < PROBES_MAX:
+        history = replace(_forgiven(run), probes=run.history.probes + 1)
+        return _in_time(run, outcome.reason, WaitFor(timedelta(), history=history), now)
+    if not attempts_left(run):
         return Bury(outcome.reason)
-    return _in_time(run, policy, outcome.reason, WaitFor(_delay(run, policy, outcome, rule, chance)), now)
+    return _in_time(run, outcome.reason, WaitFor(_delay(run, outcome, rule, chance)), now)
 
 
-def _rule(policy: Options, outcome: Failed | TimedOut) -> Rule | None:
-    rules = policy.retry.rules
+def _rule(run: Run, outcome: Failed | TimedOut) -> Rule | None:
+    rules = run.policy.retry.rules
     if not rules:
         return None
     if isinstance(outcome, TimedOut):
@@ -109,67 +110,67 @@ def _rule(policy: Options, outcome: Failed | TimedOut) -> Rule | None:
     return rule_for(rules, outcome.kinds, outcome.status, outcome.exit)
 
 
-def _snoozed(run: Run, policy: Options, outcome: Failed | TimedOut, rule: Rule, now: datetime) -> Transition:
+def _snoozed(run: Run, outcome: Failed | TimedOut, rule: Rule, now: datetime) -> Transition:
     assert rule.delay is not None
-    if policy.snoozes >= SNOOZES_MAX:
+    if run.history.snoozes >= SNOOZES_MAX:
         return Bury(f"{outcome.reason}; a rule has put it off {SNOOZES_MAX:,} times")
-    carried = {**_forgiven(policy), "snoozes": policy.snoozes + 1}
-    return _in_time(run, policy, outcome.reason, WaitFor(max(rule.delay, SNOOZE_LEAST), carried=carried), now)
+    history = replace(_forgiven(run), snoozes=run.history.snoozes + 1)
+    return _in_time(run, outcome.reason, WaitFor(max(rule.delay, SNOOZE_LEAST), history=history), now)
 
 
-def _delay(run: Run, policy: Options, outcome: Failed | TimedOut, rule: Rule | None, chance: float) -> timedelta:
+def _delay(run: Run, outcome: Failed | TimedOut, rule: Rule | None, chance: float) -> timedelta:
     """Say how long to wait: as a rule says, or the policy, and never less than the other side has asked for."""
     if rule is not None and rule.delay is not None:
-        delay = policy.retry.drawn(rule.delay, chance)
+        delay = run.policy.retry.drawn(rule.delay, chance)
     else:
-        delay = policy.retry.delay_after(_attempt_of_this_life(run, policy), chance)
+        delay = run.policy.retry.delay_after(_attempt_of_this_life(run), chance)
     asked = outcome.retry_after if isinstance(outcome, Failed) else None
     return max(delay, min(asked, RETRY_AFTER_MAX)) if asked else delay
 
 
-def _in_time(run: Run, policy: Options, reason: str, wait: WaitFor, now: datetime) -> Transition:
+def _in_time(run: Run, reason: str, wait: WaitFor, now: datetime) -> Transition:
     """Let a run wait, unless it would then start too late: after its expiry, or when it is too old."""
     starts_at = now + min(wait.delay, DELAY_MAX)
-    expires_at = expiry_of(run.scheduled_at, policy)
+    expires_at = expiry_of(run.scheduled_at, run.policy)
     if expires_at is not None and starts_at >= expires_at:
         return Finish(
             "expired", f"{reason}; it expires at {shown_moment(expires_at)}, before another attempt would start"
         )
-    if policy.retry.max_age_seconds is None:
+    if run.policy.retry.max_age_seconds is None:
         return wait
-    since = run.due_at if policy.since is None else datetime.fromtimestamp(policy.since, UTC)
-    age_max = timedelta(seconds=policy.retry.max_age_seconds)
+    since = run.due_at if run.history.since is None else datetime.fromtimestamp(run.history.since, UTC)
+    age_max = timedelta(seconds=run.policy.retry.max_age_seconds)
     if starts_at - since > age_max:
         words = f"{reason}; another attempt would start later than its max age of {to_iso(age_max)} allows"
         return Bury(words, wait.losses, wait.suspect)
-    return msgspec.structs.replace(wait, carried={**wait.carried, "since": since.timestamp()})
+    return replace(wait, history=replace(wait.history or run.history, since=since.timestamp()))
 
 
-def attempts_left(run: Run, policy: Options) -> bool:
+def attempts_left(run: Run) -> bool:
     """Say whether another attempt is allowed after this one; a replay starts a new count, but not new numbers."""
-    return _attempt_of_this_life(run, policy) < policy.retry.max_attempts
+    return _attempt_of_this_life(run) < run.policy.retry.max_attempts
 
 
-def spent(run: Run, policy: Options) -> Spent | None:
+def spent(run: Run) -> Spent | None:
     """Give the end of a run that was claimed for one attempt more than its handler allows; None: it may start.
 
     Whoever settles for a worker that is gone knows no handlers, so what a run does not say itself is judged here.
     """
-    if _attempt_of_this_life(run, policy) <= policy.retry.max_attempts:
+    if _attempt_of_this_life(run) <= run.policy.retry.max_attempts:
         return None
     # A failure leaves no suspect, and was judged by who knew the handler, which may have allowed more then.
-    return Spent(Lost().reason if run.suspect else "its last attempt has failed", policy.retry.max_attempts)
+    return Spent(Lost().reason if run.suspect else "its last attempt has failed", run.policy.retry.max_attempts)
 
 
-def is_retry(run: Run, policy: Options) -> bool:
+def is_retry(run: Run) -> bool:
     """Say whether this attempt is one more of the same life, after others that count."""
-    return _attempt_of_this_life(run, policy) > 1
+    return _attempt_of_this_life(run) > 1
 
 
-def _forgiven(policy: Options) -> dict[str, Any]:
-    """Say that this attempt keeps its number, but does not count."""
-    return {"attempts_before": policy.attempts_before + 1}
+def _forgiven(run: Run) -> RunHistory:
+    """Return the history of a run whose attempt keeps its number, but does not count."""
+    return replace(run.history, attempts_before=run.history.attempts_before + 1)
 
 
-def _attempt_of_this_life(run: Run, policy: Options) -> int:
-    return run.attempt - policy.attempts_before
+def _attempt_of_this_life(run: Run) -> int:
+    return run.attempt - run.history.attempts_before

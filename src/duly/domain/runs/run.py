@@ -11,6 +11,8 @@ import msgspec
 
 from duly.domain.errors import InvalidOption
 from duly.domain.runs.callbacks import Then
+from duly.domain.runs.metadata import NO_HISTORY, NO_METADATA, RunHistory, RunMetadata
+from duly.domain.runs.policy import PLAIN, RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.targets.target import Target
 
@@ -45,6 +47,7 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     rearm: bool = False  # the schedule's next fire counts from the end of this run
     watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
     target: Target | None = None  # what it does, where that is no function
+    own: bool = False  # Nothing is left to its handler.
     # Marks: they say what a run is for, who asked for it and who is told of its end, not how it is run.
     tags: tuple[str, ...] = ()
     request_id: str | None = None
@@ -63,9 +66,7 @@ _LIFE = frozenset({"replays", "attempts_before", "since", "snoozes", "probes"})
 MARKS = (
     frozenset({"tags", "request_id", "traceparent", "parent", "node", "after", "then", "again_of"}) | _EXPIRY | _LIFE
 )
-_MARKS_QUOTED = tuple(f'"{mark}"' for mark in MARKS)
-_KEPT_QUOTED = tuple(f'"{mark}"' for mark in _EXPIRY | _LIFE)
-_decoder = msgspec.json.Decoder(Options)
+_OWN = frozenset({"own", "retry", "timeout_seconds", "target"})  # Options that name one leave nothing to the handler.
 _encoder = msgspec.json.Encoder()
 
 
@@ -75,25 +76,13 @@ def encode_options(options: Options) -> str | None:
 
 
 def is_marks_only(text: str) -> bool:
-    """Say whether options hold marks and nothing else: then how to run it is left to the handler."""
-    if not any(mark in text for mark in _MARKS_QUOTED):
-        return False
-    return set(msgspec.json.decode(text)) <= MARKS
-
-
-def laid_over(text: str | None, marks: str | None) -> str | None:
-    """Give a handler's options with what of a run's marks has a say in what becomes of it: its expiry, and its life so far."""
-    if marks is None or not any(mark in marks for mark in _KEPT_QUOTED):
-        return text
-    kept = {name: value for name, value in msgspec.json.decode(marks).items() if name in _EXPIRY | _LIFE}
-    return msgspec.json.encode({**({} if text is None else msgspec.json.decode(text)), **kept}).decode()
+    """Say whether options say nothing of how to run a job: then that is left to the handler."""
+    return not _decoded(text).own
 
 
 def said(text: str | None) -> str:
     """Write options so that they are a job's own even where they are the defaults: nothing is left to the handler."""
-    if text is None:
-        return "{}"
-    return msgspec.json.encode({"retry": {}, **msgspec.json.decode(text)}).decode() if is_marks_only(text) else text
+    return msgspec.json.encode({**({} if text is None else msgspec.json.decode(text)), "own": True}).decode()
 
 
 def target_of(text: str | None) -> Target | None:
@@ -120,14 +109,14 @@ def read_options(text: str | None, defaults: Options | None) -> Options:
     """Read the options a job has of its own; where it has none, the defaults. A target that cannot be read is left out."""
     if text is None:
         return defaults or DEFAULTS
-    own = _decoded(text)
-    if not is_marks_only(text):
-        return own
-    return msgspec.structs.replace(defaults or DEFAULTS, **{mark: getattr(own, mark) for mark in MARKS})
+    read, usual = _decoded(text), defaults or DEFAULTS
+    if read.own:
+        return read
+    return msgspec.structs.replace(read, retry=usual.retry, timeout_seconds=usual.timeout_seconds)
 
 
 _OVERLAP = "overlap/"  # begins the gate of a schedule whose occurrences wait for each other
-_OF_AGAIN = ("retry", "timeout_seconds", "gate", "fifo", "rate", "expires_seconds", "tags", "target", "then")
+_OF_AGAIN = ("own", "retry", "timeout_seconds", "gate", "fifo", "rate", "expires_seconds", "tags", "target", "then")
 
 
 def options_again(text: str | None, run_id: str, marks: Mapping[str, str]) -> str:
@@ -141,8 +130,6 @@ def options_again(text: str | None, run_id: str, marks: Mapping[str, str]) -> st
         del kept["gate"]
     if "fifo" in kept:
         kept["fifo"] = True  # The store numbers them.
-    if text is not None and not is_marks_only(text):
-        kept.setdefault("retry", {})
     return msgspec.json.encode({**kept, **marks, "again_of": run_id}).decode()
 
 
@@ -161,10 +148,11 @@ def has_parent(text: str | None) -> bool:
 
 
 def _decoded(text: str) -> Options:
+    plain: dict[str, Any] = msgspec.json.decode(text)
+    plain["own"] = not _OWN.isdisjoint(plain)
     try:
-        return _decoder.decode(text)
+        return msgspec.convert(plain, Options)
     except msgspec.ValidationError:  # It may come from a newer version, or from SQL.
-        plain: dict[str, Any] = msgspec.json.decode(text)
         if plain.pop("target", None) is None:
             raise
         return msgspec.convert(plain, Options)
@@ -190,62 +178,8 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     queue: str
     handler: str
     payload: str | None
-    options: str | None
-    marks: str | None = None  # options that are marks only; then `options` are the handler's own
+    policy: RunPolicy = PLAIN
+    metadata: RunMetadata = NO_METADATA
+    history: RunHistory = NO_HISTORY
     parents: str | None = None  # of a node: what those before it came to, by name, as JSON
     refused: str | None = None  # of a node: why it cannot be given what it is to work on
-
-    @property
-    def is_node(self) -> bool:
-        """Whether it may be part of a workflow; asked of every run, so the options are not read."""
-        text = self.marks or self.options
-        return text is not None and '"node"' in text
-
-    @property
-    def has_waited(self) -> bool:
-        """Whether it had to wait for a concurrency key or a destination, so that its start delay says nothing."""
-        text = self.marks or self.options
-        return text is not None and '"waited"' in text
-
-    @property
-    def node(self) -> tuple[UUID, str] | None:
-        """The workflow that it is part of, and its name there."""
-        if not self.is_node:
-            return None
-        node = (self.marked if self.marks is not None else self.policy).node
-        return None if node is None else (UUID(node[0]), node[1])
-
-    @property
-    def marked(self) -> Options:
-        """What it is marked with: tags, who asked for it, and who is told of its end."""
-        try:
-            return DEFAULTS if self.marks is None else _decoder.decode(self.marks)
-        except (msgspec.MsgspecError, ValueError):
-            return DEFAULTS
-
-    @property
-    def missed(self) -> int:
-        """How many occurrences that were noticed too late this run stands for, itself included."""
-        return 0 if self.options is None else self.policy.missed
-
-    @property
-    def has_turn(self) -> bool:
-        """Whether its due moment is a turn at a rate."""
-        return self.options is not None and '"rate"' in self.options and self.policy.rate is not None
-
-    @property
-    def has_consequence(self) -> bool:
-        """Whether more follows from its end than its record: it leaves a gate, arms the next fire, or is counted."""
-        if self.options is None:
-            return False
-        policy = self.policy
-        return policy.gate is not None or policy.rearm or policy.watch is not None
-
-    @property
-    def policy(self) -> Options:
-        """The options of this run, decoded; what no worker can read is as good as not said."""
-        text = self.marks if self.options is None else self.options
-        try:
-            return DEFAULTS if text is None else _decoder.decode(text)
-        except (msgspec.MsgspecError, ValueError):
-            return DEFAULTS

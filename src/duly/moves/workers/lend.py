@@ -55,7 +55,7 @@ async def lend(
 
 
 async def _without_expired(session: Database, worker_id: UUID, lent: Sequence[Lent], rng: Rng) -> list[Lent]:
-    expiries = {item.run.run_id: _expired_at(item) for item in lent if item.run.options is not None}
+    expiries = {item.run.run_id: _expired_at(item) for item in lent}
     late = [item for item in lent if expiries.get(item.run.run_id) is not None]
     settled = [
         Settled(item.run, None, None, Expired(at)) for item in late if (at := expiries[item.run.run_id]) is not None

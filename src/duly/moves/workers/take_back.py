@@ -66,4 +66,4 @@ def _settled(item: Told, lent: Lent, now: datetime) -> Settled:
 
 def _leads_on(run: Run, outcome: Outcome) -> bool:
     """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
-    return type(outcome) not in (Succeeded, Cancelled) or run.has_consequence
+    return type(outcome) not in (Succeeded, Cancelled) or run.policy.has_consequence

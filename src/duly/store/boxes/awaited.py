@@ -11,6 +11,7 @@ import msgspec
 
 from duly.domain.runs.run import Run
 from duly.store.boxes.leased import Handle
+from duly.store.boxes.options import run_of
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -96,4 +97,4 @@ async def ended(database: Database, handle: Handle) -> Over | None:
 
 
 def _under_way(row: Any) -> UnderWay:
-    return UnderWay(Run(*row[:19]), *row[19:])
+    return UnderWay(run_of(row), row["worker_id"], row["started_at"], row["deadline_at"])

@@ -8,7 +8,9 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.runs.metadata import RunHistory
 from duly.domain.runs.run import Run
+from duly.store.boxes.options import encode_history, run_of
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -41,7 +43,7 @@ class Moved(msgspec.Struct, frozen=True):
     reason: str | None = None
     result: str | None = None
     detail: str | None = None
-    carried: str | None = None  # JSON, laid over the options of a run that goes on
+    history: RunHistory | None = None  # of a run that goes on; None: unchanged
 
 
 async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> list[Handle]:
@@ -76,7 +78,7 @@ async def settle(database: Database, worker_id: UUID, moved: Sequence[Moved], ho
         [item.reason for item in moved],
         [item.result for item in moved],
         [item.detail for item in moved],
-        [item.carried for item in moved],
+        [encode_history(item.history) for item in moved],
         horizon,
     )
     return {(row[0], row[1]) for row in rows}
@@ -131,7 +133,7 @@ async def record_fenced(database: Database, worker_id: UUID, refused: Sequence[M
 
 async def held_by(database: Database, worker_id: UUID, limit: int, after: UUID = _FIRST) -> list[Run]:
     """Read what hangs on a worker, alive or gone, by rising id behind one."""
-    return [Run(*row) for row in await database.fetch(SQL["held_by"], worker_id, limit, after)]
+    return [run_of(row) for row in await database.fetch(SQL["held_by"], worker_id, limit, after)]
 
 
 async def orphans(database: Database) -> list[UUID]:

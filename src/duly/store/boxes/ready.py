@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-import msgspec
 
-from duly.domain.runs.run import Run, is_marks_only
+from duly.domain.runs.run import Run
+from duly.store.boxes.options import run_of
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -29,18 +29,10 @@ async def claim(
     """Move up to `limit` runs into the worker's hands. Raises WorkerExpired when its lease has ended."""
     try:
         rows = await database.fetch(SQL["claim"], worker_id, queues, weights, handlers, limit)
-        runs = [Run(*row) for row in rows]
-        return [run if run.options is None else _marked(run) for run in runs]
+        return [run_of(row) for row in rows]
     except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
         await drop_duplicates(database)
         return []
-
-
-def _marked(run: Run) -> Run:
-    """Set apart what a run is marked with: options that say nothing else leave how it is run to its handler."""
-    assert run.options is not None
-    own = None if is_marks_only(run.options) else run.options
-    return msgspec.structs.replace(run, options=own, marks=run.options)
 
 
 async def drop_duplicates(database: Database) -> None:

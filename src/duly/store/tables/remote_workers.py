@@ -11,6 +11,7 @@ import msgspec
 
 from duly.domain.runs.run import Run
 from duly.store.boxes.leased import Handle
+from duly.store.boxes.options import run_of
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 from duly.store.tables.workers import Identity
@@ -96,7 +97,7 @@ async def append_logs(
 
 
 def _lent(rows: Sequence[asyncpg.Record]) -> list[Lent]:
-    return [Lent(Run(*row[:-1]), row[-1]) for row in rows]
+    return [Lent(run_of(row), row[-1]) for row in rows]
 
 
 def _columns(handles: Sequence[Handle]) -> tuple[list[UUID], list[int]]:

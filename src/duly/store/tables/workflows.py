@@ -79,7 +79,7 @@ async def submit(
         None if workflow.then is None else msgspec.json.encode(workflow.then).decode(),
         msgspec.json.encode({name: value for name, value in marks.items() if value is not None}).decode(),
         None if for_run is None else for_run.run_id,
-        0 if for_run is None else for_run.policy.replays,
+        0 if for_run is None else for_run.history.replays,
         *_columns(workflow.nodes),
         horizon,
     )

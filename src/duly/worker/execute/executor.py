@@ -18,6 +18,7 @@ from duly.clock import Clock, moment_of
 from duly.domain.limits.pause import Holds
 from duly.domain.runs.expiry import expiry_of
 from duly.domain.runs.outcome import Cancelled, Deferral, Expired, Outcome
+from duly.domain.runs.policy import PLAIN
 from duly.domain.runs.run import Run
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled
@@ -179,8 +180,7 @@ class Executor:
                 started_at = context.started(started(run, self._clock))
                 settled: Settled | Deferred
                 if isinstance(handler, Handler):
-                    timeout = None if run.options is None else run.policy.timeout_seconds
-                    outcome = await attempt_on_loop(handler, context, run.payload, timeout)
+                    outcome = await attempt_on_loop(handler, context, run.payload, run.policy.timeout_seconds)
                     settled = self._settled(run, started_at, outcome, context)
                 else:
                     came_to = await attempt_target(handler, context, run)
@@ -209,7 +209,7 @@ class Executor:
 
     def expired(self, run: Run) -> Settled | None:
         """Give the end of a run that is worthless by now; None: it may start. From any thread."""
-        if run.options is None or '"expires_' not in run.options:
+        if run.policy is PLAIN:
             return None
         expires_at = expiry_of(run.scheduled_at, run.policy)
         if expires_at is None or expires_at.timestamp() > self._clock.now():

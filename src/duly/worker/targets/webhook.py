@@ -22,8 +22,9 @@ from duly.domain.runs import callback_token
 from duly.domain.runs.lifecycle import is_retry
 from duly.domain.runs.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
 from duly.domain.runs.payload import RESULT_BYTES_MAX
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry_rules import kinds_of
-from duly.domain.runs.run import Options, Run
+from duly.domain.runs.run import Run
 from duly.domain.targets.target import WEBHOOK, Webhook
 from duly.domain.targets.verdict import Verdict
 from duly.domain.targets.webhook_answer import Taken, excerpt, is_ailing, read_retry_after, result_of, take
@@ -106,7 +107,6 @@ class _Call(msgspec.Struct, frozen=True):
     """What one attempt is about, read and checked."""
 
     run: Run
-    policy: Options
     target: Webhook
     url: WebhookUrl
     seconds: float
@@ -169,7 +169,7 @@ class Sender:
         except Refused as error:
             return Failed(f"a secret of the webhook cannot be had: {error}")
         try:
-            call = _Call(run, policy, target, read_url(target.url), _seconds(policy), began)
+            call = _Call(run, target, read_url(target.url), _seconds(policy), began)
             check_method(target.method)
             check_headers(target.headers)
             self._caller.check(target.url)  # Before it has a place and a secret: it is no destination.
@@ -195,7 +195,7 @@ class Sender:
 
     async def _within_permit(self, context: RunContext, call: _Call) -> Outcome | Deferral:
         tenant, origin = call.run.tenant, call.url.origin
-        if not await self._permits.enter(tenant, origin, is_retry=is_retry(call.run, call.policy)):
+        if not await self._permits.enter(tenant, origin, is_retry=is_retry(call.run)):
             return Parked(origin)
         # The timeout counts from here: a receiver is not blamed for the time that others kept us waiting.
         call = msgspec.structs.replace(call, began=self._clock.monotonic())
@@ -226,7 +226,7 @@ class Sender:
             secrets = await self._secrets.of(call.run.tenant, call.url.origin)
         except CannotSign:
             return await self._unsigned(context, call)
-        request = build_request(call.run, call.policy, call.target, secrets, int(self._now().timestamp()), extra)
+        request = build_request(call.run, call.target, secrets, int(self._now().timestamp()), extra)
         try:
             answer = await self._caller.call(
                 call.target.url, request, tenant=call.run.tenant, seconds=max(self._left(call), _SECONDS_MIN)
@@ -270,7 +270,7 @@ def _not_begun() -> datetime:
 
 
 def build_request(
-    run: Run, policy: Options, target: Webhook, secrets: Sequence[bytes], timestamp: int, extra: Mapping[str, str]
+    run: Run, target: Webhook, secrets: Sequence[bytes], timestamp: int, extra: Mapping[str, str]
 ) -> Request:
     """Write the request of one attempt, signed. What we say stands last, so that nothing a job says overrides it."""
     method = target.method.upper()
@@ -292,14 +292,14 @@ def build_request(
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature,
     }
-    if policy.request_id is not None:
-        headers["X-Request-ID"] = policy.request_id
-    if policy.traceparent is not None:
-        headers["traceparent"] = policy.traceparent
+    if run.metadata.request_id is not None:
+        headers["X-Request-ID"] = run.metadata.request_id
+    if run.metadata.traceparent is not None:
+        headers["traceparent"] = run.metadata.traceparent
     return Request(method, headers | dict(extra), body)
 
 
-def _seconds(policy: Options) -> float:
+def _seconds(policy: RunPolicy) -> float:
     return TIMEOUT_SECONDS_DEFAULT if policy.timeout_seconds is None else policy.timeout_seconds
 
 

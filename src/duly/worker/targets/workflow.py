@@ -53,7 +53,7 @@ async def start(database: Database, run: Run) -> Outcome | Deferral:
     if not isinstance(target, WorkflowTarget):
         return Failed("the run has no workflow that this version of Duly can read", retryable=False)
     try:
-        workflow = workflow_of(target, run.marked.request_id, run.marked.traceparent)
+        workflow = workflow_of(target, run.metadata.request_id, run.metadata.traceparent)
         await submit_workflow(database, run.tenant, str(run.run_id), workflow, for_run=run)
     except Refused as error:
         return Failed(str(error), retryable=False)

@@ -134,11 +134,11 @@ create or replace function duly.has_clear_secret(p_options jsonb) returns boolea
         else false end
 $$;
 
--- Options come from any language, and every worker has to read them: see domain/runs/run.py.
+-- Options come from any language, and every worker has to read them: see store/boxes/options.py.
 create or replace function duly.are_options(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select jsonb_typeof(p_options) = 'object'
        and p_options - array['retry', 'timeout_seconds', 'gate', 'fifo', 'rate', 'expires_at', 'expires_seconds', 'tags', 'request_id',
-                             'traceparent', 'target', 'then', 'parent', 'again_of'] = '{}'
+                             'traceparent', 'target', 'then', 'parent', 'again_of', 'own'] = '{}' and coalesce(p_options->'own', 'true') = 'true'
        and duly.is_retry(p_options->'retry') and duly.is_gate(p_options->'gate') and duly.is_rate(p_options->'rate')
        and (p_options->'fifo' is null or (p_options->'fifo' = 'true' and (p_options #> '{gate,1}') = '1') is true)
        and (jsonb_typeof(p_options->'timeout_seconds') = 'null' or duly.is_span(p_options->'timeout_seconds'))
@@ -158,7 +158,7 @@ begin
     raise exception using errcode = 'DU005', message = format(
         'options %s are none we know', case when jsonb_typeof(p_options) = 'object' then p_options - array['target', 'then'] else p_options end),
         hint = 'Known are retry, timeout_seconds, gate, fifo, rate, expires_at, expires_seconds, tags, request_id, traceparent, target, then,'
-               ' parent and after, each in its own shape.';
+               ' parent, after and own, each in its own shape.';
 end $$;
 
 -- Who asks is not part of what is asked for: the same job under the same key is the same, whatever request brought it.
@@ -199,10 +199,9 @@ begin
     end if;
 end $$;
 
--- Lay what is known of a run's life over its options. Options that say nothing, and mean it, say so from here on: what is laid over
--- them leaves how the run is run to its handler.
+-- Lay what is known of a run's life over its options.
 create or replace function duly.carry_on(p_options jsonb, p_carried jsonb) returns jsonb language sql immutable parallel safe as $$
-    select case when p_carried is null then p_options when p_options = '{}' then '{"retry": {}}' || p_carried else coalesce(p_options, '{}') || p_carried end
+    select case when p_carried is null then p_options else coalesce(p_options, '{}') || p_carried end
 $$;
 
 -- Lay over a run's options that it has waited: for a place at its key, or until its receiver was well. From then on it is not counted
@@ -231,8 +230,7 @@ $$;
 -- The options of a run that its record keeps beside its marks; null where there are none. Together they are the options it had. Whom to tell
 -- leaves the marks when it was told, so it is kept here.
 create or replace function duly.options_kept(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
-    select case when p_options is null or p_options = '{}' then p_options
-                else nullif(p_options - array['tags', 'request_id', 'traceparent', 'parent', 'node', 'after', 'gate', 'fifo', 'rate', 'waited'], '{}') end
+    select nullif(p_options - array['tags', 'request_id', 'traceparent', 'parent', 'node', 'after', 'gate', 'fifo', 'rate', 'waited'], '{}')
 $$;
 
 grant execute on function duly.marks_of to duly_api;

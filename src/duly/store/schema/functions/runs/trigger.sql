@@ -126,8 +126,7 @@ begin
         select listed.*, duly.numbered(listed.asked) as marked from (
         select duly.occurrence_id(job.job_id, v_now, 'event:' || encode(v_digest, 'hex')) as run_id, job.*,
                coalesce(job.payload, payloads.body, '{}') || jsonb_build_object('event', p_event) as carried,
-               case when p_marks is null then job.options         -- Options that say nothing are still the job's own.
-                    else case when job.options = '{}' then '{"retry": {}}' else coalesce(job.options, '{}') end || p_marks end as asked
+               case when p_marks is null then job.options else coalesce(job.options, '{}') || p_marks end as asked
           from unnest(v_jobs) as job left join duly.payloads on payloads.job_id = job.job_id and payloads.generation = job.generation) as listed),
     waiting as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
