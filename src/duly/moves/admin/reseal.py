@@ -82,24 +82,18 @@ async def _table(database: Database, keyring: Keyring, table: str, column: str, 
 async def _rows(
     database: Database, keyring: Keyring, part: str, column: str, held: Sequence[Held], done: Resealed
 ) -> None:
-    opened, anew = list[Held](), list[str]()
+    opened = list[Held]()
     for one in held:
         try:
-            anew.append(_resealed(one, column, keyring))
+            reseal_options(one.options, one.tenant, keyring)
         except CannotOpen as error:
             _leave(done, error)
         else:
             opened.append(one)
     if opened:
-        done.rows += await store.reseal(database, part, column, opened, anew)
+        done.rows += await store.reseal(database, part, column, opened)
 
 
 def _leave(done: Resealed, error: CannotOpen) -> None:
     done.unopened += 1
     done.why = done.why or str(error)
-
-
-def _resealed(held: Held, column: str, keyring: Keyring) -> str:
-    read = msgspec.json.decode(held.options)
-    reseal_options({"then": read} if column == store.THEN else read, held.tenant, keyring)
-    return msgspec.json.encode(read).decode()

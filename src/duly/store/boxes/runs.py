@@ -12,7 +12,8 @@ import msgspec
 from duly.domain.limits.limit import StandingLimits
 from duly.domain.limits.pause import Holds, Scope
 from duly.domain.runs.progress import Progress, shown
-from duly.domain.runs.run import HORIZON, read_options
+from duly.domain.runs.run import HORIZON
+from duly.store.boxes.options import decode
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -156,16 +157,16 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
     # The record of a run's end may bear an earlier moment than the one before it: the clock was set back in between.
     last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
     run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"]}
-    marks = read_options(run.pop("marks"), None)
+    _, metadata, _ = decode(run.pop("marks"))
     return {
         **run,
-        "tags": list(marks.tags),
-        "request_id": marks.request_id,
-        "traceparent": marks.traceparent,
-        "parent": None if marks.parent is None else UUID(marks.parent),
-        "workflow_id": None if marks.node is None else UUID(marks.node[0]),
-        "node": None if marks.node is None else marks.node[1],
-        "after": marks.after,
+        "tags": list(metadata.tags),
+        "request_id": metadata.request_id,
+        "traceparent": metadata.traceparent,
+        "parent": metadata.parent,
+        "workflow_id": None if metadata.node is None else metadata.node[0],
+        "node": None if metadata.node is None else metadata.node[1],
+        "after": metadata.after,
         "attempts": [{name: attempt[name] for name in attempt if name not in _OF_RUN} for attempt in attempts],
     }
 

@@ -34,12 +34,12 @@ from duly.domain.diagnosis.explain.runs import explain_run
 from duly.domain.jobs.filter import Filter
 from duly.domain.limits.pause import Hold, Scope
 from duly.domain.limits.scaling import Pace
-from duly.domain.runs.run import is_marks_only, read_options
 from duly.domain.targets.target import WEBHOOK
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.on_event import is_on_event
 from duly.domain.triggers.schedule.planning import taken_by_calendars
 from duly.store.boxes import runs
+from duly.store.boxes.options import decode
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 from duly.store.reads import lists
@@ -77,8 +77,7 @@ async def run(
     beyond = await whole.fetchrow(SQL["beyond"], run_id, POSITION_MAX)
     assert around is not None
     assert beyond is not None
-    options: str | None = around["options"]
-    is_left_to_handler = options is None or is_marks_only(options)
+    policy, *_ = decode(around["options"])
     attempts = [attempt for attempt in found["attempts"] if attempt["started_at"]]
     last = attempts[-1] if attempts else {}
     is_over = found["state"] in runs.FINAL
@@ -88,7 +87,7 @@ async def run(
         queue=found["queue"],
         handler=found["handler"],
         attempt=found["attempt"],
-        max_attempts=None if is_left_to_handler else read_options(options, None).retry.max_attempts,
+        max_attempts=policy.retry.max_attempts if policy.own else None,
         scheduled_at=found["scheduled_at"],
         due_at=last["due_at"] if is_over and last else found["due_at"],
         reason=found["reason"],
@@ -104,7 +103,7 @@ async def run(
         before=beyond["before"],
         pace=(await paces(whole)).get(found["queue"], Pace()) if found["state"] in _WAITING else Pace(),
         gate=await _gate(database, whole, tenant, run_id, around),
-        passed=_passed(found["handler"], options or await database.fetchval(SQL["marks"], run_id)),
+        passed=_passed(found["handler"], around["options"] or await database.fetchval(SQL["marks"], run_id)),
         parents=await _parents(database, tenant, around),
         turn=await _turn(database, tenant, run_id, around),
         destination=_destination(around),
@@ -181,9 +180,9 @@ async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID,
 
 
 def _passed(handler: str, text: str | None) -> Passed:
-    options = read_options(text, None)
-    key, rate = options.gate and options.gate[0], options.rate and options.rate[0]
-    return Passed(key, options.fifo is not False, rate, has_destination=handler == WEBHOOK)
+    policy, *_ = decode(text)
+    key, rate = policy.gate and policy.gate[0], policy.rate and policy.rate[0]
+    return Passed(key, policy.fifo is not False, rate, has_destination=handler == WEBHOOK)
 
 
 async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> Turn | None:

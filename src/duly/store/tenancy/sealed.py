@@ -25,11 +25,12 @@ Place = tuple[int, int]
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Options that hold something sealed, and the place of their row."""
+    """Options that hold something sealed, as they stand in the row at a place; a callback's under `then`."""
 
     place: Place
     tenant: int
-    options: str
+    text: str
+    options: dict[str, Any]
 
 
 class HeldSecret(msgspec.Struct, frozen=True):
@@ -51,15 +52,18 @@ async def before(
 ) -> list[Held]:
     """Read the rows between two blocks that hold something sealed with another key than this one."""
     rows = await database.fetch(SQL["before"], part, column, key_id, from_block, until_block)
-    return [Held(row[0], row[1], row[2]) for row in rows]
+    read = [msgspec.json.decode(row[2]) for row in rows]
+    return [
+        Held(row[0], row[1], row[2], {"then": one} if column == THEN else one)
+        for row, one in zip(rows, read, strict=True)
+    ]
 
 
-async def reseal(database: Database, part: str, column: str, held: Sequence[Held], after: Sequence[str]) -> int:
+async def reseal(database: Database, part: str, column: str, held: Sequence[Held]) -> int:
     """Put options that were read in their place, sealed anew. Returns of how many; the others have changed since."""
     places: list[Any] = [one.place for one in held]
-    written: int = await database.fetchval(
-        SQL["reseal"], part, column, places, [one.options for one in held], list(after)
-    )
+    after = [msgspec.json.encode(one.options["then"] if column == THEN else one.options).decode() for one in held]
+    written: int = await database.fetchval(SQL["reseal"], part, column, places, [one.text for one in held], after)
     return written
 
 
