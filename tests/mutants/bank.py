@@ -192,7 +192,7 @@ BANK = [
         Python(
             "a replay has no attempts left",
             "_attempt_of_this_life",
-            "run.attempt - policy.attempts_before",
+            "run.attempt - run.history.attempts_before",
             "run.attempt",
         ),
     ),

@@ -77,8 +77,8 @@ async def test_a_handlers_options_travel_with_its_runs_and_a_submit_may_change_t
 
     found = {row["queue"]: row for row in await rows(database, "ready")}
     carried = {queue: msgspec.json.decode(row["options"], type=Options) for queue, row in found.items()}
-    assert carried["mail"] == Options(retry=RetryPolicy(7, 2.0, 300.0), timeout_seconds=30.0)
-    assert carried["other"] == Options(retry=RetryPolicy(1), timeout_seconds=None)
+    assert carried["mail"] == Options(retry=RetryPolicy(7, 2.0, 300.0), timeout_seconds=30.0, own=True)
+    assert carried["other"] == Options(retry=RetryPolicy(1), timeout_seconds=None, own=True)
     assert (found["mail"]["priority"], found["other"]["priority"]) == (3, 0)
 
 
@@ -489,7 +489,7 @@ async def test_defaults_that_are_chosen_beside_tags_are_not_left_to_the_handler(
     await post.options(timeout=None, tags=["new"]).submit()
 
     [row] = await rows(database, "ready")
-    assert msgspec.json.decode(row["options"]) == {"retry": {}, "tags": ["new"]}
+    assert msgspec.json.decode(row["options"]) == {"own": True, "tags": ["new"]}
 
 
 @pytest.mark.parametrize(
@@ -521,6 +521,7 @@ async def test_a_policy_rules_and_an_expiry_go_with_the_run(greet, database):
 
     [row] = await rows(database, "ready")
     assert msgspec.json.decode(row["options"]) == {
+        "own": True,
         "retry": {
             "max_attempts": 4,
             "base_seconds": 5.0,

@@ -35,7 +35,7 @@ async def test_a_command_and_a_container_are_submitted_each_under_its_name(app, 
         "@command:/usr/bin/rsync",
         "default",
         '{"a": 1}',
-        Options(target=Command(("/usr/bin/rsync", "-a"), {"LANG": "C"}, cpu_seconds=5, ok=(0, 24))),
+        Options(target=Command(("/usr/bin/rsync", "-a"), {"LANG": "C"}, cpu_seconds=5, ok=(0, 24)), own=True),
     )
     await database.execute("delete from duly.ready")
     await app.container("busybox", ["echo", "hello"], cpus=0.5, queue="mail").submit()
