@@ -263,8 +263,6 @@ BANK = [
     *killed_by(
         "tests/interleavings/test_schedules.py",
         Sql("an edit overwrites a newer one", "edit", "v_job.generation <> p_generation", "false"),
-        Sql("a pause ignores that the schedule moved on", "pause", "v_timer.scheduled_at <> p_seen", "false"),
-        Sql("two schedulers backfill the same stretch", "backfill", "backfills.cursor_at = new.seen", "true"),
         Sql(
             "an edit passes over what a worker holds ahead",
             "is_held",
@@ -277,6 +275,10 @@ BANK = [
             "not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))",
             "true",
         ),
+    ),
+    *killed_by(
+        "tests/schedules/test_backfill.py",
+        Sql("two schedulers backfill the same stretch", "backfill", "backfills.cursor_at = new.seen", "true"),
     ),
     *killed_by(
         "tests/schedules/test_edit.py",

@@ -113,6 +113,20 @@ async def test_two_of_one_job_wait_for_each_other(database, clock):
     assert ran == minutes(-3, -2, -1) * 2
 
 
+async def test_a_scheduler_that_slept_after_its_look_makes_nothing_twice(database, clock):
+    job = await a_cron(database)
+    await backfill(database, job.job_id, START - 5 * MINUTE, START, RNG, rate=1)
+    [work] = await schedules.lane_work(database, range(64), 10)
+    stale = schedules.Made(
+        work.backfill.backfill_id, work.backfill.cursor_at, START - 4 * MINUTE, seconds(1), minutes(-5)
+    )
+
+    assert await schedules.make_backfills(database, [stale]) == 1
+    assert await run_through(database) == minutes(-5)
+    await clock.advance(2)
+    assert await schedules.make_backfills(database, [stale]) == 0
+
+
 async def test_with_allow_its_runs_are_under_way_beside_each_other_and_still_not_without_end(database, clock):
     job = await a_cron(database)
     asked = await backfill(database, job.job_id, START - 5 * HOUR, START, RNG, rate=1000, overlap="allow")
