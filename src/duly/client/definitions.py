@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 import msgspec
@@ -11,8 +11,7 @@ import msgspec
 from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, path, posting, reader
 from duly.client.errors import ApiError, VersionChanged
 from duly.client.writing import write
-from duly.domain.duration import parse
-from duly.domain.errors import InvalidSchedule
+from duly.domain.errors import Refused
 from duly.domain.jobs.spec import Callback, Concurrency, EventMatch, JobSpec, RateLimit, RetryPolicy, WorkflowTarget
 from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
 from duly.wire.jobs.definitions import JobTarget
@@ -21,25 +20,8 @@ from duly.wire.jobs.jobs import CreatedJob, Job
 Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
-Agrees = Callable[[dict[str, Any], Mapping[str, Any]], bool]
 
-_DURATIONS = (
-    "timeout",
-    "base",
-    "cap",
-    "max_age",
-    "delay",
-    "delays",
-    "expires_after",
-    "every",
-    "max",
-    "grace",
-    "window",
-    "callback_within",
-)  # Told in another spelling, perhaps.
-_MOMENTS = ("expires_at",)
-_TOLD = ("anchor",)  # The server tells them where nothing was said.
-_RETRY_DEFAULT = msgspec.to_builtins(RetryPolicy())
+_NOW = datetime(2000, 1, 1, tzinfo=UTC)  # stands for the moment of a job that says none
 
 
 class JobFields(TypedDict, total=False):
@@ -91,26 +73,23 @@ def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[
 
 def replacing(job_id: Id, version: int | None, body: Mapping[str, Any]) -> Ask[Job]:
     """Ask for a job's definition to be replaced, if it is still of that version; None: whatever its version."""
-    return _editing("PUT", job_id, version, body, JSON, is_as_replaced)
+    return _editing("PUT", job_id, version, body, JSON)
 
 
 def changing(job_id: Id, version: int | None, patch: Mapping[str, Any]) -> Ask[Job]:
     """Ask for parts of a job's definition to be changed, if it is still of that version; None: whatever its version."""
-    return _editing("PATCH", job_id, version, patch, MERGE_PATCH, is_as_patched)
+    return _editing("PATCH", job_id, version, patch, MERGE_PATCH)
 
 
-def _editing(
-    method: str, job_id: Id, version: int | None, asked: Mapping[str, Any], media_type: str, agrees: Agrees
-) -> Ask[Job]:
+def _editing(method: str, job_id: Id, version: int | None, asked: Mapping[str, Any], media_type: str) -> Ask[Job]:
     where, body = path("jobs", job_id), write(asked)
-    plain = msgspec.json.decode(body)
 
     def settle(error: ApiError) -> Settling[Job]:
         """Find out whether it was our own first try that changed the version, because its answer was lost."""
         if not isinstance(error, VersionChanged) or version is None:
             raise error
         job: Job = yield getting(where, Job)
-        if job.version == version + 1 and agrees(msgspec.to_builtins(job), plain):
+        if job.version == version + 1 and _is_as_asked(job, msgspec.json.decode(body), is_patch=method == "PATCH"):
             return job
         raise VersionChanged(
             f"The answer to a first try was lost, and job {job_id} is now of version {job.version}."
@@ -132,47 +111,21 @@ def _editing(
     )
 
 
-def is_as_patched(found: object, patch: object, name: str = "") -> bool:
-    """Say whether all that a patch asks for is so; None asks for a part to be away. When in doubt, it is not."""
-    if not isinstance(patch, Mapping):
-        return _is_same(found, patch, name)
-    return isinstance(found, Mapping) and all(
-        is_as_patched(found.get(field), value, field) for field, value in patch.items()
+def _is_as_asked(job: Job, asked: Mapping[str, Any], *, is_patch: bool) -> bool:
+    """Say whether a job is as a change has asked for it to be. When in doubt, it is not."""
+    from duly.domain.jobs.compile import (
+        compile_recurring,  # A lost answer is rare, and to compile takes much of the domain.
     )
+    from duly.domain.jobs.manifest_diff import compared
+    from duly.wire.schema.reading import merge_patch
 
-
-def is_as_replaced(found: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
-    """Say whether a job is just as a whole definition asks for, defaults included. When in doubt, it is not."""
+    fields = msgspec.to_builtins(job)
+    standing = {name: fields[name] for name in JobSpec.__struct_fields__ if fields[name] is not None}
     try:
-        whole = msgspec.to_builtins(msgspec.convert(asked, JobSpec))
-    except msgspec.ValidationError:
+        before, after = (
+            compile_recurring(msgspec.convert(one, JobSpec), _NOW)
+            for one in (standing, merge_patch(standing, asked) if is_patch else asked)
+        )
+    except (msgspec.ValidationError, Refused):
         return False
-    retry = found["retry"] if whole["retry"] is not None or found["retry"] != _RETRY_DEFAULT else None
-    standing = {name: found[name] for name in whole if name in found} | {"retry": retry}
-    return _is_same(standing, whole, "")
-
-
-def _is_same(found: Any, asked: Any, name: str) -> bool:
-    if isinstance(asked, Mapping) and isinstance(found, Mapping):
-        names = {field for side in (found, asked) for field, value in side.items() if value is not None}
-        names -= {field for field in _TOLD if asked.get(field) is None}
-        return all(_is_same(found.get(field), asked.get(field), field) for field in names)
-    if isinstance(asked, list) and isinstance(found, list) and asked and found:
-        return len(found) == len(asked) and all(_is_same(*pair, name) for pair in zip(found, asked, strict=True))
-    if name in _MOMENTS and isinstance(found, str) and isinstance(asked, str):
-        return _is_same_moment(found, asked)
-    return bool(found == asked) or (name in _DURATIONS and _is_same_duration(found, asked))
-
-
-def _is_same_moment(found: str, asked: str) -> bool:
-    try:
-        return datetime.fromisoformat(found) == datetime.fromisoformat(asked)
-    except ValueError:
-        return False
-
-
-def _is_same_duration(found: Any, asked: Any) -> bool:
-    try:
-        return parse(found, "found") == parse(asked, "asked")
-    except (InvalidSchedule, TypeError):
-        return False
+    return before.name == after.name and not compared(before, after)

@@ -89,9 +89,14 @@ class Difference(msgspec.Struct, frozen=True):
 
 def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
     """Say in what a job is not as its file says; the secrets of both are sealed."""
-    before, after = _parts(kept.definition), _parts(wanted)
-    if kept.shape != wanted.schedule:
-        was, will = _schedules(kept, kept.shape, wanted.schedule)
+    return compared(kept.definition, wanted, kept.anchor)
+
+
+def compared(standing: Recurring, wanted: Recurring, anchor: str | None = None) -> tuple[Difference, ...]:
+    """Say in what two definitions differ but for their names; `anchor` is the moment from which the one that stands counts."""
+    before, after = _parts(standing), _parts(wanted)
+    if standing.schedule != wanted.schedule:
+        was, will = _schedules(standing.schedule, wanted.schedule, anchor)
         before |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in was.items()}
         after |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in will.items()}
     return tuple(
@@ -135,7 +140,7 @@ def _sealed_queries(options: str | None) -> dict[str, Any]:
 
 
 def _schedules(
-    kept: Kept, before: Mapping[str, Any], after: Mapping[str, Any]
+    before: Mapping[str, Any], after: Mapping[str, Any], anchor: str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     if is_on_event(before) or is_on_event(after):
         return _said(before), _said(after)
@@ -143,7 +148,7 @@ def _schedules(
         was, will = _schedule(before), _schedule(after)
     except TriggerError:  # It can no longer be read, say because a zone was renamed: word is held against word.
         return _said(before), _said(after)
-    _settle_anchors(was, will, kept)
+    _settle_anchors(was, will, anchor)
     return was, will
 
 
@@ -178,16 +183,15 @@ def _trigger(shape: Mapping[str, Any], known: Compiled | None = None) -> dict[st
     return found
 
 
-def _settle_anchors(was: Mapping[str, Any], will: Mapping[str, Any], kept: Kept) -> None:
+def _settle_anchors(was: Mapping[str, Any], will: Mapping[str, Any], anchor: str | None) -> None:
     """Compare the anchors of two periods only where the file names one: without, a period goes on as it did."""
     before, after = was.get("trigger", {}), will.get("trigger", {})
     if before.get("type") != "interval" or after.get("type") != "interval":
         return
     asked = before.pop("anchor", None)
     if "anchor" in after:
-        before["anchor"] = (
-            asked if "mode" in before else kept.anchor
-        )  # The first of a delay may be put off by its start.
+        # The first of a delay may be put off by its start.
+        before["anchor"] = asked if "mode" in before else anchor
 
 
 def _utc(moment: datetime) -> str:
