@@ -15,6 +15,8 @@ TARGETS: list[dict[str, Any]] = [
     {"type": "command", "argv": ["/usr/bin/rsync", "a"], "environment": {"API_TOKEN": "x"}, "ok": [0, 3]},
     {"type": "container", "image": "busybox", "argv": ["true"], "network": True},
     {"type": "workflow", "nodes": {"a": {"target": A_TARGET}, "b": {"target": A_TARGET, "after": ["a"]}}},
+    {"type": "workflow", "nodes": {"a": {"target": A_TARGET, "timeout": 5},
+     "b": {"target": {"type": "webhook", "url": "https://example.com/"}}, "c": {"target": A_TARGET, "retry": {}}}},
 ]  # fmt: skip
 MORE: list[dict[str, Any]] = [
     {},

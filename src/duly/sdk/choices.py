@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -23,13 +23,11 @@ from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import target_spec
 from duly.domain.number import is_whole
 from duly.domain.runs.dependencies import After, check_after
-from duly.domain.runs.run import DEFAULTS, Options, encode_options, said
+from duly.domain.runs.run import DEFAULTS, Options, encode_options
 from duly.domain.targets.spec import FunctionTarget
 from duly.domain.triggers.errors import shown
 from duly.sdk.keywords import Keywords, Rules, check_known, fields_of, shape_of
 from duly.worker.context import RunContext
-
-J = TypeVar("J", Submission, Recurring)
 
 
 class Work(Protocol):
@@ -84,15 +82,9 @@ class Choices:
         self._check_moments(is_schedule=shape is not None)
         schedule = shape or _moment(self.given)
         spec = _laid_over(work, {**fields_of(self.given), "schedule": schedule})
-        defaults, is_own = _defaults(work.options, given)
-        self.recurring: Recurring | None = None
-        self.one_shot: Submission | None = None
-        if shape is not None:
-            recurring = compile_recurring(spec, None, self._carried(), defaults)
-            self.recurring = _with_policy(recurring) if is_own else recurring
-        else:
-            one_shot = compile_one_shot(spec, self._carried(), defaults)
-            self.one_shot = _with_policy(one_shot) if is_own else one_shot
+        compiling = (self._carried(), _defaults(work.options, given))
+        self.recurring = None if shape is None else compile_recurring(spec, None, *compiling)
+        self.one_shot = compile_one_shot(spec, *compiling) if shape is None else None
 
     @property
     def job(self) -> Submission | Recurring:
@@ -151,17 +143,13 @@ def _laid_over(work: Work, fields: Mapping[str, Any]) -> JobSpec:
     return JobSpec(**{"target": target, "queue": work.queue, "priority": work.priority, **fields})
 
 
-def _defaults(options: Options, given: Mapping[str, Any]) -> tuple[Options, bool]:
-    """Give the options of some work without what was said to be none, and whether a job so has a policy of its own."""
+def _defaults(options: Options, given: Mapping[str, Any]) -> Options:
+    """Give the options of some work without what was said to be none; no timeout, where said, is a policy of its own."""
     is_own = options != DEFAULTS and "timeout" in given and given["timeout"] is None
-    cleared: dict[str, Any] = {"timeout_seconds": None} if is_own else {}
+    cleared: dict[str, Any] = {"timeout_seconds": None, "own": True} if is_own else {}
     if given.get("tags") is not None:
         cleared["tags"] = ()
-    return msgspec.structs.replace(options, **cleared), is_own
-
-
-def _with_policy(job: J) -> J:
-    return msgspec.structs.replace(job, options=said(job.options))
+    return msgspec.structs.replace(options, **cleared)
 
 
 def _moment(given: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ from duly.domain.runs.callbacks import Callback as KnownCallback
 from duly.domain.runs.callbacks import Then, read_callback
 from duly.domain.runs.expiry import check_expires_after, check_expires_at
 from duly.domain.runs.retry import Retry, retry_policy
-from duly.domain.runs.run import DEFAULTS, Options, encode_options, said
+from duly.domain.runs.run import DEFAULTS, Options, encode_options
 from duly.domain.targets.spec import FunctionTarget, read_target
 from duly.domain.targets.target import Target, check_handler, handler_of
 from duly.domain.triggers.at import At
@@ -244,9 +244,9 @@ def _options(
     spec: WorkSpec, target: Target | None, carried: Mapping[str, Any], defaults: Options, reading: Reading
 ) -> str | None:
     """Write what runs carry; nothing when all is left to the handler."""
-    text = encode_options(compile_options(spec, target, carried, defaults, reading))
+    options = compile_options(spec, target, carried, defaults, reading)
     is_own = target is not None or defaults != DEFAULTS or any(getattr(spec, name) is not None for name in _OWN)
-    return said(text) if is_own else text
+    return encode_options(msgspec.structs.replace(options, own=True) if is_own else options)
 
 
 def compile_options(

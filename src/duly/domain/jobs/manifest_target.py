@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from duly.domain.runs.run import DEFAULTS, MARKS, Options
 from duly.domain.targets.masking import HIDDEN, is_secret, masked_node
 from duly.domain.targets.target import Target, WorkflowTarget
+from duly.domain.workflows.target import plain_node
 
 _MAPPINGS = ("headers", "environment")
 _NODES = "target.nodes."
@@ -22,7 +21,7 @@ def target_parts(handler: str, target: Target | None) -> dict[str, Any]:
         return {"target": handler}
     found: dict[str, Any] = {"target": target.__struct_config__.tag}
     if isinstance(target, WorkflowTarget):
-        nodes = {f"{_NODES}{node['name']}": _plain_node(node) for node in target.nodes}
+        nodes = {f"{_NODES}{node['name']}": plain_node(node) for node in target.nodes}
         return found | {"target.name": target.name} | nodes
     for name, value in msgspec.structs.asdict(target).items():
         if name == "sealed_url":
@@ -32,18 +31,6 @@ def target_parts(handler: str, target: Target | None) -> dict[str, Any]:
         elif value not in (None, ()):
             found[f"target.{name}"] = list(value) if isinstance(value, tuple) else value
     return found
-
-
-def _plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a node in one way, so that a default that is said and one that is not are the same."""
-    given = node.get("options")
-    if given is None:
-        return dict(node)
-    known, marked = msgspec.convert(given, Options), set(given) <= MARKS
-    own = {} if marked else {"retry": msgspec.to_builtins(msgspec.structs.asdict(known.retry))}
-    rest = {name: value for name, value in msgspec.structs.asdict(known).items() if name != "retry"}
-    said = {name: msgspec.to_builtins(value) for name, value in rest.items() if value != getattr(DEFAULTS, name)}
-    return {**node, "options": own | said}
 
 
 def shown_parts(field: str, before: Any, after: Any) -> tuple[Any, Any]:

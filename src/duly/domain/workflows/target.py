@@ -9,6 +9,7 @@ import msgspec
 
 from duly.domain.errors import InvalidWorkflow
 from duly.domain.jobs.job import Submission
+from duly.domain.runs.run import DEFAULTS, read_options
 from duly.domain.targets.target import WorkflowTarget
 from duly.domain.workflows.references import Reference
 from duly.domain.workflows.workflow import Edge, Node, On, Workflow, check_workflow
@@ -35,6 +36,16 @@ def workflow_of(target: WorkflowTarget, request_id: str | None = None, tracepare
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
         raise InvalidWorkflow(f"workflow {target.name} cannot be read: {error!r}; submit it again") from None
     return Workflow(target.name, nodes, target.tags, target.then, request_id, traceparent)
+
+
+def plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a node in one way, so that a default that is said and one that is not are the same."""
+    given = node.get("options")
+    if given is None:
+        return dict(node)
+    known = msgspec.structs.asdict(read_options(msgspec.json.encode(given).decode(), None))
+    said = {name: msgspec.to_builtins(value) for name, value in known.items() if value != getattr(DEFAULTS, name)}
+    return {**node, "options": said}
 
 
 def _told(node: Node) -> dict[str, Any]:

@@ -17,10 +17,12 @@ from duly.domain.errors import DeclaredInCode, JobEnded, VersionChanged
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.job import Recurring
 from duly.domain.runs.run import Options, is_marks_only, read_options
+from duly.domain.targets.target import WorkflowTarget
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.schedule.edited_timing import Before, edited_timing
 from duly.domain.triggers.schedule.options import asked_shape
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars
+from duly.domain.workflows.target import plain_node
 from duly.moves.admin.audit import audited, note
 from duly.moves.admin.seal import sealed
 from duly.moves.recall import taking_back, unless_held, unless_unstarted
@@ -141,7 +143,11 @@ def _parts(job: Recurring) -> dict[str, Any]:
 
 def _options(job: Recurring) -> Options:
     """Read what runs carry, but for the request that asked for it."""
-    return msgspec.structs.replace(read_options(job.options, None), request_id=None, traceparent=None)
+    known = msgspec.structs.replace(read_options(job.options, None), request_id=None, traceparent=None)
+    if not isinstance(known.target, WorkflowTarget):
+        return known
+    nodes = tuple(plain_node(node) for node in known.target.nodes)
+    return msgspec.structs.replace(known, target=msgspec.structs.replace(known.target, nodes=nodes))
 
 
 def _plain(shape: Mapping[str, Any]) -> dict[str, Any]:
