@@ -5,10 +5,10 @@ import msgspec
 import pytest
 
 from duly.api.app import create
-from duly.api.door import Door
+from duly.api.auth.api_keys import Keys
+from duly.api.dispatch import Dispatcher
 from duly.api.health import Vitals
-from duly.api.identity import Keys
-from duly.api.metrics import Metrics
+from duly.api.metrics.collector import Metrics
 from duly.domain.targets.target import Allowed
 from duly.log import Log
 from duly.moves.admin.admit import Admission
@@ -106,7 +106,7 @@ async def front(application, parts, sessions, database):
     woken: list[str] = []
     allowed, keys = Allowed({"/usr/bin/rsync": ("API_TOKEN", "TOKEN")}, frozenset({"busybox"})), Keys(database)
     parts_of_door = (database, sessions, keys, Admission(database), woken.append, Log("test"))
-    door = Door(*parts_of_door, allowed=allowed)
+    door = Dispatcher(*parts_of_door, allowed=allowed)
     app = application.over(parts.vitals, door)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import httpx
 
-from duly.api.door import Door
+from duly.api.dispatch import Dispatcher
 from duly.clock import Rng
 from duly.domain.runs.callback_token import CallbackTokens
 from duly.domain.tenancy.api_key import Scope, new_key, written
@@ -66,7 +66,7 @@ class Caller:
 class Front:
     """The application, and those who call it."""
 
-    def __init__(self, client: httpx.AsyncClient, database: Database, woken: list[str], door: Door) -> None:
+    def __init__(self, client: httpx.AsyncClient, database: Database, woken: list[str], door: Dispatcher) -> None:
         self.client = client
         self.database = database
         self.woken = woken

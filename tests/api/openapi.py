@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from duly.api.description import describe
+from duly.api.openapi.document import describe
 from duly.api.routes import OPERATIONS
 
 ROOT = Path(__file__).parents[2]

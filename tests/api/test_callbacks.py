@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from duly.domain.targets.target import Allowed
@@ -142,7 +143,7 @@ async def test_whatever_is_no_token_of_a_run_is_answered_alike(front, database, 
 
 async def test_a_door_without_a_keyring_knows_no_token(front, database):
     _, path = await an_open_run(database)
-    front.door._keyring = None
+    front.door.services = msgspec.structs.replace(front.door.services, keyring=None)
 
     answer = await front.nobody().post(path, json={"outcome": "succeeded"})
 
@@ -266,7 +267,9 @@ async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clo
 @pytest.mark.parametrize("word", ["on_done", "on_dead"])
 async def test_where_nobody_could_sign_a_url_that_is_told_is_refused_at_every_door(front, api, monkeypatch, word):
     job = await api.a_job()
-    monkeypatch.setattr(front.door, "_allowed", Allowed(webhooks=False))
+    monkeypatch.setattr(
+        front.door, "services", msgspec.structs.replace(front.door.services, allowed=Allowed(webhooks=False))
+    )
     shot, nightly = {"target": A_TARGET, word: HOOK}, {"target": "app:mail", "schedule": "every day at 9am", word: HOOK}
 
     answers = [

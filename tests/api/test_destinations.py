@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from duly.clock import Rng
@@ -106,7 +107,7 @@ async def test_a_rotation_shows_the_new_secret_and_keeps_the_one_before_for_a_da
 
 async def test_without_a_keyring_secrets_are_refused_with_what_to_do(front, api):
     one = await made(api)
-    front.door._keyring = None
+    front.door.services = msgspec.structs.replace(front.door.services, keyring=None)
 
     answer = await api.get(f"/v1/destinations/{one['destination_id']}/secrets")
 
@@ -118,7 +119,7 @@ async def test_without_a_keyring_secrets_are_refused_with_what_to_do(front, api)
 async def test_a_secret_under_a_key_that_is_gone_says_which(front, api):
     one = await made(api)
 
-    front.door._keyring = Keyring({"another": bytes(32)})
+    front.door.services = msgspec.structs.replace(front.door.services, keyring=Keyring({"another": bytes(32)}))
     answer = await api.get(f"/v1/destinations/{one['destination_id']}/secrets")
 
     assert answer.status_code == 409

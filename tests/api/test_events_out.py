@@ -9,10 +9,10 @@ import httpx
 import msgspec
 import pytest
 
-from duly.api import hub as module
-from duly.api.hub import Hub, Wanted
-from duly.api.listening import address_of, listen
-from duly.api.server import Server
+from duly.api.server.listen import address_of, listen
+from duly.api.server.server import Server
+from duly.api.streams import events as module
+from duly.api.streams.events import EventHub, Wanted
 from duly.domain.errors import DatabaseUnusable
 from duly.domain.runs.outcome import Cancelled, Failed
 from duly.log import Log
@@ -72,7 +72,7 @@ async def always():
 
 @pytest.fixture
 async def hub(database):
-    made = Hub(database, Log("test"))
+    made = EventHub(database, Log("test"))
     yield made
     made.close()
 
@@ -204,7 +204,7 @@ class TestResuming:
         [first] = await stream.events(1)
         await clock.advance(1)
         await settled(database, worker_id, run)
-        other = Hub(database, Log("test"))
+        other = EventHub(database, Log("test"))
 
         resumed = await listening(other, last_id=first["place"])
 
@@ -223,7 +223,7 @@ class TestResuming:
             await a_leased_run(database)
             [last] = await stream.events(1)
         await stream.close()
-        other = Hub(database, Log("test"))
+        other = EventHub(database, Log("test"))
 
         [ended] = await (await listening(other, last_id=last["place"])).events(1)
 
@@ -245,7 +245,7 @@ class TestResuming:
                 patched.setattr(module, "_OPEN_MAX", 1)
                 await a_leased_run(database, worker_id)
                 [last] = await stream.events(1)
-        other = Hub(database, Log("test"))
+        other = EventHub(database, Log("test"))
 
         ended = await (await listening(other, last_id=last["place"])).events(3)
 
@@ -254,7 +254,7 @@ class TestResuming:
 
     async def test_an_event_of_another_server_is_one_gap(self, hub, database, postgres_15, template_15):
         async with Database(postgres_15.url(postgres_15.create(template_15)), clock=database.clock) as far:
-            theirs = Hub(far, Log("test"))
+            theirs = EventHub(far, Log("test"))
             stream = await listening(theirs)
             await a_leased_run(far)
             [heard] = await stream.events(1)
@@ -308,7 +308,7 @@ class TestResuming:
         await settled(database, worker_id, run)
         worker_id, run = await a_leased_run(database)
         await settled(database, worker_id, run)
-        other = Hub(database, Log("test"))
+        other = EventHub(database, Log("test"))
 
         [gap] = await (await listening(other, last_id=first["place"])).events(1)
 
@@ -512,7 +512,7 @@ class TestWorkflows:
         await stream.close()
         await clock.advance(5)
         await resume_workflow(database, 1, first)
-        other = Hub(database, Log("test"))
+        other = EventHub(database, Log("test"))
         again = await listening(other, self.CHANGES, heard["place"])
 
         assert (await again.events(3))[-1]["data"]["change"] == "resumed"
@@ -544,7 +544,7 @@ class TestWorkflows:
         await clock.advance(5)
         second = await a_workflow(database, "a")
         await carried_through(database, worker_id)
-        other = Hub(database, Log("test"))
+        other = EventHub(database, Log("test"))
         again = await listening(other, self.ENDS, heard["place"])
 
         assert [event["subject"] for event in await again.events(2)] == [str(first), str(second)]
@@ -608,7 +608,7 @@ class TestJobs:
         job = await an_active_schedule(database)
         [made] = await stream.events(1)
         await pause(database, job.job_id)
-        elsewhere = Hub(database, Log("test"))
+        elsewhere = EventHub(database, Log("test"))
 
         again = await listening(elsewhere, self.CHANGES, made["place"])
 

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from duly.api.listening import Tls, address_of, listen, reach_of, read_tls, refuse_without_keys
+from duly.api.server.listen import Tls, address_of, listen, reach_of, read_tls, refuse_without_keys
 from duly.domain.errors import Refused
 
 

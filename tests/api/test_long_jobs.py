@@ -8,8 +8,9 @@ from uuid import UUID, uuid4
 import msgspec
 import pytest
 
-from duly.api import log_streams, places
-from duly.api.operations import ANYBODY
+from duly.api.admission import LOGS
+from duly.api.auth.identity import ANYBODY
+from duly.api.streams import logs as log_streams
 from duly.domain.runs.outcome import Cancelled, Failed, Succeeded
 from duly.domain.runs.payload import CHECKPOINT_BYTES_MAX
 from duly.domain.runs.progress import Progress
@@ -130,8 +131,8 @@ class TestFollowing:
             return True
 
         open_session = lambda: front.door._sessions.open(1)  # noqa: E731 - as the door hands it out
-        followed = front.door._hub.logs.follow(
-            front.door.places.take(places.LOGS, ANYBODY.key), run_id, (0, -1), open_session, always
+        followed = front.door.services.hub.logs.follow(
+            front.door.services.open_requests.take(LOGS, ANYBODY.key), run_id, (0, -1), open_session, always
         )
         assert await anext(followed) == b"retry: 1000\n\n"
         coming = asyncio.ensure_future(anext(followed))
@@ -153,8 +154,8 @@ class TestFollowing:
             return may_listen
 
         open_session = lambda: front.door._sessions.open(1)  # noqa: E731 - as above
-        followed = front.door._hub.logs.follow(
-            front.door.places.take(places.LOGS, ANYBODY.key), run_id, (0, -1), open_session, is_admitted
+        followed = front.door.services.hub.logs.follow(
+            front.door.services.open_requests.take(LOGS, ANYBODY.key), run_id, (0, -1), open_session, is_admitted
         )
         await anext(followed)
         coming = asyncio.ensure_future(anext(followed))
@@ -166,7 +167,7 @@ class TestFollowing:
             await anext(followed)
 
     async def test_only_so_many_follow_at_once_and_one_that_ends_makes_room(self, front, api, database, monkeypatch):
-        monkeypatch.setattr("duly.api.routes.runs.LOGS", msgspec.structs.replace(places.LOGS, of_tenant_max=1))
+        monkeypatch.setattr("duly.api.routes.runs.LOGS", msgspec.structs.replace(LOGS, of_tenant_max=1))
         run_id = await a_run(api)
         path = f"/v1/runs/{run_id}/logs"
         first = asyncio.ensure_future(api.get(path, headers=EVENTS))

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.api.metrics import Histogram, Metrics
+from duly.api.metrics.collector import Histogram, Metrics
 from duly.clock import host_now
 from duly.domain.limits.pause import EVERYTHING, Scope
 from duly.domain.runs.outcome import Failed

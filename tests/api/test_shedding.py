@@ -124,7 +124,7 @@ async def test_the_database_is_asked_twice_a_second_and_not_for_each_request(fro
         asked.append(clock.at)
         return {}
 
-    monkeypatch.setattr("duly.api.shedding.overloads.standing", standing)
+    monkeypatch.setattr("duly.api.admission.overloads.standing", standing)
     for _ in range(10):
         await api.post("/v1/jobs", json={"target": A_TARGET, "priority": 9})
     assert len(asked) == 1

@@ -380,7 +380,9 @@ class TestAddressesThatNobodyWouldCall:
     @pytest.fixture(autouse=True)
     def guarded(self, front, monkeypatch, tmp_path):
         settings = load({}, {}, tmp_path)
-        monkeypatch.setattr(front.door, "_allowed", allowed_by(settings))
+        monkeypatch.setattr(
+            front.door, "services", msgspec.structs.replace(front.door.services, allowed=allowed_by(settings))
+        )
 
     @pytest.mark.parametrize(
         "url", ["http://127.0.0.1/", "http://[::1]/", "http://10.0.0.7/x", "https://hooks.example:22/"]

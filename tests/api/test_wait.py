@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from duly.api.waiting import seconds_asked
+from duly.api.prefer_wait import seconds_asked
 from duly.domain.runs.outcome import Failed, Succeeded
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.working import work

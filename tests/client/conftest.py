@@ -6,7 +6,7 @@ import socket
 import httpx2
 import pytest
 
-from duly.api.server import Server
+from duly.api.server.server import Server
 from duly.client import AsyncClient, Client
 from tests.api.conftest import application, front, kept_sessions, parts, sessions
 from tests.client.faults import Proxy

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from duly.api.server import Server
+from duly.api.server.server import Server
 from duly.client import AsyncClient, Client, Unauthorized, Unavailable
 from duly.client.asking import NoReply
 from duly.client.streaming import Listening, read_event

@@ -13,9 +13,9 @@ import msgspec
 
 from duly.api.app import create
 from duly.api.health import Vitals
-from duly.api.listening import listen
-from duly.api.metrics import Metrics
-from duly.api.server import Server
+from duly.api.metrics.collector import Metrics
+from duly.api.server.listen import listen
+from duly.api.server.server import Server
 from duly.cli.front_door import opened_door
 from duly.log import Log
 from duly.store.connection.database import Database

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.api.run_views import shown_run
+from duly.api.views.runs import shown_run
 from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.outcome import Awaited, Failed
 from duly.domain.runs.run import Options, encode_options

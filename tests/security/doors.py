@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 
 from duly.api.app import create
-from duly.api.listening import address_of, listen
-from duly.api.metrics import Metrics
-from duly.api.server import Server
+from duly.api.metrics.collector import Metrics
+from duly.api.server.listen import address_of, listen
+from duly.api.server.server import Server
 from duly.cli.front_door import opened_door
 from duly.log import Log
 from duly.store.connection.database import Database

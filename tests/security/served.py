@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import httpx
 
 from duly.api.app import create
-from duly.api.door import Door
+from duly.api.auth.api_keys import Keys
+from duly.api.dispatch import Dispatcher
 from duly.api.health import Vitals
-from duly.api.identity import Keys
-from duly.api.metrics import Metrics
-from duly.api.server import Server
+from duly.api.metrics.collector import Metrics
+from duly.api.server.server import Server
 from duly.log import Log
 from duly.moves.admin.admit import Admission
 from duly.store.connection.database import Database
@@ -75,7 +75,7 @@ class Served:
         await self._database.read_clock()  # When it was opened there was no clock to be read.
         self._sessions = await Sessions(self._database).__aenter__()
         log = self.log
-        door = Door(
+        door = Dispatcher(
             self._database,
             self._sessions,
             Keys(self._database),

@@ -5,10 +5,10 @@ from typing import Any
 import httpx
 import pytest
 
+from duly.api.admission import LoadShedding
 from duly.api.app import create
-from duly.api.labels import LABELS_MAX, OF_TENANT_MAX, Labels
-from duly.api.metrics import Metrics
-from duly.api.shedding import Shedding
+from duly.api.metrics.collector import Metrics
+from duly.api.metrics.labels import LABELS_MAX, OF_TENANT_MAX, Labels
 from duly.domain.limits.overload import AGE_LIMIT, Overload
 from duly.domain.limits.pause import Scope
 from duly.log import Log
@@ -146,7 +146,7 @@ class TestLabels:
         assert text.count("duly_queue_depth{") == OF_TENANT_MAX + 2
 
     async def test_overloads_and_refusals_of_a_tenant_share_a_label_of_that_tenant(self, database):
-        metrics, shedding = Metrics(parts_of(database).vitals, Log("test")), Shedding(database)
+        metrics, shedding = Metrics(parts_of(database).vitals, Log("test")), LoadShedding(database)
         overloads = [Overload(7, f"queue-{number}", AGE_LIMIT * 2, AGE_LIMIT) for number in range(OF_TENANT_MAX + 5)]
         metrics.totals.overloads = [*overloads, Overload(8, "mail", AGE_LIMIT * 3, AGE_LIMIT)]
         for one in metrics.totals.overloads:

@@ -7,10 +7,11 @@ from contextlib import AsyncExitStack
 import msgspec
 import pytest
 
-from duly.api import attempts, places
-from duly.api.attempts import DELAY_SECONDS, DELAYED_MAX, WRONG_MAX
-from duly.api.operations import ANYBODY
-from duly.api.refusals import Refusal
+from duly.api import admission
+from duly.api.auth import failed_logins as attempts
+from duly.api.auth.failed_logins import DELAY_SECONDS, DELAYED_MAX, WRONG_MAX
+from duly.api.auth.identity import ANYBODY
+from duly.api.problems import Refusal
 from tests.api.front import A_TARGET, CALLBACKS
 from tests.api.remote import HANDLER, a_remote
 from tests.builders import a_leased_run
@@ -79,9 +80,9 @@ class TestPlaces:
             ("duly.api.routes.events", "EVENTS"),
             ("duly.api.routes.runs", "LOGS"),
             ("duly.api.routes.worker", "CLAIMS"),
-            ("duly.api.door", "WAITS"),
+            ("duly.api.dispatch", "WAITS"),
         ):
-            monkeypatch.setattr(f"{module}.{name}", msgspec.structs.replace(getattr(places, name), of_key_max=2))
+            monkeypatch.setattr(f"{module}.{name}", msgspec.structs.replace(getattr(admission, name), of_key_max=2))
 
     async def test_event_streams_of_a_key_are_bounded_and_give_their_place_back(self, front):
         await self.is_bounded_stream(front, "/v1/events", "event streams")
@@ -108,7 +109,7 @@ class TestPlaces:
             async with self.stream(front, other, path) as answer:
                 assert answer.status_code == 200, "another key has places of its own"
 
-        await eventually(lambda: not front.door.places._counts)
+        await eventually(lambda: not front.door.services.open_requests._counts)
         async with self.stream(front, api, path) as answer:
             assert answer.status_code == 200
 
@@ -121,7 +122,7 @@ class TestPlaces:
         api = await front.caller()
         ask = {"json": {"target": A_TARGET}, "headers": {"Prefer": "wait=60"}}
         waiting = [asyncio.create_task(api.post("/v1/jobs", **ask)) for _ in range(2)]
-        await eventually(lambda: front.door.places.taken(places.WAITS) == 2)
+        await eventually(lambda: front.door.services.open_requests.taken(admission.WAITS) == 2)
         async with asyncio.timeout(20):
             while (
                 await database.fetchval("select count(*) from duly.ready") < 2
@@ -134,14 +135,14 @@ class TestPlaces:
         assert await database.fetchval("select count(*) from duly.ready") == 2, "a refusal has made nothing"
         assert (await api.post("/v1/jobs", json=ask["json"])).status_code == 202, "without a wait it is taken"
         await hang_up(waiting)
-        await eventually(lambda: not front.door.places._counts)
+        await eventually(lambda: not front.door.services.open_requests._counts)
 
     async def test_claims_that_wait_are_bounded_and_give_their_place_back(self, front):
         api = await front.caller()
         workers = [await a_remote(api, handlers=[HANDLER]) for _ in range(3)]
         ask = {"number": 1, "limit": 1, "wait": 30}
         waiting = [asyncio.create_task(worker.ask("claim", **ask)) for worker in workers[:2]]
-        await eventually(lambda: front.door.places.taken(places.CLAIMS) == 2)
+        await eventually(lambda: front.door.services.open_requests.taken(admission.CLAIMS) == 2)
 
         refused = await workers[2].ask("claim", **ask)
 
@@ -150,30 +151,30 @@ class TestPlaces:
             "one that does not wait is taken"
         )
         await hang_up(waiting)
-        await eventually(lambda: not front.door.places._counts)
+        await eventually(lambda: not front.door.services.open_requests._counts)
 
     def test_a_stream_that_nobody_began_to_read_gives_its_place_back(self):
-        kept = places.Places()
+        kept = admission.OpenRequests()
         key = a_key()
 
         async def stream(place):
             with place:
                 yield b""
 
-        never_read = stream(kept.take(places.EVENTS, key))
-        assert kept.taken(places.EVENTS) == 1
+        never_read = stream(kept.take(admission.EVENTS, key))
+        assert kept.taken(admission.EVENTS) == 1
         del never_read
         assert not kept._counts
 
     def test_a_tenant_cannot_take_more_by_making_keys(self):
-        kept = places.Places()
-        held = [kept.take(places.EVENTS, a_key(f"key{number}")) for number in range(places.EVENTS.of_tenant_max)]
+        kept = admission.OpenRequests()
+        held = [kept.take(admission.EVENTS, a_key(f"key{number}")) for number in range(admission.EVENTS.of_tenant_max)]
 
         with pytest.raises(Refusal, match="This tenant may have 100 event streams"):
-            kept.take(places.EVENTS, a_key("one more"))
+            kept.take(admission.EVENTS, a_key("one more"))
 
-        assert kept.taken(places.EVENTS) == len(held)
-        kept.take(places.EVENTS, a_key("other", tenant=8))
+        assert kept.taken(admission.EVENTS) == len(held)
+        kept.take(admission.EVENTS, a_key("other", tenant=8))
 
 
 def a_key(key_id="a", tenant=7):
@@ -238,7 +239,7 @@ class TestLogIns:
 
     async def test_log_ins_do_not_use_up_what_callbacks_may(self, front, database, monkeypatch):
         small = msgspec.structs.replace(ANYBODY, key=msgspec.structs.replace(ANYBODY.key, rate=2.0))
-        monkeypatch.setattr("duly.api.door.ANYBODY", small)
+        monkeypatch.setattr("duly.api.auth.authenticate.ANYBODY", small)
         operator = await front.caller()
         for key in (self.WRONG, operator.key) * 10:
             await self.log_in(front, key)

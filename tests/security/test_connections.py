@@ -14,7 +14,7 @@ import psutil
 import psycopg
 import pytest
 
-from duly.api.connections import group_of
+from duly.api.server.connections import group_of
 from duly.postgres import embedded
 from tests.cli.processes import Up, dies, running, wait_for
 from tests.security.attacker import GOOD_SECONDS_MAX, STATUS, Target, flood, http_process

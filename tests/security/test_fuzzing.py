@@ -37,7 +37,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
-from duly.api.operations import EVENT_STREAM, NDJSON
+from duly.api.response import EVENT_STREAM, NDJSON
 from tests.api.contract.described import BY_NAME, DOCUMENT, NAMES, faults
 from tests.api.contract.yard import Yard, request_for
 from tests.security.conftest import ANSWERED
@@ -72,7 +72,7 @@ NOT_IN_SCHEMAS = {
     "forbidden",
 }
 # A stream does not end by itself; and the tool writes no NDJSON: a line of it is the body of `create_job`, which is here.
-FUZZED = [name for name in NAMES if BY_NAME[name].answer_type not in (EVENT_STREAM, NDJSON)]
+FUZZED = [name for name in NAMES if BY_NAME[name].response_type not in (EVENT_STREAM, NDJSON)]
 TELLS_WHAT_IS_WRONG = {"preview_trigger"}  # with 200, because that is what it is for
 # Chains begin where these make something, and where lists show what was made for these.
 MAKERS = ("create_job", "create_workflow", "make_destination", "make_key", "make_tenant", "register_worker")

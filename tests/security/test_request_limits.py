@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from duly.api.asked import HEADER_BYTES_MAX
-from duly.api.operations import NDJSON
+from duly.api.request import HEADER_BYTES_MAX
+from duly.api.response import NDJSON
 from duly.api.routes import OPERATIONS
 from duly.domain.fields import TAGS_MAX
 from duly.domain.runs.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX

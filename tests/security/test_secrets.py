@@ -2,6 +2,7 @@
 
 import os
 
+import msgspec
 import pytest
 
 from duly.domain.errors import DatabaseUnusable
@@ -58,7 +59,7 @@ async def test_settings_are_shown_without_what_is_secret(front, api):
         "DULY_CONTAINER_OPTIONS": "--env TOKEN=canary",
         "DULY_SLOTS": "7",
     }
-    front.door._settings = shown(load(environ=environ))
+    front.door.services = msgspec.structs.replace(front.door.services, settings=shown(load(environ=environ)))
     answer = await api.get("/v1/system")
 
     settings = {one["name"]: one for one in answer.json()["settings"]}

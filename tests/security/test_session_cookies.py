@@ -5,9 +5,9 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from duly.api.door import Door
-from duly.api.identity import Keys
-from duly.api.logins import Logins
+from duly.api.auth.api_keys import Keys
+from duly.api.auth.browser import Logins
+from duly.api.dispatch import Dispatcher
 from duly.log import Log
 from duly.moves.admin.admit import Admission
 from duly.store.tenancy import browser_sessions
@@ -27,7 +27,7 @@ def application():
 async def front(application, parts, sessions, database):
     """The application with its door open, also to those who log in."""
     keys = Keys(database)
-    door = Door(
+    door = Dispatcher(
         *(database, sessions, keys, Admission(database), lambda _: None, Log("test")),
         logins=Logins(database, keys, is_secure=False),
     )

@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from duly.api.operations import EVENT_STREAM, Operation
+from duly.api.operations import Operation
+from duly.api.response import EVENT_STREAM
 from duly.api.routes import OPERATIONS
 from duly.domain.runs.outcome import Failed
 from tests.api.contract.yard import A_WORKER, A_WORKFLOW, HOURLY_SINCE_LONG_AGO, UNKNOWN, UNKNOWN_ID, Yard, request_for
@@ -199,7 +200,11 @@ async def test_a_page_of_another_shows_nothing_of_it(front, api, estate):
 async def test_lists_show_nothing_of_another(front, api, estate):
     stranger = await front.stranger()
     for operation in OPERATIONS:
-        if operation.method == "GET" and not PARAMETER.search(operation.path) and operation.answer_type != EVENT_STREAM:
+        if (
+            operation.method == "GET"
+            and not PARAMETER.search(operation.path)
+            and operation.response_type != EVENT_STREAM
+        ):
             assert_of_b_alone(await request_for(operation).by(stranger), estate)
     for filter_text in (f"queue:{SECRET}", f"tag:{SECRET}", f"name:{SECRET}*"):
         for path in ("/v1/jobs", "/v1/runs", "/v1/dead", "/v1/workflows"):

@@ -11,7 +11,7 @@ import asyncpg
 import psycopg
 import pytest
 
-from duly.api.hub import Hub, Wanted
+from duly.api.streams.events import EventHub, Wanted
 from duly.log import Log
 from duly.postgres import embedded
 from duly.store.boxes import history
@@ -340,7 +340,7 @@ class TestCrash:
         wanted = Wanted(tenant=1)
         async with Database(server.url) as database:
             await migrate(database)
-            hub = Hub(database, Log("events"))
+            hub = EventHub(database, Log("events"))
             joined = await hub.join(wanted, None)
             await end(database, at=datetime.now(UTC))
             seen = use_up_ids(server, 100)
@@ -353,7 +353,7 @@ class TestCrash:
         async with Database(server.url) as database:
             await end_by_ids_before(database, seen, 4)
             use_up_ids(server, 200)
-            hub = Hub(database, Log("events"))
+            hub = EventHub(database, Log("events"))
             joined = await hub.join(wanted, last_id)
             hub.close()
 

@@ -1,4 +1,8 @@
-"""The application: the operations of the front door, health for machines that watch us, metrics for those that count."""
+"""The application: a route for each operation, health and metrics, and the description of the API.
+
+HEAD is served wherever GET is. A request that says twice what may be said once could be read in two ways, by a proxy in front and
+by us, and PostgreSQL keeps no text with NUL in it: both are refused before routing, so that no operation has to think of them.
+"""
 
 from __future__ import annotations
 
@@ -10,50 +14,53 @@ import msgspec
 from litestar import HttpMethod, Litestar, Request, Response, get
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.handlers import HTTPRouteHandler
+from litestar.types import Message, Send
 
-from duly.api import handbook, line
-from duly.api.asked import sent_path
-from duly.api.description import describe
-from duly.api.door import Door
-from duly.api.heads import App
+from duly.api.dispatch import Dispatcher
 from duly.api.health import Readiness, Vitals, readiness
-from duly.api.metrics import Metrics
+from duly.api.metrics.collector import Metrics
+from duly.api.openapi import page as handbook
+from duly.api.openapi.document import describe
 from duly.api.operations import Operation
 from duly.api.problems import Problems
-from duly.api.routes import OPERATIONS, session
+from duly.api.request import receive, sent_path
+from duly.api.routes import OPERATIONS, sessions
 from duly.clock import Rng
-from duly.domain.errors import DulyError
 from duly.log import Log
 
 AnyRequest = Request[Any, Any, Any]
+_SAID_ONCE = (b"host", b"authorization", b"content-length")
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
 def create(
-    vitals: Vitals, metrics: Metrics, log: Log, door: Door | None = None, pages: Sequence[HTTPRouteHandler] = ()
+    vitals: Vitals,
+    metrics: Metrics,
+    log: Log,
+    dispatcher: Dispatcher | None = None,
+    pages: Sequence[HTTPRouteHandler] = (),
 ) -> Litestar:
-    """Build the application over the vitals of this process; without a door it only tells how it is, and asks for no key.
+    """Build the application over the vitals of this process; without a dispatcher it serves health and metrics, without a key.
 
-    With a door, metrics and the details of readiness are for the operator: they name queues, tenants and hosts of everybody.
+    With one, metrics and the details of readiness are for the operator: they name queues, tenants and hosts of everybody.
     `pages` are the dashboard, where there is one: it has the front page, and those who log in.
     """
-    operations = OPERATIONS if door is not None else []
+    operations = OPERATIONS if dispatcher is not None else []
     problems = Problems(Rng(), log)
-    if door is not None:
-        metrics.add(door.traffic)
-        metrics.add(door.shedding)
+    if dispatcher is not None:
+        metrics.add(dispatcher.metrics)
+        metrics.add(dispatcher.services.shedding)
     return App(
         [
-            *_watching(vitals, metrics, door),
-            *(served(door) if door else []),
+            *_watching(vitals, metrics, dispatcher),
+            *(served(dispatcher) if dispatcher else []),
             *_described(operations),
-            *(pages or ([_front_page] if door else [])),
+            *(pages or ([_front_page] if dispatcher else [])),
         ],
         problems=problems,
         exception_handlers={
-            HTTPException: problems.refused,
-            DulyError: problems.turned_away,
-            Exception: problems.failed,
+            HTTPException: problems.on_http_exception,
+            Exception: problems.on_exception,
         },
         openapi_config=None,
         logging_config=None,
@@ -62,12 +69,12 @@ def create(
     )
 
 
-def served(door: Door) -> list[HTTPRouteHandler]:
+def served(dispatcher: Dispatcher) -> list[HTTPRouteHandler]:
     """Give a route for each operation; those with a verb behind a name share one, for a name may contain slashes."""
     together: dict[tuple[str, str], list[Operation]] = {}
-    for operation in [*OPERATIONS, *(session.operations(door.logins) if door.logins else [])]:
+    for operation in [*OPERATIONS, *(sessions.operations(dispatcher.auth.logins) if dispatcher.auth.logins else [])]:
         together.setdefault((operation.method, _route(operation)), []).append(operation)
-    return [_served(door, path, sharing) for (_, path), sharing in together.items()]
+    return [_served(dispatcher, path, sharing) for (_, path), sharing in together.items()]
 
 
 def _route(operation: Operation) -> str:
@@ -76,13 +83,13 @@ def _route(operation: Operation) -> str:
     return re.sub(r"{(\w+)}", r"{\1:str}", path)
 
 
-def _served(door: Door, path: str, sharing: Sequence[Operation]) -> HTTPRouteHandler:
-    async def lead(request: AnyRequest) -> Response[Any]:
-        line.receive.set(request.receive)
-        return await door.lead(_meant(sharing, request), request)
+def _served(dispatcher: Dispatcher, path: str, sharing: Sequence[Operation]) -> HTTPRouteHandler:
+    async def dispatch(request: AnyRequest) -> Response[Any]:
+        receive.set(request.receive)
+        return await dispatcher.dispatch(_meant(sharing, request), request)
 
     first = sharing[0]
-    return HTTPRouteHandler(path, http_method=HttpMethod(first.method), name=first.name, status_code=200)(lead)
+    return HTTPRouteHandler(path, http_method=HttpMethod(first.method), name=first.name, status_code=200)(dispatch)
 
 
 def _meant(sharing: Sequence[Operation], request: AnyRequest) -> Operation:
@@ -124,10 +131,10 @@ async def _front_page() -> Response[None]:
     return Response(None, status_code=303, headers={**_NO_STORE, "Location": "/docs"})
 
 
-def _watching(vitals: Vitals, metrics: Metrics, door: Door | None) -> list[HTTPRouteHandler]:
+def _watching(vitals: Vitals, metrics: Metrics, dispatcher: Dispatcher | None) -> list[HTTPRouteHandler]:
     async def check_operator(request: AnyRequest) -> None:
-        if door is not None:
-            await door.check_operator(request)
+        if dispatcher is not None:
+            await dispatcher.auth.check_operator(request)
 
     @get(["/livez", "/healthz"])
     async def livez() -> Response[dict[str, str]]:
@@ -146,7 +153,7 @@ def _watching(vitals: Vitals, metrics: Metrics, door: Door | None) -> list[HTTPR
         if verbose:
             await check_operator(request)
         seen = await readiness(vitals)
-        return _answer(_summary(seen, verbose=verbose, brief=door is not None), ok=seen.ready)
+        return _answer(_summary(seen, verbose=verbose, brief=dispatcher is not None), ok=seen.ready)
 
     @get("/metrics")
     async def scrape(request: AnyRequest) -> Response[bytes]:
@@ -177,3 +184,48 @@ def _summary(seen: Readiness, *, verbose: bool, brief: bool) -> dict[str, Any]:
     if verbose or not brief:
         summary["failing"] = failing
     return summary | msgspec.to_builtins(seen) if verbose else summary
+
+
+class App(Litestar):
+    """An application that is asked for what GET would answer when it is asked for the head of it."""
+
+    def __init__(self, *arguments: Any, problems: Problems, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._problems = problems
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Lead a request in."""
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope, send = {**scope, "method": "GET"}, _without_body(send)
+        if scope["type"] == "http" and (fault := _fault_of(scope)) is not None:
+            request: Request[Any, Any, Any] = Request(scope, receive, send)
+            answer = self._problems.of_request(request, *fault).to_asgi_response(self, request)
+            await answer(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def _fault_of(scope: Any) -> tuple[str, str] | None:
+    """Say as which problem a request is refused, and in words; None if it may go on."""
+    names = [name for name, _ in scope["headers"]]
+    for name in _SAID_ONCE:
+        if names.count(name) > 1:
+            return "invalid_header", f"The header {name.decode()} is there {names.count(name)} times; send it once."
+    if b"content-length" in names and b"transfer-encoding" in names:
+        return "invalid_header", "Content-Length and Transfer-Encoding are both there; send one of them."
+    if b"%00" in scope["query_string"]:
+        return "invalid_query", "The query contains NUL."
+    if "\0" in scope["path"]:
+        return "malformed_request", "The path contains NUL."
+    return None
+
+
+def _without_body(send: Send) -> Send:
+    """Pass the head of an answer on, and end it there: what streams without end is told that nobody listens any more."""
+
+    async def passed_on(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return passed_on

@@ -11,16 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from duly.api.operations import Answer, Operation
-from duly.api.refusals import Refusal
+from duly.api.operations import Operation
+from duly.api.problems import Refusal
+from duly.api.response import Response
 from duly.moves.bulk.jobs_and_runs import Done, Place
 from duly.store.connection.database import Database
 from duly.store.connection.together import OpenSession, in_session
 from duly.store.tenancy import answers
 from duly.store.tenancy.answers import KeptAnswer
-from duly.wire import problems
 
-Act = Callable[[Database], Awaitable[Answer]]
+Act = Callable[[Database], Awaitable[Response]]
 IN_PROGRESS = 102  # the status under which progress stands in place of a response
 
 
@@ -36,12 +36,12 @@ class KeyedRequest:
 
     def __init__(self, tenant: int, route: str, key: str, digest: bytes) -> None:
         self._at = (tenant, route, key)
-        self._key = key
+        self.key = key
         self._digest = digest
         self._seen: bytes | None = None
         self.progress: Progress | None = None
 
-    async def begin(self, session: Database) -> Answer | None:
+    async def begin(self, session: Database) -> Response | None:
         """Take the key until the transaction ends. Return the response of an earlier try that was carried out.
 
         Raises Refusal when another try is under way, or when the key was used for another request.
@@ -56,10 +56,10 @@ class KeyedRequest:
             self._seen, self.progress = found.body, msgspec.json.decode(found.body, type=Progress)
         return None
 
-    async def store(self, session: Database, answer: Answer) -> None:
+    async def store(self, session: Database, response: Response) -> None:
         """Store the response in the transaction that took the key. Raises Refusal when another try was faster."""
         await self._store(
-            session, answer.status, {**answer.headers, "Content-Type": answer.media_type}, encoded(answer)
+            session, response.status, {**response.headers, "Content-Type": response.media_type}, response.encoded()
         )
 
     async def store_progress(self, session: Database, done: Done, place: Place | None) -> None:
@@ -69,10 +69,10 @@ class KeyedRequest:
         await self._store(session, IN_PROGRESS, {}, written)
         self._seen = written
 
-    async def store_last(self, session: Database, answer: Answer) -> None:
+    async def store_last(self, session: Database, response: Response) -> None:
         """Store the response in place of the progress, in a transaction of its own. Raises Refusal as `store_progress` does."""
         await self._take_again(session)
-        await self.store(session, answer)
+        await self.store(session, response)
 
     async def _take_again(self, session: Database) -> None:
         held = await answers.hold(session, *self._at)
@@ -83,44 +83,37 @@ class KeyedRequest:
         if not await answers.keep(session, *self._at, KeptAnswer(self._digest, status, headers, body)):
             raise self._busy()
 
-    def _replayed(self, kept: KeptAnswer) -> Answer:
+    def _replayed(self, kept: KeptAnswer) -> Response:
         if kept.body_hash != self._digest:
-            raise Refusal("key_reused", f"The key {self._key!r} was used for another request in the last 24 hours.")
+            raise Refusal("key_reused", f"The key {self.key!r} was used for another request in the last 24 hours.")
         headers = {name: value for name, value in kept.headers.items() if name != "Content-Type"}
-        return Answer(
+        return Response(
             kept.status, kept.body, {**headers, "Idempotency-Replayed": "true"}, media_type=kept.headers["Content-Type"]
         )
 
     def _busy(self) -> Refusal:
-        words = f"A request with the key {self._key!r} is under way."
+        words = f"A request with the key {self.key!r} is under way."
         return Refusal("key_in_progress", words, headers={"Retry-After": "1"})
 
 
 async def perform(
     operation: Operation, request: KeyedRequest | None, act: Act, database: Database, open_session: OpenSession
-) -> Answer:
+) -> Response:
     """Act in a transaction, unless the same was done under the request's key before: then return that response.
 
     Operations without a transaction of their own act on `database`. Raises Refusal, and what acting raises.
     """
 
-    async def once(session: Database) -> Answer:
+    async def once(session: Database) -> Response:
         before = None if request is None else await request.begin(session)
         if before is not None:
             return before
-        answer = await act(session)
+        response = await act(session)
         if request is not None:
-            await request.store(session, answer)
-        return answer
+            await request.store(session, response)
+        return response
 
     if operation.in_session or (request is not None and not operation.is_resumable):
         return await in_session(open_session, once)
     before = None if request is None else await in_session(open_session, request.begin)
     return before or await act(database)
-
-
-def encoded(answer: Answer) -> bytes:
-    """Write the body of a response."""
-    if answer.body is None:
-        return b""
-    return answer.body if isinstance(answer.body, bytes) else problems.encode(answer.body)

@@ -1,30 +1,29 @@
-"""Operations: what can be asked for over HTTP. Each is a function and its declaration; all else is made from these.
+"""Operations: what can be asked for over HTTP. Each is a function and its declaration, from which routes and OpenAPI are made.
 
-A module of `api/routes` collects its operations in `Routes`. The function is given a `Call` and gives an `Answer`; its
-docstring is the operation's description. What it may refuse with, besides what every operation may, is named by its codes.
+A module of `api/routes` collects its operations in `Routes`. The function is given a `Call` and returns a `Response`; its
+docstring is the operation's description. `refuses` names its problems besides those of every operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from duly.api.hub import Hub
-from duly.api.places import Places
-from duly.api.shedding import Shedding
-from duly.clock import Clock, Rng
+from duly.api.admission import LoadShedding, OpenRequests
+from duly.api.auth.identity import Identity
+from duly.api.response import EVENT_STREAM, JSON, Response
+from duly.api.streams.events import EventHub
+from duly.clock import Clock, Rng, moment_of
 from duly.domain.errors import InvalidOption, NotFound, Refused
-from duly.domain.jobs.job import check_name
+from duly.domain.jobs.job import check_name, check_traceparent
 from duly.domain.runs.callback_token import CallbackTokens
-from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.targets.target import Allowed
-from duly.domain.tenancy.api_key import ApiKey, Scope
-from duly.domain.tenancy.audit import Actor
+from duly.domain.tenancy.audit import Action, Actor
 from duly.domain.tenancy.sealing import NEW_KEY, Keyring
 from duly.moves.group_commit import GroupCommit
 from duly.settings import Shown
@@ -39,163 +38,71 @@ if TYPE_CHECKING:
 B = TypeVar("B")
 Q = TypeVar("Q")
 T = TypeVar("T")
+P = ParamSpec("P")
 
-JSON = "application/json"
-NDJSON = "application/x-ndjson"
 MERGE_PATCH = "application/merge-patch+json"
-EVENT_STREAM = "text/event-stream"
 ACT_SECONDS = 10.0
 OPEN = "open"  # the scope of what needs no key: the path itself is the right to it
 BODY_BYTES_MAX = 1_048_576
+SAFE = ("GET", "HEAD", "OPTIONS")
 
 
-class Identity(msgspec.Struct, frozen=True):
-    """Who asks: a key, and all that it may do; and the session that stands for it, if one does."""
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts of this process that operations use.
 
-    key: ApiKey
-    scopes: frozenset[str]
-    session_id: UUID | None = None
-
-    @property
-    def tenant(self) -> int:
-        """Whose key it is."""
-        return self.key.tenant
-
-    @property
-    def is_operator(self) -> bool:
-        """Whether this is an admin of the first tenant, who looks after the whole installation."""
-        return self.key.tenant == TENANT_DEFAULT and Scope.ADMIN in self.scopes
-
-
-# Receivers who call back. All of them together have one limit, so that no flood of theirs reaches the database.
-OPEN_A_SECOND = 2_000.0
-ANYBODY = Identity(
-    ApiKey(
-        key_id="open",
-        tenant=0,
-        tenant_name="",
-        tenant_state="active",
-        tenant_rate=None,
-        name="open",
-        secret_hash=b"",
-        scopes=frozenset(),
-        rate=OPEN_A_SECOND,
-        created_at=datetime.min.replace(tzinfo=UTC),
-        expires_at=None,
-        revoked_at=None,
-        last_used_at=None,
-    ),
-    frozenset(),
-)
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What is answered: a shape, or a stream of bytes that is written as it comes.
-
-    `then` is done after the commit, and gives the answer instead: what waits for others must hold nothing.
+    `allowed` are the programs and images that jobs may run, `settings` those of this process, as they may be shown.
     """
 
-    status: int
-    body: Any = None
-    headers: Mapping[str, str] = {}
-    stream: AsyncIterator[bytes] | None = None
-    media_type: str = JSON
-    then: Callable[[], Awaitable[Answer]] | None = None
+    allowed: Allowed
+    keyring: Keyring | None
+    settings: Sequence[Shown]
+    rng: Rng
+    hub: EventHub
+    shedding: LoadShedding
+    open_requests: OpenRequests
+    gauge: Gauge
+    group_commit: GroupCommit
 
 
-class Call(Generic[Q, B]):
+class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
     """One request on its way through an operation.
 
     `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
     engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
     key may do this: what goes on for long asks again and again. `address` is who is at the other end of the connection, a proxy
-    perhaps. `allowed` are the programs and images that jobs may run,
-    `settings` those of this process, as they may be shown.
+    perhaps.
     """
 
-    __slots__ = (
-        "address",
-        "admit",
-        "allowed",
-        "body",
-        "clock",
-        "database",
-        "gauge",
-        "group_commit",
-        "headers",
-        "hub",
-        "identity",
-        "is_admitted",
-        "key",
-        "keyed",
-        "keyring",
-        "open",
-        "path",
-        "places",
-        "query",
-        "raw",
-        "request_id",
-        "rng",
-        "settings",
-        "shedding",
-        "traceparent",
-        "wake",
-    )
+    services: Services
+    identity: Identity
+    keyed: KeyedRequest | None
+    request_id: str
+    address: str
+    path: Mapping[str, str]
+    headers: Mapping[str, str]
+    query: Q
+    body: B
+    raw: Callable[[], AsyncIterator[bytes]]
+    database: Database
+    open: Callable[[], AbstractAsyncContextManager[Database]]
+    wake: Callable[[str], None]
+    admit: Callable[[int], Awaitable[None]]
+    is_admitted: Callable[[], Awaitable[bool]]
 
-    def __init__(
-        self,
-        *,
-        identity: Identity,
-        address: str,
-        path: Mapping[str, str],
-        headers: Mapping[str, str],
-        query: Q,
-        body: B,
-        raw: Callable[[], AsyncIterator[bytes]],
-        key: str | None,
-        request_id: str,
-        database: Database,
-        open_session: Callable[[], AbstractAsyncContextManager[Database]],
-        wake: Callable[[str], None],
-        admit: Callable[[int], Awaitable[None]],
-        shedding: Shedding,
-        gauge: Gauge,
-        rng: Rng,
-        hub: Hub,
-        group_commit: GroupCommit,
-        is_admitted: Callable[[], Awaitable[bool]],
-        places: Places,
-        allowed: Allowed,
-        keyring: Keyring | None = None,
-        settings: Sequence[Shown] = (),
-        keyed: KeyedRequest | None = None,
-    ) -> None:
-        self.keyed = keyed
-        self.identity = identity
-        self.path = path
-        self.headers = headers
-        self.query = query
-        self.body = body
-        self.raw = raw
-        self.key = key
-        self.request_id = request_id
-        self.traceparent = headers.get("traceparent")
-        self.database = database
-        self.open = open_session
-        self.wake = wake
-        self.admit = admit
-        self.shedding = shedding
-        self.gauge = gauge
-        self.rng = rng
-        self.hub = hub
-        self.group_commit = group_commit
-        self.is_admitted = is_admitted
-        self.places = places
-        self.address = address
-        self.allowed = allowed
-        self.keyring = keyring
-        self.settings = settings
-        self.clock: Clock = database.clock
+    @property
+    def key(self) -> str | None:
+        """The idempotency key, if the request has one."""
+        return None if self.keyed is None else self.keyed.key
+
+    @property
+    def traceparent(self) -> str | None:
+        """The place of the request in a trace, as the caller names it."""
+        return self.headers.get("traceparent")
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the database."""
+        return self.database.clock
 
     async def in_transaction(self, do: Callable[[Database], Awaitable[T]]) -> T:
         """Do something in the transaction of this request, or where it has none in one of its tenant, in the caller's name."""
@@ -221,6 +128,22 @@ class Call(Generic[Q, B]):
         return self.database.acting_as(None)
 
     @property
+    def now(self) -> datetime:
+        """The time, as far as it is known without asking the database."""
+        return moment_of(self.clock.now())
+
+    @property
+    def run_metadata(self) -> dict[str, Any]:
+        """What runs carry of the request that made them: the caller's own id for it, and its place in a trace."""
+        found: dict[str, Any] = {}
+        if (given := self.headers.get("x-request-id")) is not None and given == self.request_id:
+            found["request_id"] = given
+        if self.traceparent is not None:
+            with suppress(InvalidOption):  # A trace that cannot be read is not passed on.
+                found["traceparent"] = check_traceparent(self.traceparent)
+        return found
+
+    @property
     def tenant(self) -> int:
         """Whose data this is about."""
         return self.identity.tenant
@@ -228,14 +151,14 @@ class Call(Generic[Q, B]):
     @property
     def callbacks(self) -> CallbackTokens | None:
         """What knows the tokens of receivers, where there is a keyring."""
-        return None if self.keyring is None else CallbackTokens(self.keyring)
+        return None if self.services.keyring is None else CallbackTokens(self.services.keyring)
 
     @property
     def needed_keyring(self) -> Keyring:
         """The keys that secrets are sealed with. Raises Refused where there are none."""
-        if self.keyring is None:
+        if self.services.keyring is None:
             raise Refused(f"this server has no key to seal and open secrets with; its operator makes one: {NEW_KEY}")
-        return self.keyring
+        return self.services.keyring
 
     @property
     def name(self) -> str:
@@ -258,38 +181,56 @@ class Call(Generic[Q, B]):
             raise NotFound(f"no {name.removesuffix('_id')} {self.path[name]!r}; ids are UUIDs") from None
 
 
-Act = Callable[[Any], Awaitable[Answer]]
+Act = Callable[[Any], Awaitable[Response]]
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that can be asked for."""
+async def _undeclared(call: Call[Any, Any]) -> Response:
+    raise AssertionError("an operation without a function")
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One thing that can be asked for.
+
+    A POST takes an idempotency key unless it says otherwise. `also_takes` are bodies of other types, by their type; one whose
+    headers `is_binary` accepts may be of any type, and is given as it came. An operation that `is_resumable` is done in parts,
+    and goes on where it was when it is asked again with the same key. A figure is read over a small pool of its own, in two
+    seconds or not at all; one of the operator's is of all tenants. One that `may_stream` answers with server-sent events to
+    whoever accepts them. What changes something names the actions that it `audits`, or why it is `unaudited`.
+    """
 
     method: str
     path: str
-    name: str
-    group: str
-    about: str
     scope: str
-    act: Act
-    query: type
-    body: Any
-    answers: Mapping[int, Any]
-    refuses: tuple[str, ...]
-    media_type: str
-    also_takes: Mapping[str, Any]
-    is_binary: Callable[[Mapping[str, str]], bool] | None
-    answer_type: str
-    body_bytes_max: int
-    seconds_max: float
-    in_session: bool
-    is_keyed: bool
-    is_resumable: bool
-    is_matched: bool
-    is_operators: bool
-    takes_prefer: bool
-    is_submit: bool
-    may_stream: bool
-    is_figure: bool
+    responses: Mapping[int, Any]
+    query: type = Nothing
+    body: Any = None
+    refuses: tuple[str, ...] = ()
+    audits: tuple[Action, ...] = ()
+    unaudited: str = ""
+    media_type: str = JSON
+    also_takes: Mapping[str, Any] = {}
+    is_binary: Callable[[Mapping[str, str]], bool] | None = None
+    response_type: str = JSON
+    body_bytes_max: int = BODY_BYTES_MAX
+    seconds_max: float = ACT_SECONDS
+    in_session: bool = True
+    takes_key: bool = True
+    is_resumable: bool = False
+    is_matched: bool = False
+    is_operators: bool = False
+    takes_prefer: bool = False
+    is_submit: bool = False
+    may_stream: bool = False
+    is_figure: bool = False
+    group: str = ""
+    name: str = ""
+    about: str = ""
+    act: Act = _undeclared
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether it takes an idempotency key."""
+        return self.takes_key and self.method == "POST"
 
     @property
     def has_key_inside(self) -> bool:
@@ -302,6 +243,16 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.scope == OPEN
 
 
+Declare = Callable[[Act], Act]
+
+
+def _declared_as(
+    make: Callable[Concatenate[str, str, P], Operation],
+) -> Callable[[Callable[..., Declare]], Callable[Concatenate[Routes, str, str, P], Declare]]:
+    """Give a method the parameters of an operation, so that each is named and typed once."""
+    return lambda method: method
+
+
 class Routes:
     """The operations of one module."""
 
@@ -309,71 +260,32 @@ class Routes:
         self.group = group
         self.operations: list[Operation] = []
 
-    def add(
-        self,
-        method: str,
-        path: str,
-        *,
-        scope: str,
-        answers: Mapping[int, Any],
-        query: type = Nothing,
-        body: Any = None,
-        refuses: tuple[str, ...] = (),
-        media_type: str = JSON,
-        also_takes: Mapping[str, Any] | None = None,
-        is_binary: Callable[[Mapping[str, str]], bool] | None = None,
-        answer_type: str = JSON,
-        body_bytes_max: int = BODY_BYTES_MAX,
-        seconds_max: float = ACT_SECONDS,
-        in_session: bool = True,
-        is_keyed: bool | None = None,
-        is_resumable: bool = False,
-        is_matched: bool = False,
-        is_operators: bool = False,
-        takes_prefer: bool = False,
-        is_submit: bool = False,
-        may_stream: bool = False,
-        is_figure: bool = False,
-    ) -> Callable[[Act], Act]:
-        """Declare an operation. A POST takes an idempotency key unless it says otherwise.
-
-        A figure is read over a small pool of its own, in two seconds or not at all; one of the operator's is of all tenants.
-        `also_takes` are bodies of other types, by their type. One whose headers are told by `is_binary` may be of any: it is
-        given as it came. What `may_stream` answers with server-sent events to whoever accepts these. What `is_resumable` is done
-        in parts, and asked again with the same key goes on where it was.
-        """
+    @_declared_as(Operation)
+    def add(self, method: str, path: str, **fields: Any) -> Declare:
+        """Declare an operation by its fields."""
 
         def declare(act: Act) -> Act:
-            self.operations.append(
-                Operation(
-                    method=method,
-                    path=path,
-                    name=act.__name__,
-                    group=self.group,
-                    about=act.__doc__ or "",
-                    scope=scope,
-                    act=act,
-                    query=query,
-                    body=body,
-                    answers=answers,
-                    refuses=refuses,
-                    media_type=media_type,
-                    also_takes=also_takes or {},
-                    is_binary=is_binary,
-                    answer_type=answer_type,
-                    body_bytes_max=body_bytes_max,
-                    seconds_max=seconds_max,
-                    in_session=in_session,
-                    is_keyed=method == "POST" if is_keyed is None else is_keyed,
-                    is_resumable=is_resumable,
-                    is_matched=is_matched,
-                    is_operators=is_operators,
-                    takes_prefer=takes_prefer,
-                    is_submit=is_submit,
-                    may_stream=may_stream,
-                    is_figure=is_figure,
-                )
+            operation = Operation(
+                method=method,
+                path=path,
+                group=self.group,
+                name=act.__name__,
+                about=act.__doc__ or "",
+                act=act,
+                **fields,
             )
+            check_audited(operation)
+            self.operations.append(operation)
             return act
 
         return declare
+
+
+def check_audited(operation: Operation) -> None:
+    """Refuse an operation that may change something and says neither as what it is audited, nor why it is not."""
+    says = bool(operation.audits) + bool(operation.unaudited)
+    assert says == (operation.method not in SAFE), (
+        f"{operation.method} {operation.path} ({operation.name}) changes something: give it audits or unaudited"
+        if operation.method not in SAFE
+        else f"{operation.name} only reads, and is not audited"
+    )

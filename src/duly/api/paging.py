@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from duly.api.refusals import Refusal
+from duly.api.problems import Refusal
 
 T = TypeVar("T")
 _MARK_BYTES = 6

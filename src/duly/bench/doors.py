@@ -8,13 +8,12 @@ from typing import Any
 
 from litestar import Request, Response, post
 
-from duly.api.app import served
-from duly.api.door import WAKE_PAUSE_SECONDS, Door
-from duly.api.heads import App
-from duly.api.identity import Keys
-from duly.api.listening import listen
+from duly.api.app import App, served
+from duly.api.auth.api_keys import Keys
+from duly.api.dispatch import WAKE_PAUSE_SECONDS, Dispatcher
 from duly.api.problems import Problems
-from duly.api.server import Server
+from duly.api.server.listen import listen
+from duly.api.server.server import Server
 from duly.clock import Rng
 from duly.log import Log
 from duly.moves.admin.admit import Admission
@@ -40,7 +39,7 @@ async def opened(url: str, port: int) -> AsyncIterator[Server]:
             await database.execute(_INSERT, body.decode())
             return Response(body, status_code=202, media_type="application/json")
 
-        door = Door(
+        door = Dispatcher(
             database,
             sessions,
             Keys(database),

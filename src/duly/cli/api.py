@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from duly.api.app import create
-from duly.api.descriptors import raise_limit
-from duly.api.door import Door
+from duly.api.dispatch import Dispatcher
 from duly.api.health import Vitals
-from duly.api.listening import Tls, address_of, listen, reach_of, read_tls, refuse_without_keys
-from duly.api.metrics import Metrics
-from duly.api.role_server import metrics_server
-from duly.api.server import Server
+from duly.api.metrics.collector import Metrics
+from duly.api.metrics.server import metrics_server
+from duly.api.server.file_descriptors import raise_limit
+from duly.api.server.listen import Tls, address_of, listen, reach_of, read_tls, refuse_without_keys
+from duly.api.server.server import Server
 from duly.cli.connect import database_url, run_loop
 from duly.cli.front_door import allowed_by, opened_door, pages_of
 from duly.cli.options import span, with_settings
@@ -105,7 +105,7 @@ def server_of(settings: Settings, app: Any, listener: socket.socket, tls: Tls | 
 
 async def serve(
     database: Database,
-    door: Door,
+    door: Dispatcher,
     metrics: Metrics,
     servers: Sequence[Server],
     *,

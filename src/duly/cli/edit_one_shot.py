@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from duly.api.definitions import not_plain
-from duly.api.job_views import shown_job
+from duly.api.views.jobs import shown_job
 from duly.cli import rows
 from duly.cli.edit_over_http import recurring_of
 from duly.domain.errors import DulyError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from duly.api.listening import is_loopback
+from duly.api.server.listen import is_loopback
 from duly.clock import SystemClock
 from duly.log import Log
 from duly.outbound.guard import Guard

@@ -27,7 +27,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 
 def _explained(error: Exception) -> tuple[str, int]:
-    from duly.api.listening import WrongSettings
+    from duly.api.server.listen import WrongSettings
     from duly.cli.carets import PREFIX, explained, explained_error
     from duly.client.address import InvalidAddress
     from duly.client.errors import Invalid

@@ -9,9 +9,9 @@ from datetime import timedelta
 import msgspec
 from litestar.handlers import HTTPRouteHandler
 
-from duly.api.door import WAKE_PAUSE_SECONDS, Door
-from duly.api.identity import Keys
-from duly.api.logins import Logins
+from duly.api.auth.api_keys import Keys
+from duly.api.auth.browser import Logins
+from duly.api.dispatch import WAKE_PAUSE_SECONDS, Dispatcher
 from duly.dashboard.pages import pages
 from duly.domain.limits.overload import AGE_LIMIT
 from duly.domain.targets.target import Allowed
@@ -35,7 +35,7 @@ async def opened_door(
     logs_in: bool = True,
     is_secure: bool = False,
     settings: Sequence[Shown] = (),
-) -> AsyncIterator[Door]:
+) -> AsyncIterator[Dispatcher]:
     """Open the door over a database, and close what it needed at the end.
 
     `logs_in`: people may come in by a session. `is_secure`: browsers reach it over TLS. `settings` are shown to the operator.
@@ -47,7 +47,7 @@ async def opened_door(
     ):
         keys, admission = Keys(database), Admission(database)
         allowed = msgspec.structs.replace(allowed or Allowed(), webhooks=database.keyring() is not None)
-        yield Door(
+        yield Dispatcher(
             database,
             sessions,
             keys,

@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
 
-from duly.api.listening import address_of, refuse_without_keys
+from duly.api.server.listen import address_of, refuse_without_keys
 from duly.cli import demo, scheduler
 from duly.cli.egress import keep_egress, may_call_loopback
 from duly.cli.first_key import FirstKey, first_key, tell_key

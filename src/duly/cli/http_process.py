@@ -12,11 +12,11 @@ import msgspec
 
 from duly import log
 from duly.api.app import create
-from duly.api.descriptors import raise_limit
 from duly.api.health import Vitals
-from duly.api.listening import read_tls
-from duly.api.metrics import Metrics
-from duly.api.role_server import metrics_server
+from duly.api.metrics.collector import Metrics
+from duly.api.metrics.server import metrics_server
+from duly.api.server.file_descriptors import raise_limit
+from duly.api.server.listen import read_tls
 from duly.cli.api import COMMAND_SECONDS, CONNECTIONS_MAX, serve, server_of
 from duly.cli.connect import run_loop
 from duly.cli.egress import may_call_loopback

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from duly.api.listening import address_of, listen
+from duly.api.server.listen import address_of, listen
 from duly.cli.connect import run_loop
 from duly.cli.say import say, say_json
 from duly.cli.stopping import stop_on_signals

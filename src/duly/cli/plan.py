@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from duly.api.listening import Tls
+from duly.api.server.listen import Tls
 from duly.settings import Settings
 
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 from uuid import UUID
 
-from duly.api.recovery_views import told
+from duly.api.views.recovery import told
 from duly.cli import tenants_over_http
 from duly.cli.connect import is_remote, opened_by_hand
 from duly.cli.options import span

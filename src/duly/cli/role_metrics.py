@@ -15,8 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from duly.api.health import LAG_SECONDS_MAX, REAPER_AGE_SECONDS_MAX, STEP_AGE_SECONDS_MAX, Check
-from duly.api.listening import address_of, listen
-from duly.api.role_server import RoleServer
+from duly.api.metrics.server import RoleServer
+from duly.api.server.listen import address_of, listen
 from duly.cli.say import say
 from duly.clock import SystemClock
 from duly.domain.diagnosis.loops import AGE_SECONDS_MAX, overdue

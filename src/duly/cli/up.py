@@ -10,7 +10,7 @@ import threading
 import click
 
 from duly import __version__
-from duly.api.listening import PortTaken, listen, reach_of, read_tls
+from duly.api.server.listen import PortTaken, listen, reach_of, read_tls
 from duly.cli import postgres
 from duly.cli.connect import run_loop
 from duly.cli.options import span, with_settings

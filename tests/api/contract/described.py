@@ -8,7 +8,7 @@ import httpx
 import jsonschema_rs
 import msgspec
 
-from duly.api.description import describe
+from duly.api.openapi.document import describe
 from duly.api.operations import Operation
 from duly.api.routes import OPERATIONS
 

@@ -1,4 +1,4 @@
-"""Who did what: every operation that may change something writes one row when it does, or is listed as not audited.
+"""Who did what: every operation that may change something writes one row when it does, or says why it does not.
 
 Made from the table of operations, so that an operation that is added is called here, and must leave its row.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duly.api.audited import AUDITED, NOT_AUDITED, SAFE, check_audited
+from duly.api.operations import SAFE, check_audited
 from duly.api.routes import OPERATIONS
 from duly.domain.runs.outcome import Failed
+from duly.domain.tenancy.audit import Action
 from tests.api.contract.described import BY_NAME, described
 from tests.api.contract.yard import Asked, Yard
 from tests.builders import a_ready_run
@@ -81,30 +82,37 @@ async def test_what_changes_something_writes_one_row_however_often_it_is_asked_u
         assert (await asked.by(api)).headers["idempotency-replayed"] == "true"
 
     written = [row for row in await rows(database) if row["audit_id"] not in before]
-    if name in NOT_AUDITED:
+    if BY_NAME[name].unaudited:
         assert written == []
         return
     [row] = written
-    assert row["action"] in AUDITED[name]
+    assert row["action"] in BY_NAME[name].audits
     assert (row["actor_kind"], row["actor"], row["actor_name"]) == ("key", api.key_id, "test")
     assert row["request_id"] == "the-request"
     assert row["tenant"] == 1
 
 
-def test_what_changes_something_says_whether_it_is_audited():
-    assert sorted({*AUDITED, *NOT_AUDITED} - {"open_session", "close_session"}) == CHANGING
-    assert not set(AUDITED) & set(NOT_AUDITED)
-    assert all(reason.endswith(".") for reason in NOT_AUDITED.values())
+def test_a_reason_for_no_entry_is_a_sentence():
+    reasons = [operation.unaudited for operation in OPERATIONS if operation.unaudited]
+
+    assert reasons
+    assert all(reason.endswith(".") for reason in reasons)
 
 
-def test_an_operation_that_says_neither_cannot_be_added():
-    forgetful = msgspec.structs.replace(BY_NAME["pause_job"], name="pause_job_quietly")
+@pytest.mark.parametrize(("audits", "unaudited"), [((), ""), ((Action.JOB_PAUSED,), "It changes nothing.")])
+def test_an_operation_that_says_neither_or_both_cannot_be_added(audits, unaudited):
+    forgetful = msgspec.structs.replace(BY_NAME["pause_job"], audits=audits, unaudited=unaudited)
 
-    with pytest.raises(AssertionError, match=r"POST .*pause_job_quietly.* must be in one of AUDITED and NOT_AUDITED"):
-        check_audited([*OPERATIONS, forgetful])
+    with pytest.raises(AssertionError, match=r"POST .*pause_job.* changes something: give it audits or unaudited"):
+        check_audited(forgetful)
+
+
+def test_a_read_is_not_audited():
+    with pytest.raises(AssertionError, match="read_job only reads"):
+        check_audited(msgspec.structs.replace(BY_NAME["read_job"], audits=(Action.JOB_PAUSED,)))
 
 
 def test_the_description_tells_what_is_audited():
     told = {name: described(BY_NAME[name]).get("x-audit") for name in BY_NAME}
 
-    assert told == {name: [action.value for action in AUDITED[name]] if name in AUDITED else None for name in BY_NAME}
+    assert told == {name: [*map(str, BY_NAME[name].audits)] or None for name in BY_NAME}

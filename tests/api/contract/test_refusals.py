@@ -12,9 +12,11 @@ import httpx
 import msgspec
 import pytest
 
-from duly.api.asked import HEADER_BYTES_MAX
-from duly.api.operations import ANYBODY, EVENT_STREAM, NDJSON, Operation
-from duly.api.places import CLAIMS, EVENTS, LOGS
+from duly.api.admission import CLAIMS, EVENTS, LOGS
+from duly.api.auth.identity import ANYBODY
+from duly.api.operations import Operation
+from duly.api.request import HEADER_BYTES_MAX
+from duly.api.response import EVENT_STREAM, NDJSON
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.limits.limit import LIMITS_MAX
 from duly.domain.limits.pause import HOLDS_MAX
@@ -216,7 +218,7 @@ async def _(scene, operation, asked):
 async def _(scene, operation, asked):
     if operation.is_open:  # All share one limit.
         limited = msgspec.structs.replace(ANYBODY.key, key_id="limited", rate=0.001)
-        scene.patience.setattr("duly.api.door.ANYBODY", msgspec.structs.replace(ANYBODY, key=limited))
+        scene.patience.setattr("duly.api.auth.authenticate.ANYBODY", msgspec.structs.replace(ANYBODY, key=limited))
     slow = await scene.front.caller(rate=0.001)
     answers = [await asked.by(slow) for _ in range(3)]
     return answers[-1]
@@ -416,7 +418,7 @@ async def of_a_parent_that_has_ended(scene: Scene, operation: Operation) -> http
 async def without_a_keyring(scene: Scene, operation: Operation) -> httpx.Response:
     asked = await scene.yard.request(operation)
     with scene.patience.context() as patience:
-        patience.setattr(scene.front.door, "_keyring", None)
+        patience.setattr(scene.front.door, "services", msgspec.structs.replace(scene.front.door.services, keyring=None))
         return await asked.by(scene.api)
 
 
@@ -623,7 +625,7 @@ OPTIONS: dict[str, Any] = {
 async def until_closed(asking: Any, front: Front, operation: Operation) -> httpx.Response:
     """Give an answer; a stream is closed once it has begun."""
     task = asyncio.ensure_future(asking)
-    if operation.answer_type == EVENT_STREAM:
+    if operation.response_type == EVENT_STREAM:
         await asyncio.wait([task], timeout=0.5)
         front.door.close()
     answer: httpx.Response = await task

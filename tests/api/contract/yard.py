@@ -11,7 +11,8 @@ from uuid import UUID, uuid4
 import httpx
 import msgspec
 
-from duly.api.operations import NDJSON, Operation
+from duly.api.operations import Operation
+from duly.api.response import NDJSON
 from duly.clock import Rng
 from duly.domain.runs.outcome import Failed, Outcome, Succeeded
 from duly.domain.runs.run import Run

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
-from duly.api.refusals import Refusal
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import Response
 from duly.domain.tenancy.audit import Action, Entry, Wanted
 from duly.store.tenancy import audit
 from duly.store.tenancy.audit import Position
@@ -14,8 +15,8 @@ from duly.wire.schema.fitting import nearest
 routes = Routes("audit")
 
 
-@routes.add("GET", "/v1/audit", scope="admin", query=AuditQuery, answers={200: AuditList}, in_session=False)
-async def list_audit(call: Call[AuditQuery, None]) -> Answer:
+@routes.add("GET", "/v1/audit", scope="admin", query=AuditQuery, responses={200: AuditList}, in_session=False)
+async def list_audit(call: Call[AuditQuery, None]) -> Response:
     """List changes, the newest first: who made each, when, and to what.
 
     Every request that has changed something is one entry, written with the change itself. Entries are never altered, and go
@@ -26,7 +27,7 @@ async def list_audit(call: Call[AuditQuery, None]) -> Answer:
     of = f"audit {tenant} {wanted}"
     after = paging.position(asked.page_token, of, Position)
     page = await _page(call, tenant, wanted, after)
-    return Answer(
+    return Response(
         200,
         AuditList(items=[_shown(entry) for entry in page.entries], next_page_token=paging.next_token(page.after, of)),
     )

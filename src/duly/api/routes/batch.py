@@ -10,12 +10,14 @@ from uuid import UUID
 import msgspec
 
 from duly.api import definitions
-from duly.api.operations import NDJSON, Answer, Call, Routes
-from duly.api.refusals import Refusal, found_in
-from duly.api.routes.jobs import due_of, extra_of, now_of
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal, found_in
+from duly.api.response import NDJSON, Response
+from duly.api.routes.jobs import due_of
 from duly.domain.errors import QuotaReached, Refused
 from duly.domain.jobs.compile import is_for_now
 from duly.domain.jobs.job import Recurring, Submission, check_key
+from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.schedule.summary import only_run_id
 from duly.moves import submit as moves
@@ -50,13 +52,14 @@ class _Line(msgspec.Struct, frozen=True):
     scope="jobs:write",
     body=bytes,
     media_type=NDJSON,
-    answers={200: LineAnswer},
-    answer_type=NDJSON,
+    responses={200: LineAnswer},
+    response_type=NDJSON,
     refuses=("rate_limited", "quota_reached"),
     body_bytes_max=BATCH_BYTES_MAX,
     seconds_max=60.0,
+    audits=(Action.JOB_CREATED,),
 )
-async def create_jobs(call: Call[Nothing, bytes]) -> Answer:
+async def create_jobs(call: Call[Nothing, bytes]) -> Response:
     """Create up to 50,000 jobs, one a line (NDJSON).
 
     Each line of the answer tells what became of the line of that number: a job, durable when this answers, or why it was
@@ -74,14 +77,14 @@ async def create_jobs(call: Call[Nothing, bytes]) -> Answer:
     answers.sort(key=lambda answer: answer.line)
     refused = sum(answer.error is not None for answer in answers)
     headers = {"Duly-Accepted": str(len(answers) - refused), "Duly-Refused": str(refused)}
-    return Answer(200, _encoder.encode_lines(answers), headers, media_type=NDJSON)
+    return Response(200, _encoder.encode_lines(answers), headers, media_type=NDJSON)
 
 
 async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> list[LineAnswer]:
     """Take the lines in: while the store has some, the next are read. Those that go in by themselves come last."""
     answers: list[LineAnswer] = []
     alone: list[_Line] = []
-    key = call.key or str(call.rng.uuid())
+    key = call.key or str(call.services.rng.uuid())
     storing: asyncio.Task[list[LineAnswer]] | None = None
     try:
         for start in range(0, len(lines), _TOGETHER):
@@ -105,17 +108,17 @@ async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> l
 
 async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answers: list[LineAnswer]) -> list[_Line]:
     read: list[_Line] = []
-    now, extra = now_of(call), extra_of(call)
-    await call.shedding.look()
+    now, extra = call.now, call.run_metadata
+    await call.services.shedding.look()
     for number, line in lines:
         if number % _TURN == 0:
             await call.clock.sleep(0)
         try:
             asked = read_body(line, NewJob)
-            job = definitions.compiled(asked, now, extra, call.allowed)
+            job = definitions.compiled(asked, now, extra, call.services.allowed)
             if isinstance(job, Submission) or is_for_now(asked):
                 at = due_of(job, now) if isinstance(job, Submission) else None
-                call.shedding.check(call.tenant, job.queue, job.priority, at, now)
+                call.services.shedding.check(call.tenant, job.queue, job.priority, at, now)
             key = None if asked.idempotency_key is None else check_key(asked.idempotency_key)
             read.append(_Line(number, job, key))
         except Refused as error:

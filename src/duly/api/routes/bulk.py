@@ -11,11 +11,13 @@ from uuid import UUID
 import msgspec
 
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
-from duly.api.refusals import Refusal
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import Response
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import JOBS, RUNS, Field, Filter, parse
 from duly.domain.jobs.job import check_reason
+from duly.domain.tenancy.audit import Action
 from duly.moves.bulk import jobs_and_runs
 from duly.moves.bulk.dead import check_rate
 from duly.moves.bulk.jobs_and_runs import ChangeJob, ChangeRuns, Done, OpenSession, Place, Read, Way
@@ -51,13 +53,14 @@ _CHANGE_SECONDS, _COUNT_SECONDS = 40.0, 20.0  # then it says how far it came
     "/v1/jobs:pause",
     scope="jobs:write",
     body=ManyPaused,
-    answers={200: ManyDone},
+    responses={200: ManyDone},
     refuses=(*_REFUSED, "invalid_option"),
     seconds_max=_SECONDS_MAX,
     in_session=False,
     is_resumable=True,
+    audits=(Action.JOB_PAUSED,),
 )
-async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Answer:
+async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Response:
     """Pause the jobs that fit; with `dry_run` those that fire now are only counted."""
     reason = check_reason(call.body.reason)
 
@@ -72,13 +75,14 @@ async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Answer:
     "/v1/jobs:resume",
     scope="jobs:write",
     body=ManyResumed,
-    answers={200: ManyDone},
+    responses={200: ManyDone},
     refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
     is_resumable=True,
+    audits=(Action.JOB_RESUMED,),
 )
-async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Answer:
+async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Response:
     """Let the jobs that fit fire again; with `dry_run` those that are paused are only counted."""
 
     async def resume(session: Database, job_id: UUID) -> bool:
@@ -93,13 +97,14 @@ async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Answer:
     "/v1/jobs:delete",
     scope="jobs:write",
     body=ManyDeleted,
-    answers={200: ManyDone},
+    responses={200: ManyDone},
     refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
     is_resumable=True,
+    audits=(Action.JOB_CANCELLED,),
 )
-async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Answer:
+async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Response:
     """End the jobs that fit: their future runs are cancelled; those that have started go on, or are asked to stop."""
 
     async def end(session: Database, job_id: UUID) -> bool:
@@ -114,13 +119,14 @@ async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Answer:
     "/v1/runs:cancel",
     scope="jobs:write",
     body=Many,
-    answers={200: ManyDone},
+    responses={200: ManyDone},
     refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
     is_resumable=True,
+    audits=(Action.RUN_CANCELLED,),
 )
-async def cancel_runs(call: Call[Nothing, Many]) -> Answer:
+async def cancel_runs(call: Call[Nothing, Many]) -> Response:
     """Cancel the runs that fit and have not ended: those that wait are taken out, of those that run the workers are asked."""
 
     async def cancel(session: Database, run_ids: Sequence[UUID], _: int) -> int:
@@ -134,13 +140,14 @@ async def cancel_runs(call: Call[Nothing, Many]) -> Answer:
     "/v1/runs:replay",
     scope="jobs:write",
     body=ManyReplayed,
-    answers={200: ManyDone},
+    responses={200: ManyDone},
     refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
     is_resumable=True,
+    audits=(Action.DEAD_REPLAYED,),
 )
-async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Answer:
+async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Response:
     """Give the dead runs that fit another set of attempts, at once or so many a second. They keep their ids."""
     rate = check_rate(call.body.rate)
 
@@ -169,7 +176,7 @@ async def _ours(session: Database, tenant: int, job_id: UUID) -> UUID:
     return job_id
 
 
-async def _jobs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeJob) -> Answer:
+async def _jobs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeJob) -> Response:
     asked: Many = call.body
     of = f"jobs in bulk {asked.filter}"
     chosen = _chosen(asked, JOBS, states)
@@ -181,7 +188,7 @@ async def _jobs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
     return await _resumed(call, of, partial(jobs_and_runs.change_jobs_matching, _opened(call), read, change))
 
 
-async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeRuns) -> Answer:
+async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeRuns) -> Response:
     asked: Many = call.body
     of = f"runs in bulk {asked.filter}"
     chosen = _chosen(asked, RUNS, states)
@@ -193,7 +200,7 @@ async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
     return await _resumed(call, of, partial(jobs_and_runs.change_runs_matching, _opened(call), read, change))
 
 
-async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[Done]]) -> Answer:
+async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[Done]]) -> Response:
     """Change those that are named, or only count them."""
 
     async def named(_: Way) -> Done:
@@ -202,7 +209,7 @@ async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[D
     return await _resumed(call, of, named)
 
 
-async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaitable[Done]]) -> Answer:
+async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaitable[Done]]) -> Response:
     """Change or count what fits, from where the request's page begins, or where an earlier try under its key ended."""
     asked: Many = call.body
     place = paging.position(asked.page_token, of, Place)
@@ -262,7 +269,7 @@ def _reading(read: Callable[..., Awaitable[Any]], tenant: int, chosen: Filter) -
     return page
 
 
-def _told(asked: Many, done: Done, of: str) -> Answer:
+def _told(asked: Many, done: Done, of: str) -> Response:
     told = ManyDone(
         matched=done.matched,
         changed=done.changed,
@@ -272,4 +279,4 @@ def _told(asked: Many, done: Done, of: str) -> Answer:
         next_page_token=paging.next_token(done.after, of),
         is_partial=done.is_partial,
     )
-    return Answer(200, told)
+    return Response(200, told)

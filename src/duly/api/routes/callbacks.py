@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from duly.api.operations import OPEN, Answer, Call, Routes
-from duly.api.refusals import Refusal
-from duly.api.spans import read_span
+from duly.api.operations import OPEN, Call, Routes
+from duly.api.problems import Refusal
+from duly.api.request import read_duration
+from duly.api.response import Response
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.jobs.job import DELAY_MAX
 from duly.domain.runs import payload as payloads
@@ -25,6 +26,7 @@ from duly.wire.callbacks import CallbackExtended, CallbackExtension, CallbackOut
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("callbacks")
+_IN_ATTEMPTS = "What a receiver says of a run is on record with the run's attempts."
 _REASON_CHARACTERS_MAX = 2_000
 _REMEDY = "Use the token of the last request that the run has sent, whole, as X-Callback-Token says it."
 
@@ -34,21 +36,22 @@ _REMEDY = "Use the token of the last request that the run has sent, whole, as X-
     "/v1/callbacks/{token}",
     scope=OPEN,
     body=CallbackOutcome,
-    answers={200: CallbackSettled},
+    responses={200: CallbackSettled},
     refuses=("attempt_over", "conflict", "invalid_option", "rate_limited"),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Answer:
+async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Response:
     """Say what came of a webhook that was answered 202. Asked again with the same outcome, it answers the same.
 
     The token is good for one attempt. A failure is tried again as any other, and the next attempt has another token.
     """
     with _answered_alike():
-        received = await receive(call.database, await _handle(call), _outcome(call.body), call.rng)
+        received = await receive(call.database, await _handle(call), _outcome(call.body), call.services.rng)
     if received.queue is not None:
         call.wake(received.queue)
-    return Answer(200, CallbackSettled(run_id=received.run_id, attempt=received.attempt, state=received.state))
+    return Response(200, CallbackSettled(run_id=received.run_id, attempt=received.attempt, state=received.state))
 
 
 @routes.add(
@@ -56,18 +59,19 @@ async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Answer:
     "/v1/callbacks/{token}/extend",
     scope=OPEN,
     body=CallbackExtension,
-    answers={200: CallbackExtended},
+    responses={200: CallbackExtended},
     refuses=("attempt_over", "conflict", "invalid_option", "rate_limited"),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Answer:
+async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Response:
     """Say that it takes longer. Past its deadline the attempt has timed out, and is tried again or given up."""
     with _answered_alike():
         handle = await _handle(call)
-        span = read_span(call.body.within, "within", timedelta(seconds=1), EXTENSION_MAX)
+        span = read_duration(call.body.within, "within", timedelta(seconds=1), EXTENSION_MAX)
         deadline_at = await extend(call.database, handle, span)
-    return Answer(200, CallbackExtended(run_id=handle[0], deadline_at=deadline_at))
+    return Response(200, CallbackExtended(run_id=handle[0], deadline_at=deadline_at))
 
 
 @routes.add(
@@ -75,22 +79,23 @@ async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Answer:
     "/v1/callbacks/{token}/progress",
     scope=OPEN,
     body=CallbackProgress,
-    answers={204: None},
+    responses={204: None},
     refuses=("attempt_over", "conflict", "rate_limited"),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def report_callback(call: Call[Nothing, CallbackProgress]) -> Answer:
+async def report_callback(call: Call[Nothing, CallbackProgress]) -> Response:
     """Show how far a run has come. Once a second is often enough; the deadline stays as it is."""
     with _answered_alike():
         handle, said = await _handle(call), call.body
         await report(call.database, handle, progress_of(said.done, said.total, said.note))
-    return Answer(204)
+    return Response(204)
 
 
 @contextmanager
 def _answered_alike() -> Iterator[None]:
-    """Answer whatever is no token of a run in the same way, with a remedy for receivers, who see no lists."""
+    """Response whatever is no token of a run in the same way, with a remedy for receivers, who see no lists."""
     try:
         yield
     except NotFound as error:
@@ -119,6 +124,6 @@ def _outcome(asked: CallbackOutcome) -> Succeeded | Failed:
     if not asked.retry and asked.retry_after is not None:
         raise InvalidOption("retry is false, and retry_after says when to try again; leave one of them out")
     after = asked.retry_after
-    delay = None if after is None else read_span(after, "retry_after", timedelta(), DELAY_MAX)
+    delay = None if after is None else read_duration(after, "retry_after", timedelta(), DELAY_MAX)
     reason = payloads.storable(asked.reason or "the receiver said that it failed", _REASON_CHARACTERS_MAX)
     return Failed(reason, asked.retry, retry_after=delay)

@@ -8,11 +8,13 @@ from typing import Any
 from uuid import UUID
 
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
-from duly.api.refusals import Refusal
-from duly.api.run_views import find_run
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import Response
+from duly.api.views.runs import find_run
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import DEAD, parse
+from duly.domain.tenancy.audit import Action
 from duly.moves.bulk import dead as moves
 from duly.moves.bulk.dead import Bulk
 from duly.moves.replay import discard, replay
@@ -35,48 +37,68 @@ from duly.wire.schema.shapes import Nothing
 routes = Routes("dead letters")
 
 
-@routes.add("GET", "/v1/dead", scope="jobs:read", query=DeadQuery, answers={200: DeadList}, refuses=("invalid_filter",))
-async def list_dead(call: Call[DeadQuery, None]) -> Answer:
+@routes.add(
+    "GET", "/v1/dead", scope="jobs:read", query=DeadQuery, responses={200: DeadList}, refuses=("invalid_filter",)
+)
+async def list_dead(call: Call[DeadQuery, None]) -> Response:
     """List dead letters, the last buried first; with group=error, count them by what is alike in their reasons."""
     asked, of = call.query, f"dead {call.query.filter or ''}"
     if asked.group is not None:
         chosen = parse(asked.filter or "", DEAD)
         found = await lists.dead_groups(call.database, call.tenant, chosen, asked.page_size, lists.GROUPED_MAX)
         groups = [DeadGroup(**{name: row[name] for name in DeadGroup.__struct_fields__}) for row in found]
-        return Answer(200, DeadList(items=[], next_page_token=None, groups=groups))
+        return Response(200, DeadList(items=[], next_page_token=None, groups=groups))
     after = paging.position(asked.page_token, of, DeadAt)
     page = await lists.dead(call.database, call.tenant, parse(asked.filter or "", DEAD), asked.page_size, after)
     items = [DeadLetter(**{name: row[name] for name in DeadLetter.__struct_fields__}) for row in page.rows]
-    return Answer(200, DeadList(items=items, next_page_token=paging.next_token(page.after, of)))
+    return Response(200, DeadList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
 @routes.add(
-    "PATCH", "/v1/dead/{run_id}", scope="jobs:write", body=DeadEdit, answers={204: None}, refuses=("invalid_payload",)
+    "PATCH",
+    "/v1/dead/{run_id}",
+    scope="jobs:write",
+    body=DeadEdit,
+    responses={204: None},
+    refuses=("invalid_payload",),
+    audits=(Action.DEAD_EDITED,),
 )
-async def edit_dead(call: Call[Nothing, DeadEdit]) -> Answer:
+async def edit_dead(call: Call[Nothing, DeadEdit]) -> Response:
     """Give a dead run another payload, for its replay."""
     run_id = await _dead_id(call)
     if not await moves.edit(call.database, call.tenant, [run_id], call.body.payload):
         raise _not_dead(run_id)
-    return Answer(204)
+    return Response(204)
 
 
-@routes.add("POST", "/v1/dead/{run_id}/replay", scope="jobs:write", answers={202: RunMoved})
-async def replay_dead(call: Call[Nothing, None]) -> Answer:
+@routes.add(
+    "POST",
+    "/v1/dead/{run_id}/replay",
+    scope="jobs:write",
+    responses={202: RunMoved},
+    audits=(Action.DEAD_REPLAYED,),
+)
+async def replay_dead(call: Call[Nothing, None]) -> Response:
     """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
     run_id = await _dead_id(call)
     if not await replay(call.database, [run_id]):
         raise _not_dead(run_id)
-    return Answer(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
+    return Response(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
 
 
-@routes.add("DELETE", "/v1/dead/{run_id}", scope="jobs:write", answers={200: RunMoved})
-async def discard_dead(call: Call[Nothing, None]) -> Answer:
+@routes.add(
+    "DELETE",
+    "/v1/dead/{run_id}",
+    scope="jobs:write",
+    responses={200: RunMoved},
+    audits=(Action.DEAD_DISCARDED,),
+)
+async def discard_dead(call: Call[Nothing, None]) -> Response:
     """Give a dead run up for good. Its record stays."""
     run_id = await _dead_id(call)
     if not await discard(call.database, [run_id]):
         raise _not_dead(run_id)
-    return Answer(200, RunMoved(run_id=run_id, status="discarded"))
+    return Response(200, RunMoved(run_id=run_id, status="discarded"))
 
 
 _CHOOSE = "Which dead letters is not said: either a filter that asks for something, or all of them, and not both."
@@ -84,17 +106,29 @@ _BULK_REFUSED = ("invalid_filter", "invalid_query")
 
 
 @routes.add(
-    "POST", "/v1/dead:replay", scope="jobs:write", body=BulkReplay, answers={200: BulkAnswer}, refuses=_BULK_REFUSED
+    "POST",
+    "/v1/dead:replay",
+    scope="jobs:write",
+    body=BulkReplay,
+    responses={200: BulkAnswer},
+    refuses=_BULK_REFUSED,
+    audits=(Action.DEAD_REPLAYED,),
 )
-async def replay_matching(call: Call[Nothing, BulkReplay]) -> Answer:
+async def replay_matching(call: Call[Nothing, BulkReplay]) -> Response:
     """Replay the dead letters that fit a filter, at once or so many a second; with `dry_run` they are only counted."""
     return await _bulk(call, partial(moves.replay_matching, rate=call.body.rate))
 
 
 @routes.add(
-    "POST", "/v1/dead:discard", scope="jobs:write", body=BulkRequest, answers={200: BulkAnswer}, refuses=_BULK_REFUSED
+    "POST",
+    "/v1/dead:discard",
+    scope="jobs:write",
+    body=BulkRequest,
+    responses={200: BulkAnswer},
+    refuses=_BULK_REFUSED,
+    audits=(Action.DEAD_DISCARDED,),
 )
-async def discard_matching(call: Call[Nothing, BulkRequest]) -> Answer:
+async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
     """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted."""
     return await _bulk(call, moves.discard_matching)
 
@@ -104,10 +138,11 @@ async def discard_matching(call: Call[Nothing, BulkRequest]) -> Answer:
     "/v1/dead:edit",
     scope="jobs:write",
     body=BulkEdit,
-    answers={200: BulkAnswer},
+    responses={200: BulkAnswer},
     refuses=(*_BULK_REFUSED, "invalid_payload"),
+    audits=(Action.DEAD_EDITED,),
 )
-async def edit_matching(call: Call[Nothing, BulkEdit]) -> Answer:
+async def edit_matching(call: Call[Nothing, BulkEdit]) -> Response:
     """Give the dead letters that fit a filter another payload, the same for all, for their replay."""
     return await _bulk(call, partial(moves.edit_matching, payload=call.body.payload))
 
@@ -125,7 +160,7 @@ def _not_dead(run_id: UUID) -> NotFound:
     return NotFound(f"no dead run {run_id}; GET /v1/dead lists them")
 
 
-async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) -> Answer:
+async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) -> Response:
     """Do something with the dead letters that fit, from where an earlier request ended."""
     asked: BulkRequest = call.body
     if asked.all == bool(asked.filter.strip()):
@@ -147,4 +182,4 @@ async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) 
         next_page_token=paging.next_token(done.after, of),
         is_partial=done.is_partial,
     )
-    return Answer(200, told)
+    return Response(200, told)

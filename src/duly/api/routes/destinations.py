@@ -9,10 +9,12 @@ from uuid import UUID
 import msgspec
 
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
 from duly.domain.duration import parse_option
 from duly.domain.errors import NotFound
 from duly.domain.targets.webhook_url import origin_of
+from duly.domain.tenancy.audit import Action
 from duly.moves.admin import destinations as moves
 from duly.store.tables import destinations
 from duly.wire.destinations import (
@@ -34,13 +36,13 @@ from duly.wire.schema.shapes import Nothing
 routes = Routes("destinations")
 
 
-@routes.add("GET", "/v1/destinations", scope="jobs:read", query=PageQuery, answers={200: DestinationList})
-async def list_destinations(call: Call[PageQuery, None]) -> Answer:
+@routes.add("GET", "/v1/destinations", scope="jobs:read", query=PageQuery, responses={200: DestinationList})
+async def list_destinations(call: Call[PageQuery, None]) -> Response:
     """List the places that webhooks go to."""
     after = paging.position(call.query.page_token, "destinations", str)
     found = await destinations.page(call.database, call.tenant, after, call.query.page_size)
     more = paging.token(found[-1].origin, "destinations") if len(found) == call.query.page_size else None
-    return Answer(200, DestinationList(items=[_shown(one) for one in found], next_page_token=more))
+    return Response(200, DestinationList(items=[_shown(one) for one in found], next_page_token=more))
 
 
 @routes.add(
@@ -48,31 +50,32 @@ async def list_destinations(call: Call[PageQuery, None]) -> Answer:
     "/v1/destinations",
     scope="jobs:write",
     body=DestinationRequest,
-    answers={201: Destination},
+    responses={201: Destination},
     refuses=("invalid_option", "conflict"),
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.DESTINATION_CREATED, Action.DESTINATION_LIMITED),
 )
-async def make_destination(call: Call[Nothing, DestinationRequest]) -> Answer:
+async def make_destination(call: Call[Nothing, DestinationRequest]) -> Response:
     """Make a destination before the first webhook goes there, with limits and a secret. Asked again, its limits are set anew."""
     asked = call.body
-    call.allowed.check_url(asked.url)
+    call.services.allowed.check_url(asked.url)
     made = await moves.set_up(
         call.database,
         call.needed_keyring,
         call.tenant,
         origin_of(asked.url),
-        call.rng,
+        call.services.rng,
         places=asked.places,
         rate=asked.rate_per_second,
         retry_share=asked.retry_share,
     )
-    return Answer(201, _shown(made), {"Location": f"/v1/destinations/{made.destination_id}"})
+    return Response(201, _shown(made), {"Location": f"/v1/destinations/{made.destination_id}"})
 
 
-@routes.add("GET", "/v1/destinations/{destination_id}", scope="jobs:read", answers={200: Destination})
-async def read_destination(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/destinations/{destination_id}", scope="jobs:read", responses={200: Destination})
+async def read_destination(call: Call[Nothing, None]) -> Response:
     """Read a destination."""
-    return Answer(200, _shown(await _found(call)))
+    return Response(200, _shown(await _found(call)))
 
 
 @routes.add(
@@ -80,9 +83,10 @@ async def read_destination(call: Call[Nothing, None]) -> Answer:
     "/v1/destinations/{destination_id}",
     scope="jobs:write",
     body=DestinationChange,
-    answers={200: Destination},
+    responses={200: Destination},
+    audits=(Action.DESTINATION_LIMITED,),
 )
-async def limit_destination(call: Call[Nothing, DestinationChange]) -> Answer:
+async def limit_destination(call: Call[Nothing, DestinationChange]) -> Response:
     """Say what a destination may be sent. All workers together keep to it within about a second."""
     asked, destination_id = call.body, call.id("destination_id")
     limited = await moves.limit(
@@ -93,20 +97,21 @@ async def limit_destination(call: Call[Nothing, DestinationChange]) -> Answer:
         rate=asked.rate_per_second,
         retry_share=asked.retry_share,
     )
-    return Answer(200, _shown(limited))
+    return Response(200, _shown(limited))
 
 
 @routes.add(
     "POST",
     "/v1/destinations/{destination_id}/close",
     scope="jobs:write",
-    answers={200: Destination},
+    responses={200: Destination},
     refuses=("conflict",),
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.DESTINATION_CLOSED,),
 )
-async def close_destination(call: Call[Nothing, None]) -> Answer:
+async def close_destination(call: Call[Nothing, None]) -> Response:
     """Close the breaker by hand: the destination is called again, and what waits for it goes on as after an outage."""
-    return Answer(200, _shown(await moves.close(call.database, call.tenant, call.id("destination_id"))))
+    return Response(200, _shown(await moves.close(call.database, call.tenant, call.id("destination_id"))))
 
 
 @routes.add(
@@ -114,15 +119,16 @@ async def close_destination(call: Call[Nothing, None]) -> Answer:
     "/v1/destinations/{destination_id}/open",
     scope="jobs:write",
     body=DestinationOpening,
-    answers={200: Destination},
+    responses={200: Destination},
     refuses=("conflict", "invalid_option"),
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.DESTINATION_OPENED,),
 )
-async def open_destination(call: Call[Nothing, DestinationOpening]) -> Answer:
+async def open_destination(call: Call[Nothing, DestinationOpening]) -> Response:
     """Open the breaker by hand: for a while nothing is sent to the destination, and what is for it waits. Then it is tried."""
     span = parse_option(call.body.duration, "duration")
     opened = await moves.leave_alone(call.database, call.tenant, call.id("destination_id"), span)
-    return Answer(200, _shown(opened))
+    return Response(200, _shown(opened))
 
 
 @routes.add(
@@ -130,16 +136,16 @@ async def open_destination(call: Call[Nothing, DestinationOpening]) -> Answer:
     "/v1/destinations/{destination_id}/runs",
     scope="jobs:read",
     query=PageQuery,
-    answers={200: WaitingRunList},
+    responses={200: WaitingRunList},
 )
-async def list_waiting_runs(call: Call[PageQuery, None]) -> Answer:
+async def list_waiting_runs(call: Call[PageQuery, None]) -> Response:
     """List the runs that wait for a destination, in the order in which they go on."""
     found, asked = await _found(call), call.query
     of = f"waiting {found.destination_id}"
     after = paging.position(asked.page_token, of, tuple[datetime, UUID])
     runs = await destinations.parked_page(call.database, call.tenant, found.origin, after, asked.page_size)
     last = (runs[-1].due_at, runs[-1].run_id) if len(runs) == asked.page_size else None
-    return Answer(
+    return Response(
         200, WaitingRunList(items=[_waiting(run) for run in runs], next_page_token=paging.next_token(last, of))
     )
 
@@ -149,9 +155,9 @@ async def list_waiting_runs(call: Call[PageQuery, None]) -> Answer:
     "/v1/destinations/{destination_id}/failures",
     scope="jobs:read",
     query=PageQuery,
-    answers={200: FailedAttemptList},
+    responses={200: FailedAttemptList},
 )
-async def list_failures(call: Call[PageQuery, None]) -> Answer:
+async def list_failures(call: Call[PageQuery, None]) -> Response:
     """List the attempts that failed at a destination, the last first, as long as history is kept."""
     found, asked = await _found(call), call.query
     of = f"failures {found.destination_id}"
@@ -159,7 +165,7 @@ async def list_failures(call: Call[PageQuery, None]) -> Answer:
     failed = await destinations.failures_page(call.database, call.tenant, found.origin, before, asked.page_size)
     last = failed[-1] if len(failed) == asked.page_size else None
     position = None if last is None else (last.finished_at, last.run_id, last.attempt)
-    return Answer(
+    return Response(
         200, FailedAttemptList(items=[_failed(one) for one in failed], next_page_token=paging.next_token(position, of))
     )
 
@@ -168,32 +174,33 @@ async def list_failures(call: Call[PageQuery, None]) -> Answer:
     "POST",
     "/v1/destinations/{destination_id}/rotate",
     scope="admin",
-    answers={201: SigningSecret},
+    responses={201: SigningSecret},
     refuses=("conflict",),
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.SECRET_ROTATED,),
 )
-async def rotate_secret(call: Call[Nothing, None]) -> Answer:
+async def rotate_secret(call: Call[Nothing, None]) -> Response:
     """Give a destination a new secret. The one before is good for 24 hours more: requests are signed with both.
 
     This takes no idempotency key, because an answer that is kept would keep the secret.
     """
     found = await _found(call)
-    made = await moves.rotate(call.database, call.needed_keyring, call.tenant, found.destination_id, call.rng)
-    return Answer(201, _secret(made))
+    made = await moves.rotate(call.database, call.needed_keyring, call.tenant, found.destination_id, call.services.rng)
+    return Response(201, _secret(made))
 
 
 @routes.add(
     "GET",
     "/v1/destinations/{destination_id}/secrets",
     scope="admin",
-    answers={200: SigningSecrets},
+    responses={200: SigningSecrets},
     refuses=("conflict",),
 )
-async def reveal_secrets(call: Call[Nothing, None]) -> Answer:
+async def reveal_secrets(call: Call[Nothing, None]) -> Response:
     """Show the secrets that requests to a destination are signed with, for whoever must tell the receiver."""
     found = await _found(call)
     opened = await moves.secrets_of(call.database, call.needed_keyring, call.tenant, found.destination_id)
-    return Answer(200, SigningSecrets(items=[_secret(one) for one in opened]))
+    return Response(200, SigningSecrets(items=[_secret(one) for one in opened]))
 
 
 async def _found(call: Call[Any, Any]) -> destinations.Destination:

@@ -6,14 +6,15 @@ from typing import Any
 
 import msgspec
 
-from duly.api.hub import Wanted
-from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
-from duly.api.places import EVENTS
-from duly.api.refusals import Refusal
-from duly.api.routes.jobs import extra_of
+from duly.api.admission import EVENTS
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import EVENT_STREAM, Response
+from duly.api.streams.events import Wanted
 from duly.domain.errors import InvalidOption, InvalidPayload
 from duly.domain.jobs.job import check_name
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX, encode
+from duly.domain.tenancy.audit import Action
 from duly.moves.take_event import Event, note_events, take_event
 from duly.store.tables.events import Taken
 from duly.wire.binary_events import is_binary, read_binary
@@ -41,12 +42,13 @@ routes = Routes("events")
     media_type=MEDIA_TYPE,
     also_takes={BATCH_MEDIA_TYPE: CloudEvents},
     is_binary=is_binary,
-    answers={200: EventsTaken, 202: EventTaken},
+    responses={200: EventsTaken, 202: EventTaken},
     refuses=("invalid_payload", "invalid_option", "rate_limited", "quota_reached"),
     body_bytes_max=2 * PAYLOAD_BYTES_MAX,
     is_submit=True,
+    audits=(Action.EVENT_TAKEN,),
 )
-async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | bytes]) -> Answer:
+async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | bytes]) -> Response:
     """Take an event (CloudEvents 1.0): each active job with a matching `on_event` gets one run.
 
     A run finds the event under `event` in its payload. The event is known by its source and id for at least 7 days: sent again,
@@ -60,10 +62,10 @@ async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | byte
     event = _event(asked)
     taken = await _take(call, event)
     await note_events(call.database, call.tenant, [event], [taken])
-    return Answer(202, _told(event, taken))
+    return Response(202, _told(event, taken))
 
 
-async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Answer:
+async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Response:
     if len(events) > 1:
         await call.admit(len(events) - 1)
     # In one order, so that whoever sends the same ones at the same time waits for us and not we for each other.
@@ -71,11 +73,11 @@ async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Answer:
     taken = {number: await _take(call, events[number]) for number in order}
     answers = [taken[number] for number in range(len(events))]
     await note_events(call.database, call.tenant, events, answers)
-    return Answer(200, EventsTaken(items=[_told(*each) for each in zip(events, answers, strict=True)]))
+    return Response(200, EventsTaken(items=[_told(*each) for each in zip(events, answers, strict=True)]))
 
 
 async def _take(call: Call[Any, Any], event: Event) -> Taken:
-    taken = await take_event(call.database, call.tenant, event, extra_of(call))
+    taken = await take_event(call.database, call.tenant, event, call.run_metadata)
     for queue in taken.queues:
         call.wake(queue)
     return taken
@@ -103,22 +105,22 @@ def _event(asked: CloudEvent) -> Event:
     "/v1/events",
     scope="jobs:read",
     query=StreamQuery,
-    answers={200: bytes},
+    responses={200: bytes},
     refuses=("quota_reached",),
-    answer_type=EVENT_STREAM,
+    response_type=EVENT_STREAM,
     in_session=False,
 )
-async def stream_events(call: Call[StreamQuery, None]) -> Answer:
+async def stream_events(call: Call[StreamQuery, None]) -> Response:
     """Hear of runs as they start and end: server-sent events, each a CloudEvent in JSON.
 
     A comment comes every 15 seconds. After a lost connection, `Last-Event-ID` names the last event that was got, and what came
     after it follows; some may come twice, with the same id. Where that cannot be, one event `duly.stream.gap.v1` says so.
     """
     wanted = Wanted(call.tenant, _types(call.query.types), call.query.queue)
-    place = call.places.take(EVENTS, call.identity.key)
-    joined = await call.hub.join(wanted, call.headers.get("last-event-id"))
-    stream = call.hub.listen(wanted, joined, call.is_admitted, place)
-    return Answer(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
+    place = call.services.open_requests.take(EVENTS, call.identity.key)
+    joined = await call.services.hub.join(wanted, call.headers.get("last-event-id"))
+    stream = call.services.hub.listen(wanted, joined, call.is_admitted, place)
+    return Response(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 
 def _types(text: str | None) -> frozenset[str] | None:

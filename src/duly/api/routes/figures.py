@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 
-from duly.api.attention import needing_attention, unknown_of
-from duly.api.job_views import no_job
-from duly.api.operations import Answer, Call, Routes
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
+from duly.api.views.attention import needing_attention, unknown_of
+from duly.api.views.jobs import no_job
 from duly.clock import moment_of
 from duly.domain.diagnosis.figures import MINUTE, counted_per_minute, fires_per_minute, percentile
 from duly.domain.errors import InvalidOption
@@ -56,11 +57,11 @@ _BECAME = ("succeeded", "retried", "dead", "skipped", "cancelled")
     "/v1/series",
     scope="jobs:read",
     query=SeriesQuery,
-    answers={200: Series},
+    responses={200: Series},
     refuses=("invalid_option",),
     is_figure=True,
 )
-async def read_series(call: Call[SeriesQuery, None]) -> Answer:
+async def read_series(call: Call[SeriesQuery, None]) -> Response:
     """Read what ended over time: counts, the share of successes, and how late and how long, as percentiles.
 
     It is read from roll-ups by the minute, which are kept for 90 days; over more than two days, by the hour.
@@ -74,11 +75,11 @@ async def read_series(call: Call[SeriesQuery, None]) -> Answer:
     points = [_point(at, by_moment.get(at)) for at in moments]
     total = _point(since, _summed(found))
     seconds = round(step.total_seconds())
-    return Answer(200, Series(since=since, until=until, step=seconds, queue=asked.queue, total=total, points=points))
+    return Response(200, Series(since=since, until=until, step=seconds, queue=asked.queue, total=total, points=points))
 
 
-@routes.add("GET", "/v1/overview", scope="jobs:read", answers={200: Overview}, in_session=False, is_figure=True)
-async def read_overview(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/overview", scope="jobs:read", responses={200: Overview}, in_session=False, is_figure=True)
+async def read_overview(call: Call[Nothing, None]) -> Response:
     """Show how things stand, in four numbers, queue by queue, and what needs a person.
 
     The numbers: how long the oldest run has waited, how late runs begin, how many end a second, and how many fail.
@@ -120,11 +121,11 @@ async def read_overview(call: Call[Nothing, None]) -> Answer:
         queues=queues,
         attention=needing_attention(queues, held, buried, shut, failing, unknown_of(waiting, living, now)),
     )
-    return Answer(200, shown)
+    return Response(200, shown)
 
 
-@routes.add("GET", "/v1/coming", scope="jobs:read", answers={200: ComingFires}, in_session=False, is_figure=True)
-async def read_coming(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/coming", scope="jobs:read", responses={200: ComingFires}, in_session=False, is_figure=True)
+async def read_coming(call: Call[Nothing, None]) -> Response:
     """Count the fires of the next hour, minute by minute."""
     now = (await call.database.read_clock()).replace(second=0, microsecond=0)
     until = now + _MINUTES * MINUTE
@@ -133,7 +134,7 @@ async def read_coming(call: Call[Nothing, None]) -> Answer:
     counts, is_cut = await _fires(call.database, timers, now, until)
     minutes = [ComingMinute(at=now + number * MINUTE, fires=count) for number, count in enumerate(counts)]
     is_complete = not is_cut and not any(one.is_cut for one in timers)
-    return Answer(200, ComingFires(minutes=minutes, is_complete=is_complete))
+    return Response(200, ComingFires(minutes=minutes, is_complete=is_complete))
 
 
 @routes.add(
@@ -141,11 +142,11 @@ async def read_coming(call: Call[Nothing, None]) -> Answer:
     "/v1/jobs/{job_id}/days",
     scope="jobs:read",
     query=DaysQuery,
-    answers={200: JobDays},
+    responses={200: JobDays},
     refuses=("invalid_option",),
     is_figure=True,
 )
-async def read_job_days(call: Call[DaysQuery, None]) -> Answer:
+async def read_job_days(call: Call[DaysQuery, None]) -> Response:
     """Count what became of a schedule's occurrences, day by day of a time zone."""
     job_id = call.id("job_id")
     job = await jobs.find(call.database, job_id)
@@ -156,7 +157,7 @@ async def read_job_days(call: Call[DaysQuery, None]) -> Answer:
     since = begin_of(zone, first)
     found = await figures.days_of_job(call.database, call.tenant, job_id, since)
     changes = change_days(zone, since, moment_of(now) + _CHANGES_AHEAD)
-    return Answer(200, JobDays(items=_by_day(found, zone), zone=zone.name, clock_changes=changes))
+    return Response(200, JobDays(items=_by_day(found, zone), zone=zone.name, clock_changes=changes))
 
 
 def _zone(name: str) -> Zone:

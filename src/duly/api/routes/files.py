@@ -1,30 +1,136 @@
-"""Files of schedules: which there are, who applied them and when, and which of their jobs were changed since."""
+"""Schedules as code: apply a file, write one, and list the files that were applied with what has drifted since."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
-from duly.domain.errors import NotFound
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.jobs.job import check_name
+from duly.domain.jobs.manifest import read_manifest
 from duly.domain.jobs.manifest_diff import drift
-from duly.store.tables import applied
-from duly.wire.jobs.manifests import FileDifference, FileJob, FileJobList, FileJobQuery, FileList, FileSummary
+from duly.domain.jobs.manifest_export import export as exported
+from duly.domain.jobs.manifest_plan import Plan, StepKind
+from duly.domain.jobs.manifest_shapes import JOBS_MAX
+from duly.domain.tenancy.audit import Action
+from duly.moves.schedules.apply import Done, apply, plan
+from duly.store.tables import applied, schedules
+from duly.wire.jobs.manifests import (
+    MANIFEST_BYTES_MAX,
+    Applied,
+    ApplyQuery,
+    ExportQuery,
+    FileDifference,
+    FileJob,
+    FileJobList,
+    FileJobQuery,
+    FileList,
+    FileShape,
+    FileSummary,
+)
 from duly.wire.pages import PageQuery
+from duly.wire.schema.reading import read_value
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("schedules as code")
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs:apply",
+    scope="jobs:write",
+    query=ApplyQuery,
+    body=FileShape,
+    responses={200: Applied},
+    refuses=("invalid_manifest", "not_the_files", "plan_changed", "conflict", "rate_limited", "quota_reached"),
+    body_bytes_max=MANIFEST_BYTES_MAX,
+    seconds_max=60.0,
+    is_submit=True,
+    audits=(Action.FILE_APPLIED,),
+)
+async def apply_file(call: Call[ApplyQuery, dict[str, Any]]) -> Response:
+    """Bring the jobs of a file to what it says, in one transaction: all of it, or none.
+
+    The body is the file, as JSON. Names own jobs: one that is there is changed, one that is not is made. With `dry_run` the
+    plan is told and nothing is done; its `digest`, sent with the apply, makes sure that this very plan is carried out.
+    """
+    asked, manifest = call.query, read_manifest(call.body)
+    manifest.check_allowed(call.services.allowed)
+    if asked.dry_run:
+        return Response(200, _told(await plan(call.database, call.tenant, manifest), dry_run=True))
+    made = await apply(
+        call.database,
+        call.tenant,
+        manifest,
+        call.services.rng,
+        prune=asked.prune,
+        adopt=asked.adopt,
+        expected=asked.digest,
+        by=f"key {call.identity.key.name}"[:200],
+    )
+    return Response(200, _told(made.plan, made.done, made.orphans))
+
+
+@routes.add(
+    "GET",
+    "/v1/jobs:export",
+    scope="jobs:read",
+    query=ExportQuery,
+    responses={200: FileShape},
+    refuses=("invalid_option", "not_found"),
+)
+async def export_file(call: Call[ExportQuery, None]) -> Response:
+    """Write the jobs of a file as that file: applied again, it changes nothing.
+
+    With `by_hand` the named jobs that were made one by one are written, too. Those declared in code stay there.
+    """
+    by_hand = call.query.by_hand
+    source = await _source(call)
+    found = await applied.exported(call.database, call.tenant, source, JOBS_MAX + 1, by_hand=by_hand)
+    if len(found) > JOBS_MAX:
+        raise InvalidOption(f"there are more than {JOBS_MAX} jobs, the limit of a file; export without by_hand")
+    if not found:
+        raise NotFound(
+            f"no file {source!r} has a job here; by_hand=true, `duly export --by-hand`, writes the jobs that were made by hand"
+        )
+    return Response(200, exported(source, found, await schedules.calendars(call.database, call.tenant, None)))
+
+
+async def _source(call: Call[ExportQuery, None]) -> str:
+    """Choose the file: the one that was named, or the only one there is."""
+    if call.query.source is not None:
+        return check_name(call.query.source, "source")
+    known = list(await applied.sources(call.database, call.tenant))
+    if len(known) > 1:
+        raise InvalidOption(f"there are several files; name one with source: {', '.join(known[:10])}")
+    return known[0] if known else "duly"
+
+
+def _told(found: Plan, done: tuple[Done, ...] = (), orphans: tuple[str, ...] = (), *, dry_run: bool = False) -> Applied:
+    told = {
+        **msgspec.to_builtins(found),
+        "dry_run": dry_run,
+        "done": msgspec.to_builtins(done),
+        "orphans": list(orphans) or [step.name for step in found.of(StepKind.REMOVE) if dry_run],
+    }
+    return read_value(told, Applied)
+
+
 _PAGE_MAX = 50  # Each is counted anew.
 
 
-@routes.add("GET", "/v1/files", scope="jobs:read", query=PageQuery, answers={200: FileList}, is_figure=True)
-async def list_files(call: Call[PageQuery, None]) -> Answer:
+@routes.add("GET", "/v1/files", scope="jobs:read", query=PageQuery, responses={200: FileList}, is_figure=True)
+async def list_files(call: Call[PageQuery, None]) -> Response:
     """List the files of schedules that were applied, and how many of the jobs of each have drifted."""
     after = paging.position(call.query.page_token, "files", str)
     size = min(call.query.page_size, _PAGE_MAX)
     found = await applied.files(call.database, call.tenant, after or "", size)
     more = paging.token(found[-1].source, "files") if len(found) == size else None
-    return Answer(200, FileList(items=[_shown(one) for one in found], next_page_token=more))
+    return Response(200, FileList(items=[_shown(one) for one in found], next_page_token=more))
 
 
 # Before the one that is found by its name alone, which may have any end.
@@ -33,10 +139,10 @@ async def list_files(call: Call[PageQuery, None]) -> Answer:
     "/v1/files/{name}/jobs",
     scope="jobs:read",
     query=FileJobQuery,
-    answers={200: FileJobList},
+    responses={200: FileJobList},
     is_figure=True,
 )
-async def list_file_jobs(call: Call[FileJobQuery, None]) -> Answer:
+async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
     """List the jobs of a file, each with what was changed by hand since the file was applied, field by field.
 
     One that is paused or goes on is as it was applied: a file may leave that open.
@@ -50,16 +156,16 @@ async def list_file_jobs(call: Call[FileJobQuery, None]) -> Answer:
         call.database, call.tenant, source, after or "", asked.page_size, drifted=asked.drifted
     )
     more = paging.token(found[-1].now.name, of) if len(found) == asked.page_size else None
-    return Answer(200, FileJobList(items=[_job(one) for one in found], next_page_token=more))
+    return Response(200, FileJobList(items=[_job(one) for one in found], next_page_token=more))
 
 
-@routes.add("GET", "/v1/files/{name}", scope="jobs:read", answers={200: FileSummary}, is_figure=True)
-async def read_file(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/files/{name}", scope="jobs:read", responses={200: FileSummary}, is_figure=True)
+async def read_file(call: Call[Nothing, None]) -> Response:
     """Read when a file was applied and by whom, and how many of its jobs have drifted. Its name is its `source`."""
     found = await applied.file(call.database, call.tenant, call.known_name)
     if found is None:
         raise _no_file(call.name)
-    return Answer(200, _shown(found))
+    return Response(200, _shown(found))
 
 
 def _shown(one: applied.AppliedFile) -> FileSummary:

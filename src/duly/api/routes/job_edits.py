@@ -9,19 +9,18 @@ from uuid import UUID
 import msgspec
 
 from duly.api import definitions
-from duly.api.job_views import shown_job
-from duly.api.operations import MERGE_PATCH, Answer, Call, Routes
-from duly.api.refusals import Refusal
+from duly.api.operations import MERGE_PATCH, Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import Response
 from duly.api.routes.jobs import (
     REFUSED,
     created_headers,
-    extra_of,
     find_live_job,
     is_one_shot,
-    now_of,
     submit_defined,
     tag_of,
 )
+from duly.api.views.jobs import shown_job
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
 from duly.domain.jobs.compile import delay_of, moment_of
 from duly.domain.jobs.compile import is_one_shot as is_one_shot_spec
@@ -31,6 +30,7 @@ from duly.domain.jobs.job import check_name
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import carried_of
 from duly.domain.runs.run import kept_of_one_shot
+from duly.domain.tenancy.audit import Action
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.conflict import until_settled
 from duly.moves.schedules.edit import edit_version
@@ -49,11 +49,12 @@ _DEFINITION = tuple(JobSpec.__struct_fields__)
     "/v1/jobs/{job_id}",
     scope="jobs:write",
     body=PutJob,
-    answers={200: Job},
+    responses={200: Job},
     refuses=(*REFUSED, "declared_in_code", "conflict"),
     is_matched=True,
+    audits=(Action.JOB_EDITED,),
 )
-async def replace_job(call: Call[Nothing, JobSpec]) -> Answer:
+async def replace_job(call: Call[Nothing, JobSpec]) -> Response:
     """Replace a job's definition, from now on. `If-Match` names the version that was read, or is `*`.
 
     A job as it was read can be put back: fields that only the server writes are ignored. What changes nothing makes no version.
@@ -72,11 +73,12 @@ async def replace_job(call: Call[Nothing, JobSpec]) -> Answer:
     scope="jobs:write",
     body=JobPatch,
     media_type=MERGE_PATCH,
-    answers={200: Job},
+    responses={200: Job},
     refuses=(*REFUSED, "declared_in_code", "conflict"),
     is_matched=True,
+    audits=(Action.JOB_EDITED,),
 )
-async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
+async def change_job(call: Call[Nothing, dict[str, Any]]) -> Response:
     """Change parts of a job's definition, from now on, by a merge patch (RFC 7396): null takes a part away.
 
     `If-Match` names the version that was read, or is `*`. A schedule is merged, too: whoever changes the type of its trigger
@@ -96,7 +98,7 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
     "/v1/jobs/by-name/{name}",
     scope="jobs:write",
     body=PutJob,
-    answers={200: Job, 201: Job},
+    responses={200: Job, 201: Job},
     refuses=(
         "invalid_schedule",
         "invalid_payload",
@@ -106,8 +108,9 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Answer:
         "conflict",
         "quota_reached",
     ),
+    audits=(Action.JOB_CREATED, Action.JOB_EDITED),
 )
-async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Answer:
+async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Response:
     """Make a job of this name, or bring the one there is to this definition. Asked twice, there is one job."""
     name, asked = check_name(call.name, "name"), call.body
     if asked.name not in (None, name):
@@ -119,7 +122,7 @@ async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Answer:
         )
     definition = msgspec.structs.replace(asked, name=name)
 
-    async def attempt() -> Answer | None:  # Somebody may make it, change it or end it between the look and the move.
+    async def attempt() -> Response | None:  # Somebody may make it, change it or end it between the look and the move.
         standing = await overview.job_by_name(call.database, name, call.tenant)
         try:
             async with call.database.transaction():
@@ -132,7 +135,7 @@ async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Answer:
     return await until_settled(f"job {name!r}", attempt)
 
 
-async def _over(call: Call[Any, Any], definition: JobSpec) -> Answer | None:
+async def _over(call: Call[Any, Any], definition: JobSpec) -> Response | None:
     """Give the one-shot of this name and moment, or delay, that has fired already: asked for again, it is not made again."""
     moment, delay = moment_of(definition.schedule), delay_of(definition.schedule)
     if moment is None and delay is None:
@@ -143,21 +146,21 @@ async def _over(call: Call[Any, Any], definition: JobSpec) -> Answer | None:
         shown = await shown_job(call.database, call.tenant, row["job_id"])
         was = moment_of(shown.schedule), delay_of(shown.schedule)
         if was == (moment, delay):
-            return Answer(200, shown, {"ETag": tag_of(shown.version)})
+            return Response(200, shown, {"ETag": tag_of(shown.version)})
     return None
 
 
-async def _make(call: Call[Any, Any], definition: JobSpec) -> Answer:
+async def _make(call: Call[Any, Any], definition: JobSpec) -> Response:
     made = await submit_defined(call, definition)
     job = await shown_job(call.database, call.tenant, made.job_id)
-    return Answer(201, job, created_headers(made.job_id, made.version))
+    return Response(201, job, created_headers(made.job_id, made.version))
 
 
-async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Awaitable[JobSpec]]) -> Answer:
+async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Awaitable[JobSpec]]) -> Response:
     """Change the job that the path names, if it is of the version that the caller has seen."""
     given = call.headers.get("if-match")
 
-    async def attempt() -> Answer | None:
+    async def attempt() -> Response | None:
         job_id = call.id("job_id")
         if await jobs.find(call.database, job_id) is None and await is_one_shot(call.database, call.tenant, job_id):
             return await _change_one_shot(call, job_id, given, await asked({"job_id": job_id}))
@@ -173,7 +176,7 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
     return await until_settled("the job", attempt)
 
 
-async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobSpec) -> Answer | None:
+async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobSpec) -> Response | None:
     """Change a one-shot without a name while it waits; None: somebody was faster. Raises VersionChanged, Refused."""
     if not is_one_shot_spec(asked):
         raise definitions.not_plain()
@@ -182,14 +185,14 @@ async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None
     _check_match(given, version)
     shown = await shown_job(call.database, call.tenant, job_id)
     if _parts(asked) == _parts(read_value(_standing(shown), JobSpec)):
-        return Answer(200, shown, {"ETag": tag_of(shown.version)})
-    job = definitions.one_shot(asked, carried_of(options) | extra_of(call), call.allowed)
+        return Response(200, shown, {"ETag": tag_of(shown.version)})
+    job = definitions.one_shot(asked, carried_of(options) | call.run_metadata, call.services.allowed)
     job = msgspec.structs.replace(job, options=kept_of_one_shot(job.options, options))
     if not await change_one_shot(call.database, call.tenant, job_id, version, job, options):
         return None
     call.wake(job.queue)
     shown = await shown_job(call.database, call.tenant, job_id)
-    return Answer(200, shown, {"ETag": tag_of(shown.version)})
+    return Response(200, shown, {"ETag": tag_of(shown.version)})
 
 
 def _standing(shown: Job) -> dict[str, Any]:
@@ -202,16 +205,16 @@ def _parts(asked: JobSpec) -> dict[str, Any]:
     return {name: getattr(asked, name) for name in _DEFINITION}
 
 
-async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobSpec) -> Answer:
+async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobSpec) -> Response:
     """Bring a job, as it was read, to a definition. Raises VersionChanged, Refused."""
     if found["owner"] == OWNER:
         raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
-    marks = carried_of(found["options"]) | extra_of(call)
-    job = definitions.recurring(asked, now_of(call), marks, call.allowed)
+    marks = carried_of(found["options"]) | call.run_metadata
+    job = definitions.recurring(asked, call.now, marks, call.services.allowed)
     job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
     await edit_version(call.database, found["job_id"], found["generation"], job)
     shown = await shown_job(call.database, call.tenant, found["job_id"])
-    return Answer(200, shown, {"ETag": tag_of(shown.version)})
+    return Response(200, shown, {"ETag": tag_of(shown.version)})
 
 
 def _check_match(given: str | None, version: int) -> bool:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 from duly.api import definitions, paging
-from duly.api.job_views import FINEST, job_summary, no_job, shown_job
-from duly.api.operations import Answer, Call, Routes
-from duly.api.refusals import Refusal
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import Response
 from duly.api.routes.runs import shown_explanation
-from duly.clock import moment_of
+from duly.api.views.jobs import FINEST, job_summary, no_job, shown_job
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.jobs.compile import is_for_now
 from duly.domain.jobs.compile import is_one_shot as is_one_shot_spec
 from duly.domain.jobs.filter import JOBS, parse
-from duly.domain.jobs.job import Submission, check_traceparent
+from duly.domain.jobs.job import Submission
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.runs.run import HORIZON
+from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.schedule.summary import only_run_id, sentence
 from duly.moves import submit as moves
@@ -48,13 +48,14 @@ REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_wor
     "/v1/jobs",
     scope="jobs:write",
     body=NewJob,
-    answers={202: CreatedJob, 200: CreatedJob},
+    responses={202: CreatedJob, 200: CreatedJob},
     refuses=(*REFUSED, "conflict", "rate_limited", "quota_reached", "shed"),
     in_session=False,
     takes_prefer=True,
     is_submit=True,
+    audits=(Action.JOB_CREATED,),
 )
-async def create_job(call: Call[Nothing, NewJob]) -> Answer:
+async def create_job(call: Call[Nothing, NewJob]) -> Response:
     """Create a job: durable when this answers.
 
     Without a schedule it runs now, once. A one-shot without a name is its own run: both have one id. With `Prefer: wait=10`
@@ -62,7 +63,7 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     overloaded takes no one-shots of priority 7 or less urgent that are due at once: 429, code `shed`.
     """
     made = await (_submit_plain(call) if is_one_shot_spec(call.body) else _submit_named(call))
-    return Answer(202, made, created_headers(made.job_id, made.version))
+    return Response(202, made, created_headers(made.job_id, made.version))
 
 
 @routes.add(
@@ -70,10 +71,10 @@ async def create_job(call: Call[Nothing, NewJob]) -> Answer:
     "/v1/jobs",
     scope="jobs:read",
     query=JobsQuery,
-    answers={200: JobList},
+    responses={200: JobList},
     refuses=("invalid_filter", "invalid_option"),
 )
-async def list_jobs(call: Call[JobsQuery, None]) -> Answer:
+async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     """List jobs with a schedule or a name, the newest first, by name or by next fire.
 
     One-shots without a name are found among the runs, and with `include=one_shots` here. By next fire, a job that fires
@@ -100,29 +101,29 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Answer:
         after = paging.position(asked.page_token, of, UUID)
         page = await lists.jobs(call.database, call.tenant, chosen, asked.page_size, after)
     items = [job_summary(row) for row in page.rows]
-    return Answer(200, JobList(items=items, next_page_token=paging.next_token(page.after, of)))
+    return Response(200, JobList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
-@routes.add("GET", "/v1/jobs/{job_id}", scope="jobs:read", answers={200: Job})
-async def read_job(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/jobs/{job_id}", scope="jobs:read", responses={200: Job})
+async def read_job(call: Call[Nothing, None]) -> Response:
     """Read a job as it stands, with its next fires and its last run."""
     job = await shown_job(call.database, call.tenant, call.id("job_id"))
-    return Answer(200, job, {"ETag": tag_of(job.version)})
+    return Response(200, job, {"ETag": tag_of(job.version)})
 
 
-@routes.add("GET", "/v1/jobs/by-name/{name}", scope="jobs:read", answers={200: Job})
-async def read_job_by_name(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/jobs/by-name/{name}", scope="jobs:read", responses={200: Job})
+async def read_job_by_name(call: Call[Nothing, None]) -> Response:
     """Read the job that has a name now. One that is over has given its name up, and is found by its id."""
     name = call.known_name
     found = await overview.job_by_name(call.database, name, call.tenant)
     if found is None:
         raise NotFound(f"no job is named {name!r}; GET /v1/jobs lists them")
     job = await shown_job(call.database, call.tenant, found.job_id)
-    return Answer(200, job, {"ETag": tag_of(job.version), "Content-Location": f"/v1/jobs/{job.job_id}"})
+    return Response(200, job, {"ETag": tag_of(job.version), "Content-Location": f"/v1/jobs/{job.job_id}"})
 
 
-@routes.add("GET", "/v1/jobs/{job_id}/explain", scope="jobs:read", answers={200: Explanation}, in_session=False)
-async def explain_job(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/jobs/{job_id}/explain", scope="jobs:read", responses={200: Explanation}, in_session=False)
+async def explain_job(call: Call[Nothing, None]) -> Response:
     """Say why a job stands as it does: when it fires next, what holds it up, and how its last runs went.
 
     A one-shot is explained as its run. How many workers serve its queue is told, and not who they are.
@@ -134,7 +135,7 @@ async def explain_job(call: Call[Nothing, None]) -> Answer:
         )
         if found is None or (found.kind == "run" and not await is_one_shot(session, call.tenant, job_id)):
             raise no_job(job_id)
-    return Answer(200, shown_explanation(found))
+    return Response(200, shown_explanation(found))
 
 
 @routes.add(
@@ -142,10 +143,11 @@ async def explain_job(call: Call[Nothing, None]) -> Answer:
     "/v1/jobs/{job_id}",
     scope="jobs:write",
     query=Deletion,
-    answers={200: Deleted},
+    responses={200: Deleted},
     refuses=("declared_in_code", "conflict"),
+    audits=(Action.JOB_CANCELLED, Action.JOB_PURGED),
 )
-async def delete_job(call: Call[Deletion, None]) -> Answer:
+async def delete_job(call: Call[Deletion, None]) -> Response:
     """End a job: its future runs are cancelled. Runs that have started go on, or are asked to stop.
 
     With `purge` its definition and versions are removed, and its history: some at once, the rest by maintenance. A job that
@@ -168,7 +170,7 @@ async def delete_job(call: Call[Deletion, None]) -> Answer:
         may_start=ended.may_start,
         purged=call.query.purge,
     )
-    return Answer(200, told)
+    return Response(200, told)
 
 
 async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
@@ -197,11 +199,11 @@ async def is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
-    shot = definitions.one_shot(call.body, extra_of(call), call.allowed)
-    await call.shedding.look()
-    call.shedding.check(call.tenant, shot.queue, shot.priority, due_of(shot, now_of(call)), now_of(call))
-    submitted = await call.group_commit.submit(call.database, shot, key=call.key, tenant=call.tenant)
-    if submitted.scheduled_at - now_of(call) <= HORIZON:
+    shot = definitions.one_shot(call.body, call.run_metadata, call.services.allowed)
+    await call.services.shedding.look()
+    call.services.shedding.check(call.tenant, shot.queue, shot.priority, due_of(shot, call.now), call.now)
+    submitted = await call.services.group_commit.submit(call.database, shot, key=call.key, tenant=call.tenant)
+    if submitted.scheduled_at - call.now <= HORIZON:
         call.wake(shot.queue)
     is_now = shot.at is None and shot.delay is None
     words = "Once, now" if is_now else f"Once, at {submitted.scheduled_at.astimezone(UTC).isoformat()}"
@@ -210,19 +212,19 @@ async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
 
 async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
     if is_for_now(call.body):
-        await call.shedding.look()
-        call.shedding.check(call.tenant, call.body.queue, call.body.priority, None, now_of(call))
+        await call.services.shedding.look()
+        call.services.shedding.check(call.tenant, call.body.queue, call.body.priority, None, call.now)
     return await submit_defined(call, call.body)
 
 
 async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
     """Make a job that has a definition of its own. Raises Refused."""
-    job = definitions.recurring(asked, now_of(call), extra_of(call), call.allowed)
-    key = call.key or str(call.rng.uuid())
+    job = definitions.recurring(asked, call.now, call.run_metadata, call.services.allowed)
+    key = call.key or str(call.services.rng.uuid())
     accepted = await call.in_transaction(
         lambda database: moves.submit_recurring(database, job, key=key, tenant=call.tenant)
     )
-    if accepted.scheduled_at != NEVER and accepted.scheduled_at - now_of(call) <= HORIZON:
+    if accepted.scheduled_at != NEVER and accepted.scheduled_at - call.now <= HORIZON:
         call.wake(DUE)
     return _scheduled(accepted, job.name)
 
@@ -230,22 +232,6 @@ async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
 def due_of(shot: Submission, now: datetime) -> datetime | None:
     """Give when a one-shot is due, as far as it is known without asking the database; None: now."""
     return shot.at if shot.delay is None else now + shot.delay
-
-
-def extra_of(call: Call[Any, Any]) -> dict[str, Any]:
-    """Give what a run carries of the request that made it: the caller's own id for it, and its place in a trace."""
-    marks: dict[str, Any] = {}
-    if (given := call.headers.get("x-request-id")) is not None and given == call.request_id:
-        marks["request_id"] = given
-    if call.traceparent is not None:
-        with suppress(InvalidOption):  # A trace that cannot be read is not passed on.
-            marks["traceparent"] = check_traceparent(call.traceparent)
-    return marks
-
-
-def now_of(call: Call[Any, Any]) -> datetime:
-    """Give the time, as far as it is known without asking the database."""
-    return moment_of(call.clock.now())
 
 
 def tag_of(version: int) -> str:

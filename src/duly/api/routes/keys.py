@@ -8,11 +8,13 @@ from typing import Any
 import msgspec
 
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
-from duly.api.refusals import Refusal
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import Response
 from duly.domain.duration import parse_option
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.tenancy.api_key import ApiKey, read_scopes
+from duly.domain.tenancy.audit import Action
 from duly.moves.admin.api_keys import create_key, revoke_key
 from duly.store.connection.database import Database
 from duly.store.tenancy import api_keys
@@ -22,8 +24,8 @@ from duly.wire.schema.shapes import Nothing
 routes = Routes("keys")
 
 
-@routes.add("GET", "/v1/keys", scope="admin", query=KeyQuery, answers={200: KeyList}, in_session=False)
-async def list_keys(call: Call[KeyQuery, None]) -> Answer:
+@routes.add("GET", "/v1/keys", scope="admin", query=KeyQuery, responses={200: KeyList}, in_session=False)
+async def list_keys(call: Call[KeyQuery, None]) -> Response:
     """List keys, without their secrets."""
     asked = call.query
     tenant = _tenant(call, asked.tenant)
@@ -31,7 +33,7 @@ async def list_keys(call: Call[KeyQuery, None]) -> Answer:
     after = paging.position(asked.page_token, of, str)
     found = await api_keys.page(call.database, tenant, after, asked.page_size)
     more = paging.token(found[-1].key_id, of) if len(found) == asked.page_size else None
-    return Answer(200, KeyList(items=[_shown(key) for key in found], next_page_token=more))
+    return Response(200, KeyList(items=[_shown(key) for key in found], next_page_token=more))
 
 
 @routes.add(
@@ -39,12 +41,13 @@ async def list_keys(call: Call[KeyQuery, None]) -> Answer:
     "/v1/keys",
     scope="admin",
     body=KeyRequest,
-    answers={201: MadeKey},
+    responses={201: MadeKey},
     refuses=("invalid_option", "not_found"),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.KEY_CREATED,),
 )
-async def make_key(call: Call[Nothing, KeyRequest]) -> Answer:
+async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
     """Make a key. Its text is in the answer and nowhere else: there is no second look.
 
     This takes no idempotency key, because an answer that is kept would keep the secret.
@@ -54,7 +57,7 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Answer:
     expires_at = await _expiry(call.database, asked)
     made = await create_key(
         call.database,
-        call.rng,
+        call.services.rng,
         tenant=tenant,
         name=asked.name,
         scopes=scopes,
@@ -69,7 +72,7 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Answer:
         expires_at=expires_at,
         key=made.text.reveal(),
     )
-    return Answer(201, told, {"Location": f"/v1/keys/{made.key_id}"})
+    return Response(201, told, {"Location": f"/v1/keys/{made.key_id}"})
 
 
 async def _expiry(database: Database, asked: KeyRequest) -> datetime | None:
@@ -81,14 +84,21 @@ async def _expiry(database: Database, asked: KeyRequest) -> datetime | None:
     return await database.read_clock() + parse_option(asked.expires_after, "expires_after")
 
 
-@routes.add("DELETE", "/v1/keys/{key_id}", scope="admin", answers={204: None}, in_session=False)
-async def end_key(call: Call[Nothing, None]) -> Answer:
+@routes.add(
+    "DELETE",
+    "/v1/keys/{key_id}",
+    scope="admin",
+    responses={204: None},
+    in_session=False,
+    audits=(Action.KEY_REVOKED,),
+)
+async def end_key(call: Call[Nothing, None]) -> Response:
     """End a key for good. Within five seconds it opens nothing any more."""
     key_id = call.path["key_id"]
     if not (key_id.isascii() and key_id.isalnum()):
         raise NotFound(f"no key {key_id!r}; GET /v1/keys lists them")
     await revoke_key(call.database, key_id, tenant=None if call.identity.is_operator else call.tenant)
-    return Answer(204)
+    return Response(204)
 
 
 def _tenant(call: Call[Any, Any], asked: int | None) -> int:

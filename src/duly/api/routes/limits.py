@@ -1,29 +1,36 @@
-"""Limits: how much may be under way at once, of everything, a queue, a tenant, or a tenant's share of a queue."""
+"""Limits: of concurrency and rate keys, and of how much may run at once of everything, a queue, a tenant, or both."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from duly.api.operations import Answer, Call, Routes
-from duly.api.refusals import Refusal
+from duly.api import paging
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import Response
 from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.limits.concurrency import Rate, in_words, kind_of
 from duly.domain.limits.limit import Limit as Known
 from duly.domain.limits.pause import Scope
+from duly.domain.tenancy.audit import Action
+from duly.moves.admin import concurrency_keys as moves
 from duly.moves.admin.limit import limit, unlimit
-from duly.store.tables import limits
+from duly.store.tables import concurrency_keys, limits
 from duly.store.tenancy import tenants
+from duly.wire.gates import Gate, GateLimits, GateList, GateRate, SetLimits
 from duly.wire.limits import Limit, LimitList, LimitQuery, LimitRequest
+from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("limits")
 _BY_CHARACTERS_MAX = 180
 
 
-@routes.add("GET", "/v1/limits", scope="jobs:read", answers={200: LimitList}, in_session=False)
-async def list_limits(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/limits", scope="jobs:read", responses={200: LimitList}, in_session=False)
+async def list_limits(call: Call[Nothing, None]) -> Response:
     """Show the limits of the caller's own; to the operator, all."""
     standing = await limits.standing(call.database)
-    return Answer(200, LimitList(items=[_shown(one) for one in standing if _is_seen(call, one)]))
+    return Response(200, LimitList(items=[_shown(one) for one in standing if _is_seen(call, one)]))
 
 
 @routes.add(
@@ -31,12 +38,13 @@ async def list_limits(call: Call[Nothing, None]) -> Answer:
     "/v1/limits",
     scope="admin",
     body=LimitRequest,
-    answers={200: Limit},
+    responses={200: Limit},
     refuses=("invalid_option", "not_found", "conflict"),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.LIMIT_SET,),
 )
-async def put_limit(call: Call[Nothing, LimitRequest]) -> Answer:
+async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
     """Let at most so many runs be under way at once, from the next claim on. What runs goes on.
 
     Where the operator has limited a tenant's share of a queue, an admin of the tenant is refused with 409: that limit stays.
@@ -46,7 +54,7 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Answer:
         raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
     by, is_operator = f"key {call.identity.key.name}"[:_BY_CHARACTERS_MAX], call.identity.is_operator
     made = await limit(call.database, scope, call.body.places, set_by=by, is_operator=is_operator)
-    return Answer(200, _shown(made))
+    return Response(200, _shown(made))
 
 
 @routes.add(
@@ -54,14 +62,15 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Answer:
     "/v1/limits",
     scope="admin",
     query=LimitQuery,
-    answers={204: None},
+    responses={204: None},
     refuses=("invalid_option", "not_found", "conflict"),
     in_session=False,
+    audits=(Action.LIMIT_REMOVED,),
 )
-async def remove_limit(call: Call[LimitQuery, None]) -> Answer:
+async def remove_limit(call: Call[LimitQuery, None]) -> Response:
     """Take a limit away; other limits stay. What the operator has set of a tenant's share, only the operator takes away."""
     await unlimit(call.database, _scope(call, call.query), is_operator=call.identity.is_operator)
-    return Answer(204)
+    return Response(204)
 
 
 def _scope(call: Call[Any, Any], asked: LimitRequest | LimitQuery) -> Scope:
@@ -92,3 +101,71 @@ def _shown(one: Known) -> Limit:
         set_by=one.set_by,
         set_at=one.set_at,
     )
+
+
+gate_routes = Routes("gates")
+
+
+@gate_routes.add("GET", "/v1/gates", scope="jobs:read", query=PageQuery, responses={200: GateList})
+async def list_gates(call: Call[PageQuery, None]) -> Response:
+    """List the keys that hold runs back, or are limited."""
+    after = paging.position(call.query.page_token, "gates", str)
+    found = await concurrency_keys.page(call.database, call.tenant, after, call.query.page_size)
+    more = paging.token(found[-1].key, "gates") if len(found) == call.query.page_size else None
+    return Response(200, GateList(items=[_shown_gate(one) for one in found], next_page_token=more))
+
+
+@gate_routes.add("GET", "/v1/gates/{name}", scope="jobs:read", responses={200: Gate})
+async def read_gate(call: Call[Nothing, None]) -> Response:
+    """Read a key: how many of its runs are inside, how many wait, and what is set for it."""
+    key = call.known_name
+    found = await concurrency_keys.find(call.database, call.tenant, key)
+    if found is None:
+        raise NotFound(f"no run is held back by the key {key!r}, and no limit is set for it")
+    return Response(200, _shown_gate(found))
+
+
+@gate_routes.add(
+    "PUT",
+    "/v1/gates/{name}",
+    scope="jobs:write",
+    body=GateLimits,
+    responses={200: Gate},
+    refuses=("invalid_option",),
+    audits=(Action.GATE_LIMITED,),
+)
+async def limit_gate(call: Call[Nothing, GateLimits]) -> Response:
+    """Set what a key allows, whatever its runs carry. It holds within two seconds, across the whole fleet."""
+    asked = call.body
+    rate = None if asked.rate is None else Rate(call.name, asked.rate.limit, asked.rate.per, asked.rate.burst)
+    return Response(
+        200, _shown_gate(await moves.limit(call.database, call.tenant, call.name, places=asked.limit, rate=rate))
+    )
+
+
+@gate_routes.add(
+    "DELETE",
+    "/v1/gates/{name}",
+    scope="jobs:write",
+    responses={204: None},
+    audits=(Action.GATE_LIFTED,),
+)
+async def lift_gate(call: Call[Nothing, None]) -> Response:
+    """Take the limits of a key away: what its runs carry counts again."""
+    await moves.lift(call.database, call.tenant, call.known_name)
+    return Response(204)
+
+
+def _shown_gate(one: concurrency_keys.Gate) -> Gate:
+    limits = None
+    if one.changed_at is not None:
+        rate = _rate(one.limit_per_second, one.limit_burst)
+        limits = SetLimits(limit=one.limit_places, rate=rate, changed_at=one.changed_at)
+    has_places = one.places is not None or one.waiting > 0 or one.limit_places is not None
+    kind: Any = kind_of(one.key, is_line=one.is_line, has_places=has_places)
+    counts = {name: getattr(one, name) for name in ("key", "places", "inside", "waiting", "waiting_turn")}
+    return Gate(**counts, kind=kind, rate=_rate(one.per_second, one.burst), limits=limits)
+
+
+def _rate(per_second: float | None, burst: int | None) -> GateRate | None:
+    return None if per_second is None or burst is None else GateRate(**in_words(per_second), burst=burst)

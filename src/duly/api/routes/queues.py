@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from duly.api.operations import Answer, Call, Routes
-from duly.api.refusals import Refusal
-from duly.api.spans import read_span
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.request import read_duration
+from duly.api.response import Response
 from duly.domain.errors import InvalidOption, NotFound
 from duly.domain.limits.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN
 from duly.domain.limits.pause import Hold as Held
 from duly.domain.limits.pause import Scope
+from duly.domain.tenancy.audit import Action
 from duly.moves.admin.overload import limit_age
 from duly.moves.admin.pause import Change, hold, lift
 from duly.moves.workers.drain import drain, undrain
@@ -45,16 +47,16 @@ routes = Routes("queues")
 _HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
 
 
-@routes.add("GET", "/v1/queues", scope="jobs:read", answers={200: QueueList}, in_session=False)
-async def list_queues(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/queues", scope="jobs:read", responses={200: QueueList}, in_session=False)
+async def list_queues(call: Call[Nothing, None]) -> Response:
     """Show what waits of the caller's own in each queue, who serves it, and whether it is held."""
-    pressure, overloaded = await call.gauge.read(call.tenant), await overloads.standing(call.database)
+    pressure, overloaded = await call.services.gauge.read(call.tenant), await overloads.standing(call.database)
     living = [row for row in pressure.living if row.serves(call.tenant)]
     held = [one.scope for one in await pauses.standing(call.database) if one.scope.tenant in (None, call.tenant)]
     named = (scope.queue for scope in held if scope.queue is not None)
     names = sorted({*pressure.own, *(queue for row in living for queue in row.queues), *named})
     items = [_queue(name, living, held, pressure, is_overloaded=(call.tenant, name) in overloaded) for name in names]
-    return Answer(200, QueueList(items=items))
+    return Response(200, QueueList(items=items))
 
 
 @routes.add(
@@ -62,12 +64,13 @@ async def list_queues(call: Call[Nothing, None]) -> Answer:
     "/v1/queues/{name}",
     scope="admin",
     body=QueueChange,
-    answers={200: QueueChanged},
+    responses={200: QueueChanged},
     refuses=("invalid_option",),
     in_session=False,
     is_operators=True,
+    audits=(Action.QUEUE_CHANGED,),
 )
-async def change_queue(call: Call[Nothing, QueueChange]) -> Answer:
+async def change_queue(call: Call[Nothing, QueueChange]) -> Response:
     """Say how old the oldest due run of a queue may be before work of low priority is shed; null leaves it to the default.
 
     It takes effect within a second.
@@ -75,11 +78,11 @@ async def change_queue(call: Call[Nothing, QueueChange]) -> Answer:
     age_limit = (
         None
         if call.body.age_limit is None
-        else read_span(call.body.age_limit, "age_limit", AGE_LIMIT_MIN, AGE_LIMIT_MAX)
+        else read_duration(call.body.age_limit, "age_limit", AGE_LIMIT_MIN, AGE_LIMIT_MAX)
     )
     await limit_age(call.database, call.name, age_limit, _who(call))
-    standing = call.gauge.age_limit if age_limit is None else age_limit
-    return Answer(200, QueueChanged(name=call.name, age_limit_seconds=standing.total_seconds()))
+    standing = call.services.gauge.age_limit if age_limit is None else age_limit
+    return Response(200, QueueChanged(name=call.name, age_limit_seconds=standing.total_seconds()))
 
 
 @routes.add(
@@ -87,12 +90,13 @@ async def change_queue(call: Call[Nothing, QueueChange]) -> Answer:
     "/v1/queues/{name}/pause",
     scope="jobs:write",
     body=QueuePause,
-    answers={200: HoldChange},
+    responses={200: HoldChange},
     refuses=("invalid_option", "conflict"),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.HOLD_PLACED,),
 )
-async def pause_queue(call: Call[Nothing, QueuePause]) -> Answer:
+async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
     """Let nothing new of a queue start. What waits is kept, what runs ends as ever."""
     scope = _scope_of_queue(call, call.body.everyone)
     return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=_who(call)))
@@ -103,21 +107,22 @@ async def pause_queue(call: Call[Nothing, QueuePause]) -> Answer:
     "/v1/queues/{name}/resume",
     scope="jobs:write",
     body=QueueResume,
-    answers={200: HoldChange},
+    responses={200: HoldChange},
     refuses=("invalid_option",),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.HOLD_LIFTED,),
 )
-async def resume_queue(call: Call[Nothing, QueueResume]) -> Answer:
+async def resume_queue(call: Call[Nothing, QueueResume]) -> Response:
     """Let a queue go on."""
     return _told(call, await lift(call.database, _scope_of_queue(call, call.body.everyone)))
 
 
-@routes.add("GET", "/v1/holds", scope="jobs:read", answers={200: HoldList}, in_session=False)
-async def list_holds(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/holds", scope="jobs:read", responses={200: HoldList}, in_session=False)
+async def list_holds(call: Call[Nothing, None]) -> Response:
     """Show all that is held and touches the caller's runs; to the operator, all."""
     standing = await pauses.standing(call.database)
-    return Answer(200, HoldList(items=_shown(call, standing)))
+    return Response(200, HoldList(items=_shown(call, standing)))
 
 
 @routes.add(
@@ -125,12 +130,13 @@ async def list_holds(call: Call[Nothing, None]) -> Answer:
     "/v1/pause",
     scope="admin",
     body=HoldRequest,
-    answers={200: HoldChange},
+    responses={200: HoldChange},
     refuses=("invalid_option", "not_found", "conflict"),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.HOLD_PLACED,),
 )
-async def pause(call: Call[Nothing, HoldRequest]) -> Answer:
+async def pause(call: Call[Nothing, HoldRequest]) -> Response:
     """The emergency stop: within a second nothing new of what is named starts. What waits is kept, what runs ends as ever."""
     scope = _scope(call, call.body)
     if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
@@ -143,51 +149,53 @@ async def pause(call: Call[Nothing, HoldRequest]) -> Answer:
     "/v1/resume",
     scope="admin",
     body=LiftRequest,
-    answers={200: HoldChange},
+    responses={200: HoldChange},
     refuses=("invalid_option",),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    audits=(Action.HOLD_LIFTED,),
 )
-async def resume(call: Call[Nothing, LiftRequest]) -> Answer:
+async def resume(call: Call[Nothing, LiftRequest]) -> Response:
     """Let go on what was paused; what other pauses cover stays held."""
     return _told(call, await lift(call.database, _scope(call, call.body)))
 
 
-@routes.add("GET", "/v1/workers", scope="admin", answers={200: WorkerList}, in_session=False, is_operators=True)
-async def list_workers(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/workers", scope="admin", responses={200: WorkerList}, in_session=False, is_operators=True)
+async def list_workers(call: Call[Nothing, None]) -> Response:
     """Show every worker that lives, what it serves and how long its lease still holds."""
     living = [row for row in await store.live(call.database) if row.until > row.read_at]
     held = await store.held_counts(call.database, _HELD_COUNTED_MAX)
-    return Answer(200, WorkerList(items=[_worker(row, held.get(row.worker_id, 0)) for row in living]))
+    return Response(200, WorkerList(items=[_worker(row, held.get(row.worker_id, 0)) for row in living]))
 
 
 @routes.add(
     "GET",
     "/v1/workers/{worker_id}/runs",
     scope="admin",
-    answers={200: HeldRuns},
+    responses={200: HeldRuns},
     in_session=False,
     is_operators=True,
 )
-async def list_held_runs(call: Call[Nothing, None]) -> Answer:
+async def list_held_runs(call: Call[Nothing, None]) -> Response:
     """Show what a worker has in its hands: what it runs, and what it claimed ahead."""
     worker_id = call.id("worker_id")
     await _living(call, worker_id)
     found = await store.held_runs(call.database, worker_id, _HELD_SHOWN_MAX + 1)
     items = [HeldRun(**{name: row[name] for name in HeldRun.__struct_fields__}) for row in found[:_HELD_SHOWN_MAX]]
-    return Answer(200, HeldRuns(items=items, is_complete=len(found) <= _HELD_SHOWN_MAX))
+    return Response(200, HeldRuns(items=items, is_complete=len(found) <= _HELD_SHOWN_MAX))
 
 
 @routes.add(
     "POST",
     "/v1/workers/{worker_id}/drain",
     scope="admin",
-    answers={200: Draining},
+    responses={200: Draining},
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
     is_operators=True,
+    audits=(Action.WORKER_DRAINED,),
 )
-async def drain_worker(call: Call[Nothing, None]) -> Answer:
+async def drain_worker(call: Call[Nothing, None]) -> Response:
     """Ask a worker to take nothing more: it finishes what it runs and hands back the rest, and lives on without work.
 
     It hears of that within a second. It does not stop by itself, so that whatever starts it does not start another.
@@ -200,21 +208,22 @@ async def drain_worker(call: Call[Nothing, None]) -> Answer:
     "POST",
     "/v1/workers/{worker_id}/resume",
     scope="admin",
-    answers={200: Draining},
+    responses={200: Draining},
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
     is_operators=True,
+    audits=(Action.WORKER_RESUMED,),
 )
-async def resume_worker(call: Call[Nothing, None]) -> Answer:
+async def resume_worker(call: Call[Nothing, None]) -> Response:
     """Let a worker that was drained take runs again."""
     await undrain(call.database, call.id("worker_id"))
     return await _draining(call, is_draining=False)
 
 
-async def _draining(call: Call[Nothing, None], *, is_draining: bool) -> Answer:
+async def _draining(call: Call[Nothing, None], *, is_draining: bool) -> Response:
     worker_id = call.id("worker_id")
     held = await store.held_counts(call.database, _HELD_COUNTED_MAX)
-    return Answer(200, Draining(worker_id=worker_id, is_draining=is_draining, held=held.get(worker_id, 0)))
+    return Response(200, Draining(worker_id=worker_id, is_draining=is_draining, held=held.get(worker_id, 0)))
 
 
 async def _living(call: Call[Nothing, None], worker_id: UUID) -> None:
@@ -271,8 +280,8 @@ def _who(call: Call[Any, Any]) -> str:
     return f"key {call.identity.key.name}"[:200]
 
 
-def _told(call: Call[Any, Any], change: Change) -> Answer:
-    return Answer(200, HoldChange(status=change.answer.value, standing=_shown(call, change.standing)))
+def _told(call: Call[Any, Any], change: Change) -> Response:
+    return Response(200, HoldChange(status=change.answer.value, standing=_shown(call, change.standing)))
 
 
 def _shown(call: Call[Any, Any], standing: Sequence[Held]) -> list[Hold]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from duly.api.operations import Answer, Call, Routes
-from duly.api.recovery_views import told
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
+from duly.api.views.recovery import told
 from duly.domain.jobs.recovery import Rule
+from duly.domain.tenancy.audit import Action
 from duly.log import Log
 from duly.moves.schedules import recover
 from duly.store.reads import recovery_plan
@@ -17,13 +19,13 @@ routes = Routes("recovery")
 _LOG = Log("recovery")
 
 
-@routes.add("GET", "/v1/recovery", scope="admin", answers={200: RecoveryPlan}, in_session=False, is_operators=True)
-async def read_recovery(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/recovery", scope="admin", responses={200: RecoveryPlan}, in_session=False, is_operators=True)
+async def read_recovery(call: Call[Nothing, None]) -> Response:
     """Show what was missed while no scheduler lived, what each schedule's policy would make of it, a rate and a finish time.
 
     Where `recovery_after` is not set, or nothing is held: what is caught up with by itself.
     """
-    return Answer(200, await _shown(call))
+    return Response(200, await _shown(call))
 
 
 @routes.add(
@@ -31,13 +33,14 @@ async def read_recovery(call: Call[Nothing, None]) -> Answer:
     "/v1/recovery/approve",
     scope="admin",
     body=RecoveryApproval,
-    answers={200: RecoveryPlan},
+    responses={200: RecoveryPlan},
     refuses=("conflict",),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
     is_operators=True,
+    audits=(Action.RECOVERY_APPROVED,),
 )
-async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Answer:
+async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
     """Let what was missed be made up for, by each schedule's policy or by what is chosen here, at a rate.
 
     Of a recovery under way, and of catch-ups that go on by themselves, the rate may be changed. With `dry_run` the plan is
@@ -46,24 +49,25 @@ async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Answer:
     rules, rate = [Rule(rule.choice, rule.tenant, rule.job_id) for rule in call.body.rules], call.body.rate
     if call.body.dry_run:
         await recover.check_approval(call.database, rules, rate)
-        return Answer(200, told(await recovery_plan.read(call.database, call.gauge, rules=rules, rate=rate)))
-    await recover.approve(call.database, call.rng, _LOG, rules=rules, rate=rate, by=_who(call))
-    return Answer(200, await _shown(call))
+        return Response(200, told(await recovery_plan.read(call.database, call.services.gauge, rules=rules, rate=rate)))
+    await recover.approve(call.database, call.services.rng, _LOG, rules=rules, rate=rate, by=_who(call))
+    return Response(200, await _shown(call))
 
 
 @routes.add(
     "DELETE",
     "/v1/recovery",
     scope="admin",
-    answers={200: RecoveryPlan},
+    responses={200: RecoveryPlan},
     refuses=("conflict",),
     in_session=False,
     is_operators=True,
+    audits=(Action.RECOVERY_DISMISSED,),
 )
-async def dismiss_recovery(call: Call[Nothing, None]) -> Answer:
+async def dismiss_recovery(call: Call[Nothing, None]) -> Response:
     """Leave out what was missed and is not made yet; each schedule's history tells it."""
-    await recover.dismiss(call.database, call.rng, _LOG, by=_who(call))
-    return Answer(200, await _shown(call))
+    await recover.dismiss(call.database, call.services.rng, _LOG, by=_who(call))
+    return Response(200, await _shown(call))
 
 
 def _who(call: Call[Any, Any]) -> str:
@@ -71,4 +75,4 @@ def _who(call: Call[Any, Any]) -> str:
 
 
 async def _shown(call: Call[Any, Any]) -> RecoveryPlan:
-    return told(await recovery_plan.read(call.database, call.gauge))
+    return told(await recovery_plan.read(call.database, call.services.gauge))

@@ -1,4 +1,4 @@
-"""Runs: where each stands, its attempts and its log; cancel and replay."""
+"""Runs: where each stands, its attempts and its log; cancel, replay and run again."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.api import paging
-from duly.api.log_streams import Place, place_of, told
-from duly.api.operations import EVENT_STREAM, Answer, Call, Routes
-from duly.api.places import LOGS
-from duly.api.refusals import Refusal
-from duly.api.run_views import decoded, find_run, no_run, shown_attempt, shown_run
+from duly.api import definitions, paging
+from duly.api.admission import LOGS
+from duly.api.operations import Call, Routes
+from duly.api.problems import Refusal
+from duly.api.response import EVENT_STREAM, Response
+from duly.api.streams.logs import Place, place_of, told
+from duly.api.views.runs import decoded, find_run, no_run, shown_attempt, shown_run
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import RUNS, parse
+from duly.domain.jobs.job import check_name
+from duly.domain.runs.run import HORIZON
+from duly.domain.tenancy.audit import Action
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
 from duly.moves.replay import replay
+from duly.moves.run_again import Changes
+from duly.moves.run_again import run_again as make_again
 from duly.store.boxes import runs
 from duly.store.reads import explain, lists
 from duly.store.reads.explain import Explanation as Explained
@@ -30,6 +36,8 @@ from duly.wire.runs import (
     LogPage,
     LogQuery,
     Run,
+    RunAgain,
+    RunAgainRequest,
     RunCancelled,
     RunList,
     RunMoved,
@@ -44,8 +52,10 @@ _Number = Annotated[int, Meta(ge=-1, lt=2**31)]
 _LOG_PAGE = 1000  # lines that the store gives at once
 
 
-@routes.add("GET", "/v1/runs", scope="jobs:read", query=RunsQuery, answers={200: RunList}, refuses=("invalid_filter",))
-async def list_runs(call: Call[RunsQuery, None]) -> Answer:
+@routes.add(
+    "GET", "/v1/runs", scope="jobs:read", query=RunsQuery, responses={200: RunList}, refuses=("invalid_filter",)
+)
+async def list_runs(call: Call[RunsQuery, None]) -> Response:
     """List runs, wherever they stand, the last scheduled first."""
     asked, of = call.query, f"runs {call.query.workflow or ''} {call.query.filter or ''}"
     after = paging.position(asked.page_token, of, UUID)
@@ -53,31 +63,31 @@ async def list_runs(call: Call[RunsQuery, None]) -> Answer:
     wanted = parse(asked.filter or "", RUNS).only("workflow", of_workflow)
     page = await lists.runs(call.database, call.tenant, wanted, asked.page_size, after)
     items = [RunSummary(**{name: row[name] for name in RunSummary.__struct_fields__}) for row in page.rows]
-    return Answer(200, RunList(items=items, next_page_token=paging.next_token(page.after, of)))
+    return Response(200, RunList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
-@routes.add("GET", "/v1/runs/{run_id}", scope="jobs:read", answers={200: Run})
-async def read_run(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/runs/{run_id}", scope="jobs:read", responses={200: Run})
+async def read_run(call: Call[Nothing, None]) -> Response:
     """Read a run as it stands or ended, with its attempts, its payload, the definition that it used, and its result."""
-    return Answer(200, await shown_run(call.database, call.tenant, call.id("run_id")))
+    return Response(200, await shown_run(call.database, call.tenant, call.id("run_id")))
 
 
-@routes.add("GET", "/v1/runs/{run_id}/attempts", scope="jobs:read", answers={200: AttemptList})
-async def list_attempts(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/runs/{run_id}/attempts", scope="jobs:read", responses={200: AttemptList})
+async def list_attempts(call: Call[Nothing, None]) -> Response:
     """List the attempts of a run, in order."""
     found = await find_run(call.database, call.tenant, call.id("run_id"))
-    return Answer(200, AttemptList(items=[shown_attempt(row) for row in found["attempts"]]))
+    return Response(200, AttemptList(items=[shown_attempt(row) for row in found["attempts"]]))
 
 
-@routes.add("GET", "/v1/runs/{run_id}/checkpoint", scope="jobs:read", answers={200: SavedCheckpoint})
-async def read_checkpoint(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/runs/{run_id}/checkpoint", scope="jobs:read", responses={200: SavedCheckpoint})
+async def read_checkpoint(call: Call[Nothing, None]) -> Response:
     """Read what is kept for the next attempt of a run. It goes when the run has ended well, or was cancelled."""
     run_id = call.id("run_id")
     await find_run(call.database, call.tenant, run_id)
     saved = await runs.read_checkpoint(call.database, run_id)
     if saved is None:
         raise NotFound(f"run {run_id} has no checkpoint: it saved none, or it has ended")
-    return Answer(200, SavedCheckpoint(value=decoded(saved.pop("body")), **saved))
+    return Response(200, SavedCheckpoint(value=decoded(saved.pop("body")), **saved))
 
 
 @routes.add(
@@ -85,11 +95,11 @@ async def read_checkpoint(call: Call[Nothing, None]) -> Answer:
     "/v1/runs/{run_id}/logs",
     scope="jobs:read",
     query=LogQuery,
-    answers={200: LogPage},
+    responses={200: LogPage},
     refuses=("invalid_header", "quota_reached"),
     may_stream=True,
 )
-async def read_logs(call: Call[LogQuery, None]) -> Answer:
+async def read_logs(call: Call[LogQuery, None]) -> Response:
     """Read what a run logged, over all its attempts, in order; again with the token for what came since.
 
     With `Accept: text/event-stream` the lines come as they are written: events `line`, each with its place as its id, and one
@@ -109,19 +119,19 @@ async def read_logs(call: Call[LogQuery, None]) -> Answer:
         next_page_token=paging.token(last, of),
         is_final=found["state"] in runs.FINAL and len(lines) < _LOG_PAGE,
     )
-    return Answer(200, page)
+    return Response(200, page)
 
 
-def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Answer:
-    logs, last_id = call.hub.logs, call.headers.get("last-event-id")
+def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Response:
+    logs, last_id = call.services.hub.logs, call.headers.get("last-event-id")
     place = after if last_id is None else place_of(last_id)
-    held = call.places.take(LOGS, call.identity.key)
+    held = call.services.open_requests.take(LOGS, call.identity.key)
     stream = logs.follow(held, run_id, place, call.open, call.is_admitted)
-    return Answer(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
+    return Response(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 
-@routes.add("GET", "/v1/runs/{run_id}/explain", scope="jobs:read", answers={200: Explanation}, in_session=False)
-async def explain_run(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/runs/{run_id}/explain", scope="jobs:read", responses={200: Explanation}, in_session=False)
+async def explain_run(call: Call[Nothing, None]) -> Response:
     """Say why a run is where it is: what it waits for, what stands in its way, or what it came to.
 
     How many workers serve its queue is told, and not who they are.
@@ -131,7 +141,7 @@ async def explain_run(call: Call[Nothing, None]) -> Answer:
         found = await explain.run(session, call.tenant, run_id, call.database, is_operator=call.identity.is_operator)
     if found is None:
         raise no_run(run_id)
-    return Answer(200, shown_explanation(found))
+    return Response(200, shown_explanation(found))
 
 
 @routes.add(
@@ -139,10 +149,11 @@ async def explain_run(call: Call[Nothing, None]) -> Answer:
     "/v1/runs/{run_id}/cancel",
     scope="jobs:write",
     query=Cancellation,
-    answers={200: RunCancelled},
+    responses={200: RunCancelled},
     refuses=("conflict",),
+    audits=(Action.RUN_CANCELLED,),
 )
-async def cancel_run(call: Call[Cancellation, None]) -> Answer:
+async def cancel_run(call: Call[Cancellation, None]) -> Response:
     """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it.
 
     No attempt starts more than a second after this has answered. Whether a run that was asked to stop did so, or ended by
@@ -156,20 +167,27 @@ async def cancel_run(call: Call[Cancellation, None]) -> Answer:
         else CancelledTree(await cancel(call.database, run_id), 0)
     )
     found = await find_run(call.database, call.tenant, run_id)
-    return Answer(
+    return Response(
         200, RunCancelled(run_id=run_id, status=done.answer.value, state=found["state"], children=done.subtasks)
     )
 
 
-@routes.add("POST", "/v1/runs/{run_id}/replay", scope="jobs:write", answers={202: RunMoved}, refuses=("conflict",))
-async def replay_run(call: Call[Nothing, None]) -> Answer:
+@routes.add(
+    "POST",
+    "/v1/runs/{run_id}/replay",
+    scope="jobs:write",
+    responses={202: RunMoved},
+    refuses=("conflict",),
+    audits=(Action.DEAD_REPLAYED,),
+)
+async def replay_run(call: Call[Nothing, None]) -> Response:
     """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
     run_id = call.id("run_id")
     found = await find_run(call.database, call.tenant, run_id)
     if not await replay(call.database, [run_id]):
         raise Refusal("conflict", f"Run {run_id} is {found['state']}; only dead runs can be replayed.")
     call.wake(found["queue"])
-    return Answer(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
+    return Response(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
 
 
 def shown_explanation(found: Explained) -> Explanation:
@@ -179,3 +197,37 @@ def shown_explanation(found: Explained) -> Explanation:
     holding = None if held is None else Holding(**msgspec.structs.asdict(held))
     kind: Literal["job", "run"] = "job" if found.kind == "job" else "run"
     return Explanation(kind=kind, id=found.id, state=found.state, holding=holding, reasons=reasons)
+
+
+@routes.add(
+    "POST",
+    "/v1/runs/{run_id}/run-again",
+    scope="jobs:write",
+    body=RunAgainRequest,
+    responses={202: RunAgain},
+    refuses=("invalid_payload", "invalid_option", "invalid_schedule", "conflict", "quota_reached"),
+    audits=(Action.RUN_AGAIN,),
+)
+async def run_again(call: Call[Nothing, RunAgainRequest]) -> Response:
+    """Make a new run of what an ended run was, as it was or changed: a one-shot that names it in `again_of`.
+
+    It has the target, payload, retries, limits, tags and callbacks of the ended run, which stays as it is. A payload that
+    is no longer kept must be given.
+    """
+    run_id, asked = call.id("run_id"), call.body
+    found = await find_run(call.database, call.tenant, run_id)
+    payload = None if asked.payload is None else definitions.payload_text(asked.payload, found["handler"])
+    queue = None if asked.queue is None else check_name(asked.queue, "queue")
+    made = await make_again(
+        call.database,
+        run_id,
+        key=call.key or str(call.services.rng.uuid()),
+        tenant=call.tenant,
+        changes=Changes(payload, queue, asked.priority, asked.at),
+        marks=call.run_metadata,
+        check=lambda job: definitions.admitted(job, call.services.allowed),
+    )
+    if made.scheduled_at - call.now <= HORIZON:
+        call.wake(made.queue)
+    told = RunAgain(run_id=made.run_id, job_id=made.run_id, again_of=run_id, scheduled_at=made.scheduled_at)
+    return Response(202, told, {"Location": f"/v1/runs/{made.run_id}"})

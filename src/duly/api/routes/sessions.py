@@ -1,4 +1,4 @@
-"""Sessions of the dashboard: list them, end one. An admin sees those of a tenant, any other key its own."""
+"""Browser sessions: log in and out with a key for the dashboard, list sessions and revoke them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,27 @@ from uuid import UUID
 
 import msgspec
 
+from duly import __version__
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
-from duly.api.refusals import Refusal
-from duly.domain.tenancy.api_key import Scope
+from duly.api.auth.browser import Logins, csrf_of
+from duly.api.auth.identity import Identity
+from duly.api.operations import OPEN, Call, Operation, Routes
+from duly.api.problems import Refusal
+from duly.api.response import Response
+from duly.domain.tenancy.api_key import Scope, Secret
+from duly.domain.tenancy.audit import Action
 from duly.moves.admin import log_in
 from duly.store.tenancy import browser_sessions
 from duly.wire.schema.shapes import Nothing
-from duly.wire.sessions import Session, SessionList, SessionQuery
+from duly.wire.sessions import LogIn, Session, SessionList, SessionQuery, Who
 
 routes = Routes("sessions")
 
 
-@routes.add("GET", "/v1/sessions", scope="jobs:read", query=SessionQuery, answers={200: SessionList}, in_session=False)
-async def list_sessions(call: Call[SessionQuery, None]) -> Answer:
+@routes.add(
+    "GET", "/v1/sessions", scope="jobs:read", query=SessionQuery, responses={200: SessionList}, in_session=False
+)
+async def list_sessions(call: Call[SessionQuery, None]) -> Response:
     """List the browsers that have logged in: of the tenant for an admin, of the key that asks for all others."""
     asked = call.query
     tenant = call.tenant if asked.tenant is None else asked.tenant
@@ -34,17 +41,89 @@ async def list_sessions(call: Call[SessionQuery, None]) -> Answer:
     items = [
         Session(**msgspec.structs.asdict(one), is_current=one.session_id == call.identity.session_id) for one in found
     ]
-    return Answer(200, SessionList(items=items, next_page_token=paging.next_token(last, of)))
+    return Response(200, SessionList(items=items, next_page_token=paging.next_token(last, of)))
 
 
-@routes.add("DELETE", "/v1/sessions/{session_id}", scope="jobs:read", answers={204: None}, in_session=False)
-async def revoke_session(call: Call[Nothing, None]) -> Answer:
+@routes.add(
+    "DELETE",
+    "/v1/sessions/{session_id}",
+    scope="jobs:read",
+    responses={204: None},
+    in_session=False,
+    audits=(Action.SESSION_CLOSED,),
+)
+async def revoke_session(call: Call[Nothing, None]) -> Response:
     """End a session. Within five seconds it opens nothing any more; its key stands."""
     tenant = None if call.identity.is_operator else call.tenant
     await log_in.revoke_session(call.database, call.id("session_id"), tenant=tenant, key_id=_own_key(call))
-    return Answer(204)
+    return Response(204)
 
 
 def _own_key(call: Call[Any, Any]) -> str | None:
     """Return the key whose sessions alone may be seen; None for an admin."""
     return None if Scope.ADMIN in call.identity.scopes else call.identity.key.key_id
+
+
+_PATH = "/v1/session"
+_BODY_BYTES_MAX = 1_000
+
+
+def operations(logins: Logins) -> list[Operation]:
+    """Give the operations over these log-ins."""
+    routes = Routes("session")
+
+    @routes.add(
+        "POST",
+        _PATH,
+        scope=OPEN,
+        body=LogIn,
+        responses={200: Who},
+        body_bytes_max=_BODY_BYTES_MAX,
+        in_session=False,
+        takes_key=False,
+        refuses=("rate_limited",),
+        audits=(Action.SESSION_OPENED,),
+    )
+    async def open_session(call: Call[Nothing, LogIn]) -> Response:
+        """Log in with a key."""
+        logins.check_origin(call.headers, is_required=False)
+        before, user_agent = logins.token_in(call.headers), call.headers.get("user-agent", "")
+        identity, token = await logins.open(call.body.key.strip(), call.request_id, call.address, user_agent, before)
+        return _told(logins, identity, token)
+
+    @routes.add("GET", _PATH, scope="jobs:read", responses={200: Who}, in_session=False)
+    async def read_session(call: Call[Nothing, None]) -> Response:
+        """Say who asks, and let the browser keep its cookie for another while."""
+        is_session = call.identity.session_id is not None
+        return _told(logins, call.identity, logins.token_in(call.headers) if is_session else None)
+
+    @routes.add(
+        "DELETE",
+        _PATH,
+        scope="jobs:read",
+        responses={204: None},
+        in_session=False,
+        audits=(Action.SESSION_CLOSED,),
+    )
+    async def close_session(call: Call[Nothing, None]) -> Response:
+        """Log out."""
+        token = logins.token_in(call.headers)
+        if token is not None:
+            await logins.close(token, call.database.actor)
+        return Response(204, headers={"Set-Cookie": logins.cookie_for(None)})
+
+    return routes.operations
+
+
+def _told(logins: Logins, identity: Identity, token: Secret | None) -> Response:
+    who = Who(
+        tenant=identity.tenant,
+        tenant_name=identity.key.tenant_name,
+        key_id=identity.key.key_id,
+        key_name=identity.key.name,
+        scopes=sorted(identity.scopes),
+        is_operator=identity.is_operator,
+        csrf=None if token is None else csrf_of(token),
+        version=__version__,
+    )
+    return Response(200, who, {} if token is None else {"Set-Cookie": logins.cookie_for(token)})

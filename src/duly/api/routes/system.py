@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from duly.api.operations import Answer, Call, Routes
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
 from duly.clock import host_now
 from duly.domain.diagnosis.doctor import SHARDS, Facts, findings, is_well
 from duly.store.reads import system
@@ -27,8 +28,8 @@ from duly.wire.system import (
 routes = Routes("system")
 
 
-@routes.add("GET", "/v1/system", scope="admin", answers={200: System}, is_operators=True, is_figure=True)
-async def read_system(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/system", scope="admin", responses={200: System}, is_operators=True, is_figure=True)
+async def read_system(call: Call[Nothing, None]) -> Response:
     """Show the installation: versions, schedulers and their shards, the database, settings, and what the doctor finds.
 
     It is read over a small pool of its own, without writing, and no statement takes longer than two seconds.
@@ -56,9 +57,9 @@ async def read_system(call: Call[Nothing, None]) -> Answer:
         clocks=[_as(SystemClock, one) for one in facts.clocks],
         clock_set_back=None if facts.clock_set_back is None else _as(SystemClockSetBack, facts.clock_set_back),
         database=_database(facts),
-        settings=[_as(SystemSetting, one) for one in call.settings],
+        settings=[_as(SystemSetting, one) for one in call.services.settings],
     )
-    return Answer(200, shown)
+    return Response(200, shown)
 
 
 def _schedulers(facts: Facts) -> list[SystemScheduler]:

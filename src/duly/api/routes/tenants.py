@@ -8,9 +8,11 @@ import msgspec
 from msgspec import UNSET
 
 from duly.api import paging
-from duly.api.operations import Answer, Call, Routes
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
 from duly.domain.duration import parse_option, to_iso
 from duly.domain.errors import NotFound
+from duly.domain.tenancy.audit import Action
 from duly.moves.admin import tenants as moves
 from duly.store.tenancy import tenants
 from duly.store.tenancy.tenants import Limits
@@ -22,14 +24,20 @@ routes = Routes("tenants")
 
 
 @routes.add(
-    "GET", "/v1/tenants", scope="admin", query=PageQuery, answers={200: TenantList}, in_session=False, is_operators=True
+    "GET",
+    "/v1/tenants",
+    scope="admin",
+    query=PageQuery,
+    responses={200: TenantList},
+    in_session=False,
+    is_operators=True,
 )
-async def list_tenants(call: Call[PageQuery, None]) -> Answer:
+async def list_tenants(call: Call[PageQuery, None]) -> Response:
     """List tenants."""
     after = paging.position(call.query.page_token, "tenants", int)
     found = await tenants.page(call.database, after, call.query.page_size)
     more = paging.token(found[-1].tenant, "tenants") if len(found) == call.query.page_size else None
-    return Answer(200, TenantList(items=[_shown(tenant) for tenant in found], next_page_token=more))
+    return Response(200, TenantList(items=[_shown(tenant) for tenant in found], next_page_token=more))
 
 
 @routes.add(
@@ -37,22 +45,23 @@ async def list_tenants(call: Call[PageQuery, None]) -> Answer:
     "/v1/tenants",
     scope="admin",
     body=TenantRequest,
-    answers={201: Tenant},
+    responses={201: Tenant},
     refuses=("invalid_option", "name_taken"),
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
     is_operators=True,
+    audits=(Action.TENANT_CREATED,),
 )
-async def make_tenant(call: Call[Nothing, TenantRequest]) -> Answer:
+async def make_tenant(call: Call[Nothing, TenantRequest]) -> Response:
     """Make a tenant. Its name is unique and never given again, so asking twice makes one."""
     made = await moves.create_tenant(call.database, call.body.name, _limits(call.body.limits))
-    return Answer(201, _shown(made), {"Location": f"/v1/tenants/{made.tenant}"})
+    return Response(201, _shown(made), {"Location": f"/v1/tenants/{made.tenant}"})
 
 
-@routes.add("GET", "/v1/tenants/{tenant}", scope="admin", answers={200: Tenant}, in_session=False, is_operators=True)
-async def read_tenant(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/tenants/{tenant}", scope="admin", responses={200: Tenant}, in_session=False, is_operators=True)
+async def read_tenant(call: Call[Nothing, None]) -> Response:
     """Read a tenant."""
-    return Answer(200, _shown(await _found(call)))
+    return Response(200, _shown(await _found(call)))
 
 
 @routes.add(
@@ -60,12 +69,13 @@ async def read_tenant(call: Call[Nothing, None]) -> Answer:
     "/v1/tenants/{tenant}",
     scope="admin",
     body=TenantChange,
-    answers={200: Tenant},
+    responses={200: Tenant},
     refuses=("invalid_option",),
     in_session=False,
     is_operators=True,
+    audits=(Action.TENANT_CHANGED,),
 )
-async def change_tenant(call: Call[Nothing, TenantChange]) -> Answer:
+async def change_tenant(call: Call[Nothing, TenantChange]) -> Response:
     """Change what a tenant may have, or suspend it: then it adds nothing and its keys open nothing; its schedules go on."""
     tenant, asked = (await _found(call)).tenant, call.body
     await moves.change_tenant(
@@ -74,7 +84,7 @@ async def change_tenant(call: Call[Nothing, TenantChange]) -> Answer:
         limits=None if asked.limits is UNSET else _limits(asked.limits),
         is_suspended=None if asked.state is UNSET else asked.state == "suspended",
     )
-    return Answer(200, _shown(await _found(call)))
+    return Response(200, _shown(await _found(call)))
 
 
 async def _found(call: Call[Any, Any]) -> tenants.Tenant:

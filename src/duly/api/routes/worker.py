@@ -15,10 +15,10 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api import line
-from duly.api.operations import ACT_SECONDS, Answer, Call, Routes
-from duly.api.places import CLAIMS
-from duly.api.spans import read_span
+from duly.api.admission import CLAIMS
+from duly.api.operations import ACT_SECONDS, Call, Routes
+from duly.api.request import read_duration, watched_connection
+from duly.api.response import Response
 from duly.domain.duration import to_iso
 from duly.domain.errors import InvalidOption, LeaseOver
 from duly.domain.fields import Duration
@@ -59,6 +59,8 @@ from duly.wire.workers import (
 )
 
 routes = Routes("workers")
+_IN_ATTEMPTS = "What a worker does to a run is on record with the run's attempts."
+_IN_LIST = "A worker that comes or goes changes nobody's work; `GET /v1/workers` shows those that live."
 LEASE_MIN, LEASE_MAX = timedelta(seconds=2), timedelta(minutes=10)
 WAIT_MAX = timedelta(seconds=30)
 POLL_SECONDS = 0.25
@@ -74,15 +76,16 @@ _TRACEBACK_CHARACTERS_MAX = 16_384
     "/v1/worker/register",
     scope="worker",
     body=NewWorker,
-    answers={201: RegisteredWorker},
+    responses={201: RegisteredWorker},
     refuses=("invalid_option", "quota_reached"),
+    unaudited=_IN_LIST,
 )
-async def register_worker(call: Call[Nothing, NewWorker]) -> Answer:
+async def register_worker(call: Call[Nothing, NewWorker]) -> Response:
     """Begin as a worker. The id is made here, and is never used again: a worker whose lease has ended registers anew."""
     asked = call.body
-    lease = read_span(asked.lease, "lease", LEASE_MIN, LEASE_MAX)
+    lease = read_duration(asked.lease, "lease", LEASE_MIN, LEASE_MAX)
     identity = Identity(
-        call.rng.uuid(),
+        call.services.rng.uuid(),
         check_name(asked.name, "name"),
         payloads.storable(asked.version),
         _names(asked.queues, "queue"),
@@ -98,7 +101,7 @@ async def register_worker(call: Call[Nothing, NewWorker]) -> Answer:
         renew_every_seconds=seconds / _RENEWALS,
         start_within_seconds=_start_within(lease),
     )
-    return Answer(201, answer)
+    return Response(201, answer)
 
 
 @routes.add(
@@ -106,28 +109,29 @@ async def register_worker(call: Call[Nothing, NewWorker]) -> Answer:
     "/v1/worker/{worker_id}/claim",
     scope="worker",
     body=ClaimRequest,
-    answers={200: ClaimedRuns},
+    responses={200: ClaimedRuns},
     refuses=("worker_expired", "conflict", "invalid_option", "quota_reached"),
     seconds_max=WAIT_MAX.total_seconds() + ACT_SECONDS,
     in_session=False,
-    is_keyed=False,
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Answer:
+async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Response:
     """Take runs that are due, of the worker's queues and handlers; wait for them while there are none.
 
     They are to be started at once. A claim whose answer is lost is given up: its runs go back when the worker renews its lease.
     """
     worker_id = call.id("worker_id")
-    wait = read_span(call.body.wait, "wait", timedelta(), WAIT_MAX)
+    wait = read_duration(call.body.wait, "wait", timedelta(), WAIT_MAX)
     # A claim that does not wait needs no place.
-    place = call.places.take(CLAIMS, call.identity.key) if wait else nullcontext()
+    place = call.services.open_requests.take(CLAIMS, call.identity.key) if wait else nullcontext()
     with place:
-        async with line.watched() as hung_up:
+        async with watched_connection() as hung_up:
             parcels = await _poll(call, worker_id, wait.total_seconds(), hung_up)
             if parcels and hung_up.done():  # Nobody will hear of them.
                 async with call.open() as session:
                     await hand_back(session, worker_id, [parcel.run for parcel in parcels])
-    return Answer(200, ClaimedRuns(runs=list(map(_shown, parcels))))
+    return Response(200, ClaimedRuns(runs=list(map(_shown, parcels))))
 
 
 @routes.add(
@@ -135,10 +139,11 @@ async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Answer:
     "/v1/worker/{worker_id}/renew",
     scope="worker",
     body=Renewal,
-    answers={200: Renewed},
-    is_keyed=False,
+    responses={200: Renewed},
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def renew_lease(call: Call[Nothing, Renewal]) -> Answer:
+async def renew_lease(call: Call[Nothing, Renewal]) -> Response:
     """Say that the worker lives, and what it holds; be told what to stop. To be asked five times in a lease."""
     renewal = await remote_workers.renew(
         call.database, call.id("worker_id"), _handles(call.body.held), call.body.answered
@@ -149,7 +154,7 @@ async def renew_lease(call: Call[Nothing, Renewal]) -> Answer:
         cancel=_shown_handles(renewal.cancel),
         lost=_shown_handles(renewal.lost),
     )
-    return Answer(200, answer)
+    return Response(200, answer)
 
 
 @routes.add(
@@ -157,18 +162,19 @@ async def renew_lease(call: Call[Nothing, Renewal]) -> Answer:
     "/v1/worker/{worker_id}/settle",
     scope="worker",
     body=Settlement,
-    answers={200: Settled},
+    responses={200: Settled},
     refuses=("invalid_option",),
     body_bytes_max=SETTLE_BYTES_MAX,
-    is_keyed=False,
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def settle_runs(call: Call[Nothing, Settlement]) -> Answer:
+async def settle_runs(call: Call[Nothing, Settlement]) -> Response:
     """Say what runs came to. Asked again after a lost answer, it answers the same.
 
     An outcome that comes after its lease was lost is fenced: it changes nothing, and is kept on record.
     """
     told = [_told(item) for item in call.body.outcomes]
-    taken = await take_back(call.database, call.id("worker_id"), told, call.rng)
+    taken = await take_back(call.database, call.id("worker_id"), told, call.services.rng)
     for queue in taken.queues:
         call.wake(queue)
     statuses = [
@@ -179,7 +185,7 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Answer:
         )
         for item in told
     ]
-    return Answer(200, Settled(outcomes=statuses))
+    return Response(200, Settled(outcomes=statuses))
 
 
 @routes.add(
@@ -187,16 +193,17 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Answer:
     "/v1/worker/{worker_id}/progress",
     scope="worker",
     body=ProgressReport,
-    answers={204: None},
+    responses={204: None},
     refuses=("lease_lost",),
-    is_keyed=False,
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def report_progress(call: Call[Nothing, ProgressReport]) -> Answer:
+async def report_progress(call: Call[Nothing, ProgressReport]) -> Response:
     """Show how far a run has come. Once a second is often enough."""
     said = call.body
     if not await runs.save_progress(call.database, said.run_id, said.fence, call.id("worker_id"), _progress(said)):
         raise _lease_over(said.run_id, said.fence)
-    return Answer(204)
+    return Response(204)
 
 
 def _progress(said: ProgressReport) -> Progress:
@@ -211,17 +218,18 @@ def _progress(said: ProgressReport) -> Progress:
     "/v1/worker/{worker_id}/checkpoint",
     scope="worker",
     body=Checkpoint,
-    answers={204: None},
+    responses={204: None},
     refuses=("lease_lost", "invalid_payload"),
-    is_keyed=False,
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Answer:
+async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Response:
     """Save what the next attempt is to know; durable when this answers."""
     said = call.body
     text = payloads.encode(said.value, f"the checkpoint of run {said.run_id}", payloads.CHECKPOINT_BYTES_MAX)
     if not await runs.save_checkpoint(call.database, said.run_id, said.fence, call.id("worker_id"), text):
         raise _lease_over(said.run_id, said.fence)
-    return Answer(204)
+    return Response(204)
 
 
 @routes.add(
@@ -229,12 +237,13 @@ async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Answer:
     "/v1/worker/{worker_id}/logs",
     scope="worker",
     body=LogEntries,
-    answers={200: LogsKept},
+    responses={200: LogsKept},
     refuses=("lease_lost", "invalid_payload"),
     body_bytes_max=LOGS_BYTES_MAX,
-    is_keyed=False,
+    takes_key=False,
+    unaudited=_IN_ATTEMPTS,
 )
-async def append_logs(call: Call[Nothing, LogEntries]) -> Answer:
+async def append_logs(call: Call[Nothing, LogEntries]) -> Response:
     """Keep lines with the run."""
     said = call.body
     lines = [
@@ -244,17 +253,24 @@ async def append_logs(call: Call[Nothing, LogEntries]) -> Answer:
     kept = await remote_workers.append_logs(call.database, call.id("worker_id"), handle, lines)
     if kept is None:
         raise _lease_over(*handle)
-    return Answer(200, LogsKept(kept=kept))
+    return Response(200, LogsKept(kept=kept))
 
 
-@routes.add("DELETE", "/v1/worker/{worker_id}", scope="worker", body=Leaving, answers={200: Left})
-async def leave(call: Call[Nothing, Leaving]) -> Answer:
+@routes.add(
+    "DELETE",
+    "/v1/worker/{worker_id}",
+    scope="worker",
+    body=Leaving,
+    responses={200: Left},
+    unaudited=_IN_LIST,
+)
+async def leave(call: Call[Nothing, Leaving]) -> Response:
     """Leave for good. What hangs on the worker and is not `held` was not started, and goes back unused.
 
     What was started is settled first. What is `held` still has no outcome: then the lease runs out by itself.
     """
     has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.held))
-    return Answer(200, Left(left=has_left, returned=_shown_handles(returned)))
+    return Response(200, Left(left=has_left, returned=_shown_handles(returned)))
 
 
 async def _poll(
@@ -267,7 +283,7 @@ async def _poll(
         ahead = await remote_workers.foresee(call.database, worker_id, call.tenant)
         if ahead == 0:
             asked = call.body
-            parcels = await lend(call.database, call.open, worker_id, asked.number, asked.limit, call.rng)
+            parcels = await lend(call.database, call.open, worker_id, asked.number, asked.limit, call.services.rng)
             if parcels is not None:
                 return parcels
         left = until - call.clock.monotonic()
@@ -372,7 +388,7 @@ def _detail(item: RunOutcome) -> str | None:
 
 
 def _delay(value: Duration | None, item: RunOutcome, what: str) -> timedelta | None:
-    return None if value is None else read_span(value, f"{what} of run {item.run_id}", timedelta(), DELAY_MAX)
+    return None if value is None else read_duration(value, f"{what} of run {item.run_id}", timedelta(), DELAY_MAX)
 
 
 def _names(given: Iterable[str], what: str) -> list[str]:

@@ -9,12 +9,13 @@ from uuid import UUID
 import msgspec
 
 from duly.api import paging, workflow_definitions
-from duly.api.operations import Answer, Call, Routes
-from duly.api.routes.jobs import extra_of
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
 from duly.domain.errors import LeaseOver, NotFound
 from duly.domain.jobs.filter import WORKFLOWS, parse
 from duly.domain.jobs.job import check_reason
 from duly.domain.runs.payload import read_anyhow
+from duly.domain.tenancy.audit import Action
 from duly.domain.workflows.told import told_nodes
 from duly.domain.workflows.workflow import NodeState
 from duly.moves.workflows import workflows as moves
@@ -51,31 +52,32 @@ WORKFLOW_BYTES_MAX = 8_388_608
     "/v1/workflows",
     scope="jobs:write",
     body=NewWorkflow,
-    answers={202: StartedWorkflow},
+    responses={202: StartedWorkflow},
     refuses=("invalid_workflow", "invalid_option", "rate_limited", "quota_reached", "shed"),
     body_bytes_max=WORKFLOW_BYTES_MAX,
     is_submit=True,
+    audits=(Action.WORKFLOW_CREATED,),
 )
-async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Answer:
+async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Response:
     """Start a workflow: it is durable, whole, when this answers, and its first nodes are ready.
 
     It is checked whole: circles, unknown parents, results of what does not come before, and more than 1,000 nodes are
     refused, and `errors` lead to what is wrong. Each node counts as a submit. One whose first nodes are all of priority 7 or
     less urgent, in queues that are overloaded, is not taken: 429, code `shed`.
     """
-    asked = workflow_definitions.workflow(call.body, call.allowed, extra_of(call))
-    await call.shedding.look()
-    call.shedding.check_all(
+    asked = workflow_definitions.workflow(call.body, call.services.allowed, call.run_metadata)
+    await call.services.shedding.look()
+    call.services.shedding.check_all(
         call.tenant, [(node.submission.queue, node.submission.priority) for node in asked.nodes if not node.after]
     )
     if len(asked.nodes) > 1:
         await call.admit(len(asked.nodes) - 1)
-    made = await moves.submit_workflow(call.database, call.tenant, call.key or str(call.rng.uuid()), asked)
+    made = await moves.submit_workflow(call.database, call.tenant, call.key or str(call.services.rng.uuid()), asked)
     for queue in {node.submission.queue for node in asked.nodes if not node.after}:
         call.wake(queue)
     state: Any = made.state
     body = StartedWorkflow(workflow_id=made.workflow_id, name=asked.name, state=state, nodes=len(asked.nodes))
-    return Answer(202, body, {"Location": f"/v1/workflows/{made.workflow_id}"})
+    return Response(202, body, {"Location": f"/v1/workflows/{made.workflow_id}"})
 
 
 @routes.add(
@@ -83,10 +85,10 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Answer:
     "/v1/workflows",
     scope="jobs:read",
     query=WorkflowsQuery,
-    answers={200: WorkflowList},
+    responses={200: WorkflowList},
     refuses=("invalid_filter",),
 )
-async def list_workflows(call: Call[WorkflowsQuery, None]) -> Answer:
+async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
     """List workflows, the newest first."""
     asked, of = call.query, f"workflows {call.query.filter or ''}"
     after = paging.position(asked.page_token, of, UUID)
@@ -94,19 +96,19 @@ async def list_workflows(call: Call[WorkflowsQuery, None]) -> Answer:
         call.database, call.tenant, parse(asked.filter or "", WORKFLOWS), asked.page_size, after
     )
     items = [WorkflowSummary(**{name: row[name] for name in WorkflowSummary.__struct_fields__}) for row in page.rows]
-    return Answer(200, WorkflowList(items=items, next_page_token=paging.next_token(page.after, of)))
+    return Response(200, WorkflowList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
-@routes.add("GET", "/v1/workflows/{workflow_id}", scope="jobs:read", answers={200: Workflow})
-async def read_workflow(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/workflows/{workflow_id}", scope="jobs:read", responses={200: Workflow})
+async def read_workflow(call: Call[Nothing, None]) -> Response:
     """Read a workflow as it stands, with all its nodes: where each stands, its run, and what it waits for."""
     found = await _found(call.database, call.tenant, call.id("workflow_id"))
     nodes = [_node(node) for node in told_nodes(found["nodes"])]
-    return Answer(200, Workflow(**{name: found[name] for name in _COPIED}, nodes=nodes))
+    return Response(200, Workflow(**{name: found[name] for name in _COPIED}, nodes=nodes))
 
 
-@routes.add("GET", "/v1/workflows/{workflow_id}/nodes/{node}", scope="jobs:read", answers={200: NodeResult})
-async def read_node(call: Call[Nothing, None]) -> Answer:
+@routes.add("GET", "/v1/workflows/{workflow_id}/nodes/{node}", scope="jobs:read", responses={200: NodeResult})
+async def read_node(call: Call[Nothing, None]) -> Response:
     """Read a node of a workflow as it stands, with its result."""
     workflow_id, name = call.id("workflow_id"), call.path["node"]
     found = await _found(call.database, call.tenant, workflow_id)
@@ -116,7 +118,7 @@ async def read_node(call: Call[Nothing, None]) -> Answer:
         raise NotFound(f"workflow {workflow_id} has no node {name!r}; GET /v1/workflows/{workflow_id} shows them")
     payload, result = (None if kept[part] is None else read_anyhow(kept[part]) for part in ("payload", "result"))
     node = msgspec.structs.asdict(_node(told))
-    return Answer(200, NodeResult(**node, workflow_id=workflow_id, payload=payload, result=result))
+    return Response(200, NodeResult(**node, workflow_id=workflow_id, payload=payload, result=result))
 
 
 @routes.add(
@@ -124,10 +126,11 @@ async def read_node(call: Call[Nothing, None]) -> Answer:
     "/v1/workflows/{workflow_id}/cancel",
     scope="jobs:write",
     body=WorkflowCancellation,
-    answers={200: WorkflowStatus},
+    responses={200: WorkflowStatus},
     refuses=("invalid_option",),
+    audits=(Action.WORKFLOW_CANCELLED,),
 )
-async def cancel_workflow(call: Call[Nothing, WorkflowCancellation]) -> Answer:
+async def cancel_workflow(call: Call[Nothing, WorkflowCancellation]) -> Response:
     """Cancel a workflow: what waits will never start, what runs is asked to stop, and when all have ended so has it.
 
     One that has ended stays as it is.
@@ -141,10 +144,11 @@ async def cancel_workflow(call: Call[Nothing, WorkflowCancellation]) -> Answer:
     "POST",
     "/v1/workflows/{workflow_id}/pause",
     scope="jobs:write",
-    answers={200: WorkflowStatus},
+    responses={200: WorkflowStatus},
     refuses=("conflict",),
+    audits=(Action.WORKFLOW_PAUSED,),
 )
-async def pause_workflow(call: Call[Nothing, None]) -> Answer:
+async def pause_workflow(call: Call[Nothing, None]) -> Response:
     """Let no further node of a workflow start; those that run go on."""
     workflow_id = call.id("workflow_id")
     state = await moves.pause_workflow(call.database, call.tenant, workflow_id)
@@ -155,10 +159,11 @@ async def pause_workflow(call: Call[Nothing, None]) -> Answer:
     "POST",
     "/v1/workflows/{workflow_id}/resume",
     scope="jobs:write",
-    answers={200: WorkflowStatus},
+    responses={200: WorkflowStatus},
     refuses=("conflict",),
+    audits=(Action.WORKFLOW_RESUMED,),
 )
-async def resume_workflow(call: Call[Nothing, None]) -> Answer:
+async def resume_workflow(call: Call[Nothing, None]) -> Response:
     """Let a paused workflow go on. One that is not paused stays as it is."""
     workflow_id = call.id("workflow_id")
     state = await moves.resume_workflow(call.database, call.tenant, workflow_id)
@@ -171,10 +176,11 @@ async def resume_workflow(call: Call[Nothing, None]) -> Answer:
     "/v1/workflows/{workflow_id}/replay",
     scope="jobs:write",
     body=WorkflowReplay,
-    answers={200: WorkflowReplayed, 202: WorkflowReplayed},
+    responses={200: WorkflowReplayed, 202: WorkflowReplayed},
     refuses=("conflict",),
+    audits=(Action.WORKFLOW_REPLAYED,),
 )
-async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Answer:
+async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Response:
     """Run a node again, and all that follow from it. They keep the ids of their runs; the other nodes keep their results.
 
     A dry run answers 200 with what a replay would do now, is refused as that would be, and changes nothing.
@@ -184,10 +190,10 @@ async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Answer:
     replay = await move(call.database, call.tenant, workflow_id, call.body.node)
     if call.body.dry_run:
         found = await _found(call.database, call.tenant, workflow_id)
-        return Answer(200, _replayed(workflow_id, found, replay, dry_run=True))
+        return Response(200, _replayed(workflow_id, found, replay, dry_run=True))
     found = await _wake(call, workflow_id)
     body = _replayed(workflow_id, found, replay, dry_run=False)
-    return Answer(202, body, {"Location": f"/v1/workflows/{workflow_id}"})
+    return Response(202, body, {"Location": f"/v1/workflows/{workflow_id}"})
 
 
 def _replayed(workflow_id: UUID, found: Mapping[str, Any], replay: moves.Replay, *, dry_run: bool) -> WorkflowReplayed:
@@ -200,11 +206,12 @@ def _replayed(workflow_id: UUID, found: Mapping[str, Any], replay: moves.Replay,
     "/v1/workflows/{workflow_id}/nodes",
     scope="jobs:write",
     body=NodesToAdd,
-    answers={200: NodesAdded},
+    responses={200: NodesAdded},
     refuses=("invalid_workflow", "lease_lost", "conflict"),
     body_bytes_max=WORKFLOW_BYTES_MAX,
+    audits=(Action.WORKFLOW_EXTENDED,),
 )
-async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Answer:
+async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Response:
     """Add nodes in the name of one that runs, which its run's fence shows. A node that it has added before is left as it is."""
     workflow_id, asked = call.id("workflow_id"), call.body
     own = await workflows.node_result(call.database, call.tenant, workflow_id, asked.node)
@@ -212,9 +219,9 @@ async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Answer:
         await _found(call.database, call.tenant, workflow_id)
     if own is None or own["state"] != NodeState.READY:
         raise LeaseOver(f"workflow {workflow_id} has no node {asked.node!r} that runs; only such a one can add others")
-    nodes = workflow_definitions.nodes(asked.nodes, call.allowed)
+    nodes = workflow_definitions.nodes(asked.nodes, call.services.allowed)
     names = await moves.add_nodes(call.database, call.tenant, own["run_id"], asked.fence, nodes)
-    return Answer(200, NodesAdded(workflow_id=workflow_id, nodes=names))
+    return Response(200, NodesAdded(workflow_id=workflow_id, nodes=names))
 
 
 async def _wake(call: Call[Any, Any], workflow_id: UUID) -> Mapping[str, Any]:
@@ -232,8 +239,8 @@ async def _found(database: Database, tenant: int, workflow_id: UUID) -> Mapping[
     return found
 
 
-def _status(workflow_id: UUID, state: Any) -> Answer:
-    return Answer(200, WorkflowStatus(workflow_id=workflow_id, state=state))
+def _status(workflow_id: UUID, state: Any) -> Response:
+    return Response(200, WorkflowStatus(workflow_id=workflow_id, state=state))
 
 
 def _node(told: Mapping[str, Any]) -> Node:

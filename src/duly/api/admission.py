@@ -1,0 +1,166 @@
+"""Admission: which requests come in. Rate limits of a key and its tenant, requests that stay open, and load shedding.
+
+Requests that stay open are streams, waiting reads and waiting claims: so many of a key, of a tenant and in all, counted in this
+process and given back when the request ends. Overloads are asked of the database at most twice a second, and not per request.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from duly.api.auth.identity import Identity
+from duly.api.metrics.labels import OTHER, Labels
+from duly.api.problems import QUOTA_SECONDS, Refusal
+from duly.domain.errors import DulyError, Shed
+from duly.domain.limits.overload import Overload, is_shed
+from duly.domain.runs.run import HORIZON
+from duly.domain.tenancy.api_key import ApiKey
+from duly.moves.admin.admit import Admission
+from duly.store.connection.database import Database
+from duly.store.tables import overloads
+
+LOOK_SECONDS = 0.5
+
+
+class OpenKind(msgspec.Struct, frozen=True):
+    """A kind of request that stays open: what it is called, and how many there may be."""
+
+    name: str
+    of_key_max: int
+    of_tenant_max: int
+    most: int
+    remedy: str
+
+
+EVENTS = OpenKind("event streams", 50, 100, 1_000, "End some, or let one stream serve several readers.")
+LOGS = OpenKind("log streams", 25, 50, 200, "End some, or read the log page by page.")
+WAITS = OpenKind("waiting requests", 100, 200, 1_000, "Ask again when some have ended, or without Prefer: wait.")
+CLAIMS = OpenKind("waiting claims", 200, 400, 2_000, "Ask again when some have ended, or claim with wait 0.")
+
+
+class OpenRequest:
+    """A place that somebody has. It is given back at the end of a `with`, or when nobody holds it any more."""
+
+    def __init__(self, counts: Counter[str], names: tuple[str, ...]) -> None:
+        self._counts = counts
+        self._names = names
+        counts.update(names)
+
+    def __enter__(self) -> OpenRequest:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.give_back()
+
+    def __del__(self) -> None:
+        # A stream that nobody began to read has no end of its own.
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Let somebody else have it; a second time changes nothing."""
+        names, self._names = self._names, ()
+        self._counts.subtract(names)
+        for name in names:
+            if not self._counts[name]:
+                del self._counts[name]
+
+
+class OpenRequests:
+    """The places of one process."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def taken(self, kind: OpenKind) -> int:
+        """Say how many places of a kind are taken."""
+        return self._counts[kind.name]
+
+    def take(self, kind: OpenKind, key: ApiKey) -> OpenRequest:
+        """Take a place for a request of a key. Raises Refusal when there is none."""
+        limits = {
+            f"{kind.name} of key {key.key_id}": (kind.of_key_max, "this key"),
+            f"{kind.name} of tenant {key.tenant}": (kind.of_tenant_max, "this tenant"),
+            kind.name: (kind.most, "all callers together"),
+        }
+        for name, (most, whose) in limits.items():
+            if self._counts[name] >= most:
+                raise Refusal(
+                    "quota_reached",
+                    f"{whose.capitalize()} may have {most} {kind.name} open at once, and has.",
+                    title=f"Too many {kind.name}",
+                    headers={"Retry-After": str(QUOTA_SECONDS)},
+                    remedy=kind.remedy,
+                )
+        return OpenRequest(self._counts, tuple(limits))
+
+
+class LoadShedding(Collector):
+    """Turns work of low priority away from tenants that are overloaded in its queue. One for each process."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._standing: Mapping[tuple[int, str], Overload] = {}
+        self._looked_at: float | None = None
+        self._shed: Counter[tuple[str, str]] = Counter()
+        self._labels = Labels()
+
+    async def look(self) -> None:
+        """Learn what is overloaded, unless that was just now; a database that does not answer changes nothing."""
+        now = self._database.clock.monotonic()
+        if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now  # Set first, so that of many who come at once one asks.
+        try:
+            self._standing = await overloads.standing(self._database)
+        except DulyError:
+            self._looked_at = None
+
+    def check(self, tenant: int, queue: str, priority: int, at: datetime | None, now: datetime) -> None:
+        """Let a one-shot in that is due at a moment, None: now. Raises Shed."""
+        found = self._standing.get((tenant, queue))
+        if found is None or not is_shed(priority) or (at is not None and at > now + HORIZON):
+            return
+        raise self._counted(found, priority)
+
+    def check_all(self, tenant: int, first: Sequence[tuple[str, int]]) -> None:
+        """Let a workflow in by the queues and priorities of its first nodes, unless all would be shed. Raises Shed."""
+        found = [self._standing.get((tenant, queue)) if is_shed(priority) else None for queue, priority in first]
+        if found and found[0] is not None and None not in found:
+            raise self._counted(found[0], first[0][1])
+
+    def _counted(self, found: Overload, priority: int) -> Shed:
+        is_admitted = self._labels.admits(found.tenant, (found.tenant, found.queue))
+        self._shed[str(found.tenant), found.queue if is_admitted else OTHER] += 1
+        return found.refusal(priority)
+
+    def collect(self) -> Iterator[Metric]:
+        """Give what was turned away."""
+        shed = CounterMetricFamily(
+            "duly_shed_submissions",
+            "Submissions refused because their tenant is overloaded in their queue.",
+            labels=["tenant", "queue"],
+        )
+        for label, count in sorted(self._shed.items()):
+            shed.add_metric(label, count)
+        yield shed
+
+
+async def admit(admission: Admission, identity: Identity, headers: dict[str, str], count: int) -> None:
+    """Count what is submitted against its rate limits, and tell in `headers` what is left. Raises Refusal."""
+    verdict = await admission.admit(identity.key, count)
+    if verdict is None:
+        return
+    if not identity.is_anonymous or not verdict.is_allowed:  # What all share is nobody's to plan with.
+        headers |= verdict.headers
+    if not verdict.is_allowed:
+        whose = "all callbacks together" if identity.is_anonymous else f"the {verdict.limit.whose}"
+        raise Refusal("rate_limited", f"The limit of {whose} is {verdict.limit.rate:g} submits a second.")

@@ -1,0 +1,1 @@
+"""Authentication: callers by API key, and browsers by session."""

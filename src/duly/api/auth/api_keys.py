@@ -1,0 +1,109 @@
+"""Who asks: a key is looked up, compared in constant time, and remembered for a few seconds, no longer.
+
+What is remembered is what the database said, never whether a secret fits: that is compared for each request. Every refusal is
+the same, so that nobody learns whether a key was unknown, wrong, expired, revoked, or of a suspended tenant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from datetime import timedelta
+
+import msgspec
+
+from duly.api.auth.identity import Identity
+from duly.api.problems import Refusal
+from duly.clock import moment_of
+from duly.domain.errors import DulyError
+from duly.domain.tenancy.api_key import ApiKey, implied_by, parse
+from duly.store.connection.database import Database
+from duly.store.tenancy import api_keys
+
+# A revoked key is refused within five seconds: this long it may still be remembered, the rest is on the way.
+REMEMBERED_SECONDS = 3.0
+_REMEMBERED_MAX = 10_000
+_SCHEME = "bearer "
+_USE_NOTED_EVERY = timedelta(minutes=1)
+
+
+class _Memory(msgspec.Struct, frozen=True):
+    """What the database said of a key, and until when that is good."""
+
+    identity: Identity | None
+    until: float
+
+
+class Keys:
+    """The keys that were asked for lately."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._memories: dict[str, _Memory] = {}
+        self._looking: dict[str, asyncio.Task[ApiKey | None]] = {}
+        self._touching: set[asyncio.Task[None]] = set()
+
+    async def identify(self, authorization: str | None) -> Identity:
+        """Say who a header names. Raises Refusal."""
+        found = parse(authorization[len(_SCHEME) :].strip()) if _is_bearer(authorization) and authorization else None
+        if found is None:
+            raise _refusal()
+        key_id, secret = found
+        identity = await self._find(key_id)
+        if identity is None or not identity.key.is_opened_by(secret) or not self._is_usable(identity.key):
+            raise _refusal()
+        return identity
+
+    async def of_id(self, key_id: str) -> Identity:
+        """Say who a key is whose secret was shown before. Raises Refusal when it opens nothing any more."""
+        identity = await self._find(key_id)
+        if identity is None or not self._is_usable(identity.key):
+            raise _refusal()
+        return identity
+
+    def _is_usable(self, key: ApiKey) -> bool:
+        return key.is_usable(moment_of(self._database.clock.now())) and key.tenant_state == "active"
+
+    async def _find(self, key_id: str) -> Identity | None:
+        monotonic = self._database.clock.monotonic()
+        memory = self._memories.get(key_id)
+        if memory is not None and monotonic < memory.until:
+            return memory.identity
+        key = await self._look_up(key_id)
+        identity = None if key is None else Identity(key, frozenset(map(str, implied_by(key.scopes))))
+        if len(self._memories) >= _REMEMBERED_MAX:
+            self._memories.clear()
+        self._memories[key_id] = _Memory(identity, monotonic + REMEMBERED_SECONDS)
+        if key is not None:
+            self._note_use(key)
+        return identity
+
+    async def _look_up(self, key_id: str) -> ApiKey | None:
+        """Ask the database, once for all who ask at this moment."""
+        task = self._looking.get(key_id)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(api_keys.find(self._database, key_id), name="duly-key")
+            self._looking[key_id] = task
+            task.add_done_callback(lambda _: self._looking.pop(key_id, None))
+        return await asyncio.shield(task)
+
+    def _note_use(self, key: ApiKey) -> None:
+        """Write down, to the minute, that a key is in use; nobody waits for it."""
+        now = moment_of(self._database.clock.now())
+        if key.last_used_at is not None and now - key.last_used_at < _USE_NOTED_EVERY:
+            return
+        task = asyncio.get_running_loop().create_task(self._touch(key.key_id), name="duly-key-used")
+        self._touching.add(task)
+        task.add_done_callback(self._touching.discard)
+
+    async def _touch(self, key_id: str) -> None:
+        with suppress(DulyError):  # It is noted with the next look.
+            await api_keys.touch(self._database, [key_id])
+
+
+def _is_bearer(authorization: str | None) -> bool:
+    return authorization is not None and authorization[: len(_SCHEME)].lower() == _SCHEME
+
+
+def _refusal() -> Refusal:
+    return Refusal("unauthorized", "The request carries no valid key.", headers={"WWW-Authenticate": "Bearer"})

@@ -1,0 +1,69 @@
+"""Authentication and authorization of a request: by an API key, or by the cookie of a browser session."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from duly.api.auth.browser import Logins
+from duly.api.auth.identity import ANYBODY, Identity
+from duly.api.operations import SAFE, Operation
+from duly.api.problems import AnyRequest, Refusal
+from duly.domain.errors import DulyError
+
+
+class Keys(Protocol):
+    """Finds the identity of a key."""
+
+    async def identify(self, authorization: str | None) -> Identity:
+        """Return the identity that a header names. Raises Refusal."""
+        ...
+
+
+class Authentication:
+    """Names the caller of each request. Without `logins` there are no browser sessions."""
+
+    def __init__(self, keys: Keys, logins: Logins | None) -> None:
+        self._keys = keys
+        self.logins = logins
+
+    async def authorize(self, operation: Operation, request: AnyRequest) -> Identity:
+        """Return the identity of a caller who may do this. Raises Refusal."""
+        if operation.is_open:
+            return ANYBODY
+        identity = await self._identify(request)
+        if operation.scope not in identity.scopes:
+            scopes = ", ".join(sorted(identity.scopes)) or "none"
+            raise Refusal("forbidden", f"This needs the scope {operation.scope}; the key has {scopes}.")
+        if operation.is_operators:
+            _check_operator(identity)
+        return identity
+
+    async def is_authorized(self, operation: Operation, request: AnyRequest) -> bool:
+        """Ask whether the caller of a request that goes on may still do this; a silent database changes nothing."""
+        try:
+            await self.authorize(operation, request)
+        except Refusal:
+            return False
+        except DulyError:
+            return True
+        return True
+
+    async def check_operator(self, request: AnyRequest) -> None:
+        """Refuse a request that is not the operator's. Raises Refusal."""
+        _check_operator(await self._identify(request))
+
+    async def _identify(self, request: AnyRequest) -> Identity:
+        """Name the caller. A browser that changes something must ask from a page of ours."""
+        authorization = request.headers.get("authorization")
+        token = None if self.logins is None else self.logins.token_in(request.headers)
+        if self.logins is None or token is None or authorization is not None:
+            return await self._keys.identify(authorization)
+        identity = await self.logins.identify(token)
+        if request.method not in SAFE:
+            self.logins.check_page(request.headers, token)
+        return identity
+
+
+def _check_operator(identity: Identity) -> None:
+    if not identity.is_operator:
+        raise Refusal("forbidden", "This is for the operator: an admin key of the first tenant.")

@@ -1,0 +1,100 @@
+"""A process's own `/metrics`, `/livez` and `/readyz`, for a worker or a scheduler: served by a thread of its own.
+
+The loops of the process may hang, and a handler may hold the interpreter for a while: this answers all the same, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from duly import __version__
+from duly.api.health import Check
+from duly.api.server.server import Server
+
+# Whoever scrapes comes alone; so few are left to strangers that the process keeps its descriptors.
+_CONNECTIONS_MAX, _CONNECTIONS_PER_ADDRESS_MAX = 64, 32
+_STOP_SECONDS = 2.0
+
+
+def metrics_server(app: Any, listener: socket.socket) -> Server:
+    """Build a server for those who look at one process."""
+    return Server(
+        app,
+        listener,
+        connections_max=_CONNECTIONS_MAX,
+        connections_per_address_max=_CONNECTIONS_PER_ADDRESS_MAX,
+    )
+
+
+class RoleServer:
+    """Serves the figures of one process on a socket that is bound already."""
+
+    def __init__(
+        self, listener: socket.socket, collectors: Sequence[Collector], checks: Callable[[], list[Check]]
+    ) -> None:
+        registry = CollectorRegistry(auto_describe=False)
+        for collector in collectors:
+            registry.register(collector)
+
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            status, content_type, body = _answer(scope, registry, checks)
+            headers = [
+                (b"content-type", content_type.encode()),
+                (b"content-length", b"%d" % len(body)),
+                (b"cache-control", b"no-store"),
+            ]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+
+        self._server = metrics_server(answer, listener)
+        self._thread = threading.Thread(target=self._serve, name="metrics", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and let the port go."""
+        self._server.stop()
+        self._thread.join(_STOP_SECONDS)
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.run())
+
+
+def _answer(scope: Any, registry: CollectorRegistry, checks: Callable[[], list[Check]]) -> tuple[int, str, bytes]:
+    """Give the status, the content type and the body of an answer."""
+    path, query = scope["path"], scope["query_string"].decode("latin-1")
+    if scope["method"] not in ("GET", "HEAD"):
+        return (
+            405,
+            "application/json",
+            msgspec.json.encode({"status": "method not allowed", "methods": ["GET", "HEAD"]}),
+        )
+    if path == "/metrics":
+        accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
+        encode, content_type = choose_encoder(accept.decode("latin-1"))
+        return 200, content_type, encode(registry)
+    if path in ("/livez", "/healthz"):
+        return 200, "application/json", msgspec.json.encode({"status": "alive", "version": __version__})
+    if path == "/readyz":
+        found = checks()
+        failing = [check.name for check in found if not check.ok]
+        told: dict[str, object] = {"status": "not ready" if failing else "ready", "failing": failing}
+        if query.split("&")[0].split("=")[0] == "verbose":
+            told["checks"] = found
+        return 503 if failing else 200, "application/json", msgspec.json.encode(told)
+    return (
+        404,
+        "application/json",
+        msgspec.json.encode({"status": "not found", "paths": ["/metrics", "/livez", "/readyz"]}),
+    )

@@ -1,0 +1,69 @@
+"""The headers of answers, as the description tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from duly.api.openapi.schemas import Schema
+from duly.api.operations import Operation
+
+
+def _header(about: str, schema: Schema, *, is_always: bool = False) -> Schema:
+    return {"description": about, "required": is_always, "schema": schema}
+
+
+_TEXT: Schema = {"type": "string"}
+HEADERS: dict[str, Schema] = {
+    "X-Request-ID": _header(
+        "The id of this request: the caller's own, or one that was made up.",
+        {"type": "string", "minLength": 1, "maxLength": 200},
+        is_always=True,
+    ),
+    "Location": _header("Where what was made is found.", {"type": "string", "format": "uri-reference"}),
+    "Content-Location": _header("Where this is found under its id.", {"type": "string", "format": "uri-reference"}),
+    "ETag": _header("The version of the definition, for If-Match.", {"type": "string", "pattern": '^"[0-9]+"$'}),
+    "Retry-After": _header("After how many seconds to ask again.", {"type": "integer", "minimum": 1}),
+    "RateLimit": _header("What is left of the limit, and in how many seconds all of it is back.", _TEXT),
+    "RateLimit-Policy": _header("The limit.", _TEXT),
+    "Idempotency-Replayed": _header("There when this was answered before, under the same key.", {"const": "true"}),
+    "Preference-Applied": _header("How long was waited for at most.", {"type": "string", "pattern": "^wait=[0-9]+$"}),
+    "WWW-Authenticate": _header("How to say who asks.", {"const": "Bearer"}, is_always=True),
+}
+
+
+def _reference(name: str) -> Schema:
+    return {"$ref": f"#/components/headers/{name}"}
+
+
+REQUEST_ID = _reference("X-Request-ID")
+_HEADERS_OF_CODE = {
+    "unauthorized": ("WWW-Authenticate",),
+    "key_in_progress": ("Retry-After",),
+    "rate_limited": ("Retry-After", "RateLimit", "RateLimit-Policy"),
+    "quota_reached": ("Retry-After",),
+    "shed": ("Retry-After",),
+    "conflict": ("Retry-After",),
+    "unavailable": ("Retry-After",),
+}
+
+
+def headers_of_answer(operation: Operation, status: int, properties: Mapping[str, Schema]) -> dict[str, Schema]:
+    """Name the headers of a success with these properties."""
+    names = ["X-Request-ID"]
+    if status in (201, 202):
+        names.append("Location")
+    if {"job_id", "version"} <= properties.keys():
+        names += ["ETag", *(["Content-Location"] if "{name}" in operation.path else [])]
+    if operation.is_keyed:
+        names.append("Idempotency-Replayed")
+    if operation.takes_prefer:
+        names.append("Preference-Applied")
+    if "rate_limited" in operation.refuses:
+        names += ["RateLimit", "RateLimit-Policy"]
+    return {name: _reference(name) for name in names}
+
+
+def headers_of_refusal(operation: Operation, codes: Sequence[str]) -> dict[str, Schema]:
+    """Name the headers of a refusal of one of these kinds."""
+    names = ["X-Request-ID", *(name for code in codes for name in _HEADERS_OF_CODE.get(code, ()))]
+    return {name: _reference(name) for name in dict.fromkeys(names)}

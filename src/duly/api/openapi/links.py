@@ -1,0 +1,67 @@
+"""Links: what an answer names, and which operations can be asked about it. Made from the names of fields and parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from duly.api.openapi.schemas import Schema, Schemas
+from duly.api.operations import Operation
+
+_PARAMETER = re.compile(r"{(\w+)}")
+_TAG = "$response.header.ETag"
+
+
+def add_links(
+    paths: Mapping[str, Mapping[str, Schema]], operations: Sequence[Operation], schemas: Schemas
+) -> dict[str, Schema]:
+    """Add to each success the links that lead on from it, and give them all by their names."""
+    every: dict[str, Schema] = {}
+    for operation in operations:
+        responses = paths[operation.path][operation.method.lower()]["responses"]
+        for status, shape in operation.responses.items():
+            found = dict(_links(operation, shape, operations, schemas))
+            every |= found
+            if found:
+                names = sorted(found)
+                responses[str(status)]["links"] = {name: {"$ref": f"#/components/links/{name}"} for name in names}
+    return dict(sorted(every.items()))
+
+
+def _links(
+    operation: Operation, shape: Any, operations: Sequence[Operation], schemas: Schemas
+) -> Iterator[tuple[str, Schema]]:
+    if not isinstance(shape, type) or shape in (bytes, str):
+        return
+    whole, item = schemas.properties(shape), schemas.items(shape)
+    for target in operations:
+        names = [name for name in _PARAMETER.findall(target.path) if _is_alike(operation, target, name)]
+        if in_whole := [name for name in names if name in whole]:
+            places = {name: f"$response.body#/{name}" for name in in_whole}
+            yield _link(target, places, _TAG if "version" in whole else None)
+        elif in_item := [name for name in names if name in item]:
+            yield _link(target, {name: f"$response.body#/items/0/{name}" for name in in_item}, None)
+
+
+def _is_alike(operation: Operation, target: Operation, parameter: str) -> bool:
+    """An id is one wherever it stands; a name or a number is one only of its own kind."""
+    return parameter.endswith("_id") or _kind(operation) == _kind(target)
+
+
+def _kind(operation: Operation) -> str:
+    return operation.path.split("/")[2].partition(":")[0]
+
+
+def _link(target: Operation, places: Mapping[str, str], tag: str | None) -> tuple[str, Schema]:
+    parameters = {f"path.{name}": place for name, place in places.items()}
+    if target.is_matched and tag is not None:
+        parameters["header.If-Match"] = tag
+    kind = (
+        "OfFirst"
+        if any("/items/" in place for place in places.values())
+        else "AsRead"
+        if "header.If-Match" in parameters
+        else ""
+    )
+    return f"{target.name}{kind}", {"operationId": target.name, "parameters": parameters}

@@ -1,0 +1,83 @@
+"""Waiting for the end of a run, as `Prefer: wait=n` asks for; between two looks nothing is held."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+import msgspec
+
+from duly.api.request import watched_connection
+from duly.api.response import Response
+from duly.api.views.runs import shown_run, status_of_one_shot
+from duly.clock import Clock
+from duly.domain.errors import NotFound
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.wire.jobs.jobs import CreatedJob
+from duly.wire.runs import Run
+
+WAIT_SECONDS_MAX = 60
+HTTP_ACCEPTED = 202
+_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.02, 0.25
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})\s*(?:$|[,;\s])", re.ASCII | re.IGNORECASE)
+
+
+def seconds_asked(prefer: str | None) -> int | None:
+    """Read how long to wait, at most a minute; nothing when it is not asked for."""
+    found = _WAIT.search(prefer or "")
+    return min(int(found[1]), WAIT_SECONDS_MAX) if found else None
+
+
+class Waiter(msgspec.Struct, frozen=True):
+    """Who waits: for what is theirs, by which clock, and how to look."""
+
+    tenant: int
+    clock: Clock
+    open: Callable[[], AbstractAsyncContextManager[Database]]
+
+
+def unless_ended(waiter: Waiter, prefer: str | None, answer: Response) -> Response:
+    """Let an answer that a one-shot was accepted wait for its end, where that is asked for; a repeat waits anew."""
+    seconds = seconds_asked(prefer)
+    if seconds is None or answer.status != HTTP_ACCEPTED:
+        return answer
+    body = answer.body
+    made = msgspec.json.decode(body, type=CreatedJob) if isinstance(body, bytes) else body
+    if made.run_id is None:
+        return answer
+    return msgspec.structs.replace(answer, then=partial(for_the_end, waiter, made, seconds, answer))
+
+
+async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise: Response) -> Response:
+    """Wait until a one-shot has ended: then 200 with its run, else what is answered otherwise."""
+    deadline, pause = waiter.clock.monotonic() + seconds, _LOOK_SECONDS_MIN
+    applied = {**otherwise.headers, "Preference-Applied": f"wait={seconds}"}
+    async with watched_connection() as hung_up:
+        wake = asyncio.Event()
+        hung_up.add_done_callback(lambda _: wake.set())
+        while True:
+            async with waiter.open() as session:
+                run = await _look(session, waiter.tenant, made)
+            if run is not None and run.state in runs.FINAL:
+                ended = msgspec.structs.replace(made, run=run, status=status_of_one_shot(run.state), next_run_at=None)
+                return Response(200, ended, applied)
+            left = deadline - waiter.clock.monotonic()
+            if left <= 0 or hung_up.done():
+                return Response(HTTP_ACCEPTED, made, applied)
+            await waiter.clock.wait(wake, min(pause, left))
+            pause = min(_LOOK_SECONDS_MAX, pause * 1.5)
+
+
+async def _look(session: Database, tenant: int, made: CreatedJob) -> Run | None:
+    """Read the run of a one-shot; that of one with a definition of its own is not there before it is staged."""
+    assert made.run_id is not None
+    try:
+        return await shown_run(session, tenant, made.run_id)
+    except NotFound:
+        if made.run_id == made.job_id:
+            raise
+        return None

@@ -1,0 +1,241 @@
+"""Actions on a job: trigger, pause, resume, skip the next fire, backfill; its past versions, and backfills under way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from duly.api import definitions, paging
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
+from duly.api.routes.jobs import find_live_job
+from duly.api.views.jobs import asked_schedule, no_job
+from duly.domain.errors import NotFound
+from duly.domain.jobs.job import check_reason
+from duly.domain.jobs.spec_of import carried_of, rules_of, waits_of
+from duly.domain.runs.payload import read_anyhow
+from duly.domain.tenancy.audit import Action
+from duly.moves.schedules import backfill as backfills
+from duly.moves.schedules import pause as pauses
+from duly.moves.schedules.backfill import cancel_backfill as stop
+from duly.moves.schedules.skip_next import skip_next as leave_out
+from duly.moves.trigger import TriggerState, trigger
+from duly.store.tables import jobs, schedules
+from duly.wire.jobs.verbs import (
+    BackfillAsked,
+    BackfillCancelled,
+    BackfillList,
+    BackfillQuery,
+    BackfillRequest,
+    BackfillStatus,
+    JobStatus,
+    PauseRequest,
+    ResumeRequest,
+    SkippedNext,
+    TriggeredRun,
+    TriggerRequest,
+)
+from duly.wire.jobs.versions import JobVersion, JobVersionList
+from duly.wire.pages import PageQuery
+from duly.wire.schema.shapes import Nothing
+
+routes = Routes("jobs")
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs/{job_id}/trigger",
+    scope="jobs:trigger",
+    body=TriggerRequest,
+    responses={202: TriggeredRun},
+    refuses=("invalid_payload", "conflict", "quota_reached"),
+    audits=(Action.JOB_TRIGGERED,),
+)
+async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Response:
+    """Run a job now, beside its schedule, with a payload of its own if one is given."""
+    found = await find_live_job(call, call.id("job_id"))
+    payload = call.body.payload
+    text = None if payload is None else definitions.payload_text(payload, found["handler"])
+    key = call.key or str(call.services.rng.uuid())
+    made = await trigger(call.database, found["job_id"], key=key, payload=text, beside=call.body.beside)
+    if made.state == TriggerState.READY:
+        call.wake(found["queue"])
+    run = TriggeredRun(run_id=made.run_id, job_id=found["job_id"], state=made.state.value)
+    return Response(202, run, {"Location": f"/v1/runs/{made.run_id}"})
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs/{job_id}/pause",
+    scope="jobs:write",
+    body=PauseRequest,
+    responses={200: JobStatus},
+    refuses=("invalid_option", "conflict"),
+    audits=(Action.JOB_PAUSED,),
+)
+async def pause_job(call: Call[Nothing, PauseRequest]) -> Response:
+    """Stop a job from firing. What has not started is taken back, also from a worker that holds it ahead of its moment.
+
+    Runs that were due before and wait still start, unless they are cancelled: `may_start` names them, and coming runs whose
+    worker did not answer within a second.
+    """
+    found = await find_live_job(call, call.id("job_id"))
+    paused = await pauses.pause_naming(call.database, found["job_id"], check_reason(call.body.reason))
+    changed, left = paused.answer != "already", paused.may_start
+    return Response(200, JobStatus(job_id=found["job_id"], status="paused", changed=changed, may_start=left))
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs/{job_id}/resume",
+    scope="jobs:write",
+    body=ResumeRequest,
+    responses={200: JobStatus},
+    refuses=("conflict",),
+    audits=(Action.JOB_RESUMED,),
+)
+async def resume_job(call: Call[Nothing, ResumeRequest]) -> Response:
+    """Let a job fire again."""
+    found = await find_live_job(call, call.id("job_id"))
+    answer = await pauses.resume(call.database, found["job_id"], catch_up=call.body.catch_up)
+    return Response(
+        200,
+        JobStatus(
+            job_id=found["job_id"],
+            status="completed" if answer == "completed" else "active",
+            changed=answer != "already",
+        ),
+    )
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs/{job_id}/skip-next",
+    scope="jobs:write",
+    responses={200: SkippedNext},
+    refuses=("invalid_option", "conflict"),
+    audits=(Action.JOB_SKIPPED_NEXT,),
+)
+async def skip_next(call: Call[Nothing, None]) -> Response:
+    """Leave the next occurrence out that has not started, and nothing else."""
+    found = await find_live_job(call, call.id("job_id"))
+    moment = await leave_out(call.database, found["job_id"])
+    return Response(200, SkippedNext(job_id=found["job_id"], scheduled_at=moment))
+
+
+@routes.add(
+    "POST",
+    "/v1/jobs/{job_id}/backfill",
+    scope="jobs:write",
+    body=BackfillRequest,
+    responses={202: BackfillAsked},
+    refuses=("invalid_option", "conflict"),
+    seconds_max=60.0,
+    audits=(Action.JOB_BACKFILLED,),
+)
+async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
+    """Make past occurrences again, at a rate and below all that is on time. With `dry_run` they are only counted."""
+    found, asked = await find_live_job(call, call.id("job_id")), call.body
+    made = await backfills.backfill(
+        call.database,
+        found["job_id"],
+        *asked.stretch(),
+        call.services.rng,
+        rate=asked.rate,
+        overlap=asked.overlap,
+        dry_run=asked.dry_run,
+        confirm=asked.confirm,
+    )
+    headers = {} if made.backfill_id is None else {"Location": f"/v1/backfills/{made.backfill_id}"}
+    return Response(
+        202,
+        BackfillAsked(
+            backfill_id=made.backfill_id,
+            job_id=found["job_id"],
+            count=made.count,
+            first=made.first,
+            is_partial=made.is_partial,
+        ),
+        headers,
+    )
+
+
+_PAGE_MAX = 20  # Each comes with its payload.
+
+
+@routes.add("GET", "/v1/jobs/{job_id}/versions", scope="jobs:read", query=PageQuery, responses={200: JobVersionList})
+async def list_job_versions(call: Call[PageQuery, None]) -> Response:
+    """Show what a job's definition was, the newest first: the one that stands, and the last hundred before it.
+
+    A one-shot without a name has no definition of its own, and no versions.
+    """
+    job_id, asked = call.id("job_id"), call.query
+    of = f"versions {job_id}"
+    before = paging.position(asked.page_token, of, int) or jobs.NEWEST_VERSION
+    size = min(asked.page_size, _PAGE_MAX)
+    found = await jobs.versions(call.database, call.tenant, job_id, size, before)
+    if not found and before == jobs.NEWEST_VERSION:
+        raise no_job(job_id)
+    last = found[-1]["generation"] if len(found) == size else None
+    return Response(
+        200, JobVersionList(items=[_shown_version(row) for row in found], next_page_token=paging.next_token(last, of))
+    )
+
+
+def _shown_version(row: Mapping[str, Any]) -> JobVersion:
+    options = row["options"]
+    copied = ("made_at", "replaced_at", "owner", "source", "name", "queue", "priority")
+    return JobVersion(
+        **{name: row[name] for name in copied},
+        version=row["generation"],
+        request_id=carried_of(options).get("request_id"),
+        target=definitions.target_shape(row["handler"], options),
+        payload=None if row["payload"] is None else read_anyhow(row["payload"]),
+        **waits_of(asked_schedule(row)),
+        **rules_of(options),
+    )
+
+
+backfill_routes = Routes("backfills")
+_NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))
+
+
+@backfill_routes.add("GET", "/v1/backfills", scope="jobs:read", query=BackfillQuery, responses={200: BackfillList})
+async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
+    """List backfills, the last asked for first: of a job, or of all. Missed ones that are made up for are among them."""
+    asked, of = call.query, f"backfills {call.query.job_id or ''}"
+    after = paging.position(asked.page_token, of, tuple[datetime, UUID]) or _NEWEST
+    if asked.job_id is None:
+        found = await schedules.backfills_of_tenant(call.database, call.tenant, after, asked.page_size)
+    else:
+        found = await schedules.backfills_of_job(call.database, call.tenant, asked.job_id, after, asked.page_size)
+    last = (found[-1]["asked_at"], found[-1]["backfill_id"]) if len(found) == asked.page_size else None
+    items = [BackfillStatus(**row) for row in found]
+    return Response(200, BackfillList(items=items, next_page_token=paging.next_token(last, of)))
+
+
+@backfill_routes.add("GET", "/v1/backfills/{backfill_id}", scope="jobs:read", responses={200: BackfillStatus})
+async def read_backfill(call: Call[Nothing, None]) -> Response:
+    """Say how far a backfill has come."""
+    backfill_id = call.id("backfill_id")
+    found = await schedules.find_backfill(call.database, call.tenant, backfill_id)
+    if found is None:
+        raise NotFound(f"no backfill {backfill_id}")
+    return Response(200, BackfillStatus(**found))
+
+
+@backfill_routes.add(
+    "DELETE",
+    "/v1/backfills/{backfill_id}",
+    scope="jobs:write",
+    responses={200: BackfillCancelled},
+    audits=(Action.BACKFILL_CANCELLED,),
+)
+async def cancel_backfill(call: Call[Nothing, None]) -> Response:
+    """Stop a backfill; its runs that have not begun are taken back. One of which nothing is left is not found."""
+    backfill_id = call.id("backfill_id")
+    if await schedules.find_backfill(call.database, call.tenant, backfill_id) is None:
+        raise NotFound(f"no backfill {backfill_id}")
+    return Response(200, BackfillCancelled(backfill_id=backfill_id, taken_back=await stop(call.database, backfill_id)))

@@ -1,0 +1,97 @@
+"""Calendars that schedules leave out or keep to, and previews of schedules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duly.api.operations import Call, Routes
+from duly.api.response import Response
+from duly.clock import moment_of
+from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.tenancy.audit import Action
+from duly.domain.triggers.schedule.preview import preview_schedule
+from duly.domain.triggers.schedule.timing import calendars_in, read_calendars
+from duly.moves.schedules.calendars import drop_calendar, put_calendar
+from duly.store.tables import jobs, schedules
+from duly.wire.calendars import Calendar, Calendars, KeptCalendar
+from duly.wire.jobs.previews import Preview, PreviewRequest
+from duly.wire.schema.schedule_schema import CalendarFields
+from duly.wire.schema.shapes import Nothing
+
+routes = Routes("calendars")
+
+
+@routes.add("GET", "/v1/calendars", scope="jobs:read", responses={200: Calendars})
+async def list_calendars(call: Call[Nothing, None]) -> Response:
+    """List all calendars."""
+    found = await schedules.calendars(call.database, call.tenant, None)
+    return Response(200, Calendars(items=[Calendar(name=name, definition=found[name]) for name in sorted(found)]))
+
+
+@routes.add("GET", "/v1/calendars/{name}", scope="jobs:read", responses={200: Calendar})
+async def read_calendar(call: Call[Nothing, None]) -> Response:
+    """Read a calendar."""
+    name = call.known_name
+    found = await schedules.calendars(call.database, call.tenant, [name])
+    if name not in found:
+        raise NotFound(f"no calendar is named {name!r}")
+    return Response(200, Calendar(name=name, definition=found[name]))
+
+
+@routes.add(
+    "PUT",
+    "/v1/calendars/{name}",
+    scope="jobs:write",
+    body=CalendarFields,
+    responses={200: KeptCalendar},
+    refuses=("invalid_schedule", "invalid_option"),
+    audits=(Action.CALENDAR_KEPT,),
+)
+async def keep_calendar(call: Call[Nothing, dict[str, Any]]) -> Response:
+    """Keep a calendar, new or changed. The schedules that use it are armed anew."""
+    name = call.name
+    definition = {"name": name, **call.body}
+    if definition["name"] != name:
+        raise InvalidOption(f"the path names the calendar {name!r} and the body {definition['name']!r}; name one")
+    kept = await put_calendar(call.database, definition, call.tenant)
+    return Response(200, KeptCalendar(name=name, definition=definition, schedules=kept.schedules))
+
+
+@routes.add(
+    "DELETE",
+    "/v1/calendars/{name}",
+    scope="jobs:write",
+    responses={204: None},
+    refuses=("invalid_option",),
+    audits=(Action.CALENDAR_DELETED,),
+)
+async def delete_calendar(call: Call[Nothing, None]) -> Response:
+    """Forget a calendar that no job uses."""
+    await drop_calendar(call.database, call.known_name, call.tenant)
+    return Response(204)
+
+
+trigger_routes = Routes("triggers")
+
+
+@trigger_routes.add(
+    "POST",
+    "/v1/triggers/preview",
+    scope="jobs:read",
+    body=PreviewRequest,
+    responses={200: Preview},
+    takes_key=False,
+    unaudited="It changes nothing.",
+)
+async def preview_trigger(call: Call[Nothing, PreviewRequest]) -> Response:
+    """Say what a schedule means, in words and in its next fires; nothing is kept.
+
+    A schedule that cannot be kept is answered too: `valid` is false, and `errors` says why.
+    """
+    asked = call.body
+    names = calendars_in(asked.schedule)
+    known = read_calendars(await schedules.calendars(call.database, call.tenant, names) if names else {})
+    after = moment_of(call.clock.now()) if asked.after is None else asked.after
+    job_id = None if asked.job_id is None else str(asked.job_id)
+    least = await jobs.least_period(call.database, call.tenant)
+    return Response(200, Preview(**preview_schedule(asked.schedule, after, asked.n, job_id, known, least)))

@@ -1,0 +1,1 @@
+"""The HTTP server: sockets, connections and bytes, before a request is routed."""

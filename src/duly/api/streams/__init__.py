@@ -1,0 +1,1 @@
+"""Streams of server-sent events: runs and jobs that change, and logs."""

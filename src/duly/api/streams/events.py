@@ -1,0 +1,349 @@
+"""The hub: looks for what happens to runs and to definitions while somebody listens, and passes it on.
+
+There is one in a process. What it finds goes into a ring, the newest last; a listener has a place in the ring and nothing
+else, so a slow one costs no memory: when the ring has gone past its place, it is told that there is a gap. A listener who
+comes back names the last event it got. If the ring still holds what came after, it goes on there; if not, what ended since is
+read from history, as far as a bounded look goes, and otherwise there is a gap. For that the id of an event carries a position
+in history, of which any hub can tell what came after it. Runs that ended may then come twice, with the same id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Protocol
+
+import msgspec
+
+from duly.api.admission import OpenRequest
+from duly.api.streams.cloud_events import (
+    GAP,
+    CloudEvent,
+    began,
+    came_to,
+    changed,
+    gap,
+    started_of,
+    workflow_changed,
+    workflow_ended,
+)
+from duly.api.streams.logs import LogStreams
+from duly.clock import Rng, moment_of
+from duly.domain.errors import DulyError
+from duly.log import Log
+from duly.store.connection.database import Database
+from duly.store.reads import job_changes, workflow_changes, workflow_ends
+from duly.store.reads.stream import Beginnings, Ended, Endings
+from duly.store.reads.tail import Position, positions
+from duly.store.reads.workflow_ends import WorkflowEnds
+
+LOOK_SECONDS = 0.25
+HEARTBEAT_SECONDS = 15.0
+RING_MAX = 10_000
+LINGER_SECONDS = 30.0  # after the last sign of a tenant's listeners
+REPLAY_MAX = 1_000
+REPLAY_AGE_MAX = timedelta(hours=1)
+_ASK_SECONDS = 2.0  # whether a listener is still admitted
+_SKEW = timedelta(seconds=2)  # rows become visible in another order than they were written
+_OPEN_MAX = 16  # of the open transactions that a place names; with more open, it lies a little further back
+_PLACE = re.compile(
+    r"([0-9a-f]{8})-(\d{1,18})-(\d{1,15})-([0-9a-f]{8})-([0-9a-f]{1,16}(?:\.[0-9a-f]{1,16}){0,16})", re.ASCII
+)
+_BEAT = b": alive\n\n"
+_ELSEWHERE = "0" * 8
+
+
+class Reader(Protocol):
+    """Whatever reads what is new, so much at a time: it moves on, so what it leaves out is not given again."""
+
+    left_out: bool
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a listener wants to hear of."""
+
+    tenant: int
+    types: Collection[str] | None = None
+    queue: str | None = None
+
+    def fits(self, event: CloudEvent) -> bool:
+        """Say whether it is for this listener."""
+        return (
+            event.tenant == self.tenant
+            and (self.types is None or event.type in self.types)
+            and (self.queue is None or event.queue == self.queue)
+        )
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """A listener's place, and what it is told before it goes on from there."""
+
+    place: int
+    first: list[bytes]
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A event in the ring. Everything that its position has seen came before it."""
+
+    event: CloudEvent
+    position: Position
+
+
+class EventHub:
+    """Finds what happens, for those who listen."""
+
+    def __init__(self, database: Database, log: Log) -> None:
+        self._database = database
+        self._clock = database.clock
+        self._log = log
+        self._name = Rng().uuid().hex[:8]
+        self._ring: deque[Kept] = deque(maxlen=RING_MAX)
+        self._count = 0  # of all that ever went into the ring
+        self._position = Position("", 0)  # what this has seen is in the ring, or was
+        self._stepping = asyncio.Lock()
+        self._until: dict[int, float] = {}  # how long to look for a tenant
+        self._since: dict[int, int] = {}  # from where on the ring holds all of a tenant
+        self._listeners: set[asyncio.Event] = set()
+        self._looking: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+        self.logs = LogStreams(database.clock, log)
+        self._start_over()
+
+    # ------------------------------------------------------------------------------------------------------ to listen
+
+    async def join(self, wanted: Wanted, last_id: str | None) -> Joined:
+        """Take a place: what happens from now on is heard. `last_id` names the last event that the listener got."""
+        await self._look_for(wanted.tenant)
+        place = self._count
+        if last_id is None:
+            return Joined(place, [])
+        resumed = self._place_of(last_id, wanted.tenant)
+        return Joined(place, await self._replayed(wanted, last_id)) if resumed is None else Joined(resumed, [])
+
+    async def listen(
+        self,
+        wanted: Wanted,
+        joined: Joined,
+        is_admitted: Callable[[], Awaitable[bool]],
+        held: OpenRequest | None = None,
+    ) -> AsyncIterator[bytes]:
+        """Give what happens, in the lines of a stream, until the hub closes or the listener is admitted no longer.
+
+        `held` is the listener's place among all who listen, and is given back at the end.
+        """
+        news, place = asyncio.Event(), joined.place
+        self._listeners.add(news)
+        beat_at = self._clock.monotonic()
+        try:
+            yield b"".join([b"retry: 1000\n\n", *joined.first])
+            while not self._closed and await is_admitted():
+                await self._look_for(wanted.tenant)
+                text, place = self._text_after(wanted, place)
+                if text or self._clock.monotonic() - beat_at >= HEARTBEAT_SECONDS:
+                    beat_at = self._clock.monotonic()
+                    yield text or _BEAT
+                if place == self._count:
+                    await self._clock.wait(news, _ASK_SECONDS)
+        except DulyError as error:  # The database is silent: the listener comes back, with its place.
+            self._log.warning("stream_ended", error=str(error))
+        finally:
+            self._listeners.discard(news)
+            if held is not None:
+                held.give_back()
+
+    def close(self) -> None:
+        """End every stream, and look no more."""
+        self._closed = True
+        self.logs.close()
+        if self._looking is not None:
+            self._looking.cancel()
+        self._wake()
+
+    # -------------------------------------------------------------------------------------------------------- to look
+
+    async def step(self) -> None:
+        """Look once, and pass on what is new."""
+        async with self._stepping:
+            tenants = list(self._until)
+            ends = await self._workflow_ends.look(
+                tenants
+            )  # First, and told last: by then the ends of its nodes are seen.
+            begun = await self._beginnings.look(tenants)
+            ended = await self._endings.look(tenants)
+            changes, turns = await self._changes.look(tenants), await self._workflow_changes.look(tenants)
+            of_runs = [*map(began, begun), *(one for row in ended for one in self._of(row))]
+            self._publish([*map(changed, changes), *map(workflow_changed, turns), *of_runs, *map(workflow_ended, ends)])
+            self._position = self._endings.position or self._position
+            if any(reader.left_out for reader in self._readers):
+                self._skip("more happened at once than the stream passes on, or the database failed over")
+
+    async def _look_for_ever(self) -> None:
+        has_failed = False
+        while self._expire():
+            try:
+                await self.step()
+                if has_failed:  # Of a look that broke off, what it had read by then is told by nobody.
+                    self._skip("for a moment it could not be read what happened")
+                has_failed = False
+            except DulyError as error:
+                has_failed = True
+                self._log.warning("events_late", error=str(error))
+            except Exception as error:  # noqa: BLE001 - a loop that must not end says what it was doing and goes on
+                has_failed = True
+                self._log.error("events_failed", error=repr(error))
+            await self._clock.sleep(LOOK_SECONDS)
+        self._looking = None
+
+    async def _look_for(self, tenant: int) -> None:
+        """See that a tenant is looked for from now on, and for a while."""
+        self._until[tenant] = self._clock.monotonic() + LINGER_SECONDS
+        async with self._starting:
+            if self._looking is None and not self._closed:
+                self._start_over()
+                await self.step()  # Takes its place in history, so that nothing from here on is missed.
+                self._looking = asyncio.create_task(self._look_for_ever(), name="hub")
+        if tenant not in self._since:
+            async with (
+                self._stepping
+            ):  # A look that is under way was not for this tenant, and passes over what ends meanwhile.
+                self._since.setdefault(tenant, self._count)
+
+    def _start_over(self) -> None:
+        self._beginnings, self._endings = Beginnings(self._database), Endings(self._database)
+        self._changes, self._workflow_ends = job_changes.changes(self._database), WorkflowEnds(self._database)
+        self._workflow_changes = workflow_changes.changes(self._database)
+        self._readers: list[Reader] = [
+            self._beginnings,
+            self._endings,
+            self._changes,
+            self._workflow_changes,
+            self._workflow_ends,
+        ]
+        self._since = dict.fromkeys(self._since, self._count)
+
+    def _expire(self) -> bool:
+        """Forget tenants of whom nobody has listened for a while, and say whether there are others."""
+        now = self._clock.monotonic()
+        for tenant in [tenant for tenant, until in self._until.items() if until < now]:
+            del self._until[tenant]
+            self._since.pop(tenant, None)
+        return bool(self._until) and not self._closed
+
+    def _of(self, ended: Ended) -> Iterable[CloudEvent]:
+        """Tell an end, and before it the start, if it came and went between two looks."""
+        recently = self._moment() - timedelta(seconds=LINGER_SECONDS)
+        if ended.fence is not None and ended.started_at is not None and ended.outcome != "fenced":
+            if ended.started_at > recently and not self._beginnings.has_told(ended.run_id, ended.fence):
+                yield began(started_of(ended))
+            self._beginnings.tell(ended.run_id, ended.fence)
+        yield from came_to(ended)
+
+    def _publish(self, events: Collection[CloudEvent]) -> None:
+        self._ring.extend(Kept(one, self._position) for one in events)
+        self._count += len(events)
+        if events:
+            self._wake()
+
+    def _skip(self, reason: str) -> None:
+        """Let everyone know that something was left out."""
+        for tenant in self._until:
+            told = gap(self._moment(), reason)
+            self._publish([msgspec.structs.replace(told, tenant=tenant)])
+
+    def _wake(self) -> None:
+        for news in self._listeners:
+            news.set()
+
+    # -------------------------------------------------------------------------------------------------------- places
+
+    def _text_after(self, wanted: Wanted, place: int) -> tuple[bytes, int]:
+        """Give what comes after a place, and the place behind it."""
+        if place < self._since[wanted.tenant] or self._count - place > len(self._ring):
+            told = gap(self._moment(), "you read more slowly than things happen, and some have gone by")
+            return told.lines(self._place(self._count, told.at, self._position)), self._count
+        fresh = islice(self._ring, len(self._ring) - (self._count - place), None)
+        found = [(number, kept) for number, kept in enumerate(fresh, place + 1) if self._fits(wanted, kept.event)]
+        if found:  # Whoever has got the last of them has got all there is.
+            number, last = found[-1]
+            found[-1] = number, Kept(last.event, self._position)
+        lines = [kept.event.lines(self._place(number, kept.event.at, kept.position)) for number, kept in found]
+        return b"".join(lines), self._count
+
+    @staticmethod
+    def _fits(wanted: Wanted, event: CloudEvent) -> bool:
+        is_gap = event.type == GAP and event.tenant == wanted.tenant
+        return is_gap or wanted.fits(event)
+
+    def _place(self, number: int, at: datetime, seen: Position, name: str | None = None) -> str:
+        return f"{name or self._name}-{number}-{int(at.timestamp() * 1000)}-{_text_of(seen)}"
+
+    def _place_of(self, last_id: str, tenant: int) -> int | None:
+        """Find a place that the ring still holds; None when it is another's, or gone."""
+        found = _PLACE.fullmatch(last_id)
+        if found is None or found[1] != self._name:
+            return None
+        place = int(found[2])
+        held = self._count - len(self._ring) <= place <= self._count and place >= self._since[tenant]
+        return place if held else None
+
+    async def _replayed(self, wanted: Wanted, last_id: str) -> list[bytes]:
+        """Read from history what ended since an event; where that cannot be told in full, tell that there is a gap."""
+        now, found = self._moment(), _PLACE.fullmatch(last_id)
+        since = None if found is None else _moment_at(int(found[3]))
+        if found is None or since is None or now - since > REPLAY_AGE_MAX:
+            return [self._gap(now, "the Last-Event-ID is not one of ours, or more than an hour old")]
+        here, _ = await positions(self._database)
+        seen = _position_of(found, here)
+        if seen is None:
+            return [self._gap(now, "the Last-Event-ID is of another database, or of one before a failover")]
+        endings = Endings(self._database, seen)
+        rows = await endings.look([wanted.tenant])
+        changes = await job_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        turns = await workflow_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        ends = await workflow_ends.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        if endings.left_out or len(rows) > REPLAY_MAX or max(len(changes), len(turns), len(ends)) >= REPLAY_MAX:
+            return [self._gap(now, "more has happened since the Last-Event-ID than can be told")]
+        of_runs = [one for row in rows for one in came_to(row)]
+        told_of = [*of_runs, *map(changed, changes), *map(workflow_changed, turns), *map(workflow_ended, ends)]
+        return [
+            one.lines(self._place(0, one.at, seen, _ELSEWHERE))
+            for one in sorted(told_of, key=lambda one: one.at)
+            if wanted.fits(one)
+        ]
+
+    def _gap(self, now: datetime, reason: str) -> bytes:
+        return gap(now, reason).lines(self._place(self._count, now, self._position))
+
+    def _moment(self) -> datetime:
+        return moment_of(self._clock.now())
+
+
+def _moment_at(milliseconds: int) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _text_of(seen: Position) -> str:
+    """Write a position as part of an event's id: the server, the end, and how far before it each open transaction is."""
+    short = seen.shortened(_OPEN_MAX)
+    return f"{_digest(seen.cluster)}-{'.'.join([f'{short.end:x}', *(f'{short.end - one:x}' for one in short.open)])}"
+
+
+def _position_of(place: re.Match[str], here: Position) -> Position | None:
+    """Read a position out of an event's id; None when it is another server's."""
+    end, *distances = (int(part, 16) for part in place[5].split("."))
+    if place[4] != _digest(here.cluster) or end > here.end or any(distance > end for distance in distances):
+        return None
+    return Position(here.cluster, end, tuple(end - distance for distance in distances))
+
+
+def _digest(cluster: str) -> str:
+    return hashlib.sha256(cluster.encode()).hexdigest()[:8]

@@ -1,0 +1,114 @@
+"""Following logs: the lines of a run as they are written, as server-sent events, until the run has ended.
+
+A follower is a place in the log and nothing else: between two looks nothing is held. Whoever comes back names the last line it
+got, `attempt/number`, and is given what came after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from duly.api.admission import OpenRequest
+from duly.api.problems import Refusal
+from duly.clock import Clock
+from duly.domain.errors import DulyError
+from duly.log import Log
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.wire.runs import LogEnd, LogLine
+
+HEARTBEAT_SECONDS = 15.0
+LOOK_SECONDS_MIN, LOOK_SECONDS_MAX = 0.1, 1.0
+_PLACE = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
+_BEGIN, _BEAT = b"retry: 1000\n\n", b": alive\n\n"
+
+Place = tuple[int, int]
+OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
+
+
+class LogStreams:
+    """The logs that are being followed in this process."""
+
+    def __init__(self, clock: Clock, log: Log) -> None:
+        self._clock = clock
+        self._log = log
+        self._closed = False
+
+    async def follow(
+        self,
+        held: OpenRequest,
+        run_id: UUID,
+        after: Place,
+        open_session: OpenSession,
+        is_admitted: Callable[[], Awaitable[bool]],
+    ) -> AsyncIterator[bytes]:
+        """Give the lines behind a place as they come, and one event `end` when the run has ended and told all.
+
+        `held` is the follower's place among all who follow, and is given back at the end.
+        """
+        place, pause, beat_at = after, LOOK_SECONDS_MIN, self._clock.monotonic()
+        try:
+            yield _BEGIN
+            while not self._closed and await is_admitted():
+                is_over, lines = await _look(open_session, run_id, place)
+                now = self._clock.monotonic()
+                if lines:
+                    place, pause, beat_at = (lines[-1]["attempt"], lines[-1]["number"]), LOOK_SECONDS_MIN, now
+                    yield b"".join(map(_line, lines))
+                elif is_over:  # A run is settled after its lines, so there will be no more.
+                    yield await _end(open_session, run_id)
+                    return
+                elif now - beat_at >= HEARTBEAT_SECONDS:
+                    beat_at = now
+                    yield _BEAT
+                await self._clock.sleep(0 if is_over else pause)
+                pause = min(LOOK_SECONDS_MAX, pause * 1.3)
+        except DulyError as error:  # The database is silent: the follower comes back, with its place.
+            self._log.warning("stream_ended", error=str(error))
+        finally:
+            held.give_back()
+
+    def close(self) -> None:
+        """End every stream."""
+        self._closed = True
+
+
+def place_of(last_id: str) -> Place:
+    """Read the place that a follower names. Raises Refusal."""
+    found = _PLACE.fullmatch(last_id)
+    if found is None:
+        raise Refusal(
+            "invalid_header",
+            "The Last-Event-ID is not one of a log: those are an attempt and a number, such as 1/17.",
+            remedy="Send the id of the last event that was got, or leave it out for all.",
+        )
+    return int(found[1]), int(found[2])
+
+
+def told(line: Mapping[str, Any]) -> LogLine:
+    """Tell a line."""
+    return LogLine(**{**line, "fields": None if line["fields"] is None else msgspec.json.decode(line["fields"])})
+
+
+async def _look(open_session: OpenSession, run_id: UUID, place: Place) -> tuple[bool, Sequence[Mapping[str, Any]]]:
+    async with open_session() as session:
+        is_over = await runs.is_over(session, run_id)  # First: what was written before the end is read after it.
+        return is_over, await runs.read_logs(session, run_id, place)
+
+
+async def _end(open_session: OpenSession, run_id: UUID) -> bytes:
+    async with open_session() as session:
+        found = await runs.find(session, run_id)
+    assert found is not None, "it was there when it was first asked for"
+    return b"event: end\ndata: %b\n\n" % msgspec.json.encode(LogEnd(state=found["state"]))
+
+
+def _line(line: Mapping[str, Any]) -> bytes:
+    place = f"{line['attempt']}/{line['number']}".encode()
+    return b"id: %b\nevent: line\ndata: %b\n\n" % (place, msgspec.json.encode(told(line)))

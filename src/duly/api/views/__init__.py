@@ -1,0 +1,1 @@
+"""Runs, jobs and the state of the installation as responses show them."""

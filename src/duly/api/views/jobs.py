@@ -1,0 +1,137 @@
+"""Jobs as they are told: whole, or in a list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, timedelta
+from typing import Any
+from uuid import UUID
+
+from duly.api import definitions
+from duly.api.views.runs import shown_run, status_of_one_shot
+from duly.domain.errors import NotFound
+from duly.domain.jobs.filter import Filter
+from duly.domain.jobs.spec_of import rules_of, run_rules_of, waits_of
+from duly.domain.runs.payload import read_anyhow
+from duly.domain.triggers.moments import utc_text
+from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.preview import fires_left
+from duly.domain.triggers.schedule.summary import only_run_id, sentence
+from duly.store.boxes import runs
+from duly.store.connection.database import Database
+from duly.store.reads import lists, overview
+from duly.store.tables import jobs
+from duly.wire.jobs.jobs import Job, JobSummary, LastRun
+
+FINEST = timedelta(microseconds=1)
+_BEGUN = ("running", "retrying", "succeeded", "dead", "cancelled")
+_LOOKS = 50  # Runs looked at for the last one that has begun.
+
+
+def no_job(job_id: UUID) -> NotFound:
+    """Say that there is no such job."""
+    return NotFound(f"no job {job_id}; GET /v1/jobs lists them")
+
+
+async def shown_job(database: Database, tenant: int, job_id: UUID) -> Job:
+    """Read a job, or the run that is its own job. Raises NotFound."""
+    found = await jobs.find(database, job_id)
+    if found is not None and found["tenant"] == tenant:
+        return await defined_job(database, found)
+    return await _shown_one_shot(database, tenant, job_id)
+
+
+async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
+    try:
+        run = await shown_run(database, tenant, job_id)
+    except NotFound:
+        run = None
+    if run is None or run.job_id != job_id:
+        raise no_job(job_id)
+    carried = await overview.arguments(database, job_id)
+    options, is_live = carried.get("options"), run.state not in runs.FINAL
+    return Job(
+        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after")},
+        name=None,
+        status=status_of_one_shot(run.state),
+        target=definitions.target_shape(run.handler, options),
+        priority=5 if run.priority is None else run.priority,
+        schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
+        on_event=None,
+        description=f"Once, at {run.scheduled_at.astimezone(UTC).isoformat()}",
+        next_run_at=run.due_at if is_live and run.state != "running" else None,
+        next_fires=[],
+        **run_rules_of(options),
+        run_id=run.run_id,
+        version=carried.get("generation") or 1,
+        owner="api",
+        source=None,
+        pause_reason=None,
+        last_run=LastRun(run_id=run.run_id, state=run.state, attempts=run.attempt),
+        created_at=None,
+    )
+
+
+async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
+    """Tell a job with a definition of its own, as it was read."""
+    schedule = await jobs.schedule_of_job(database, found)
+    pending, options = found["next_run_at"], found["options"]
+    left = fires_left(found, definitions.NEXT_FIRES)
+    return Job(
+        **{name: found[name] for name in _COPIED},
+        status=found["state"],
+        target=definitions.target_shape(found["handler"], options),
+        payload=read_anyhow(found["payload"] or "{}"),
+        **waits_of(asked_schedule(found)),
+        description=sentence(schedule),
+        next_run_at=pending,
+        next_fires=[]
+        if pending is None
+        else definitions.coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
+        **rules_of(options),
+        version=found["generation"],
+        run_id=only_run_id(schedule, found["job_id"], found["pending_at"]),
+        last_run=await _last_run(database, found),
+    )
+
+
+def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Give a schedule as it was asked for; an interval with the moment it counts from, so that it can be put back as it is."""
+    shape = asked_shape(row["schedule"], row["every_seconds"])
+    trigger, anchor = shape.get("trigger"), row["anchor_at"]
+    if trigger is None or anchor is None or trigger.get("anchor") is not None or trigger.get("mode") == "fixed_delay":
+        return shape
+    return {**shape, "trigger": {**trigger, "anchor": utc_text(int(anchor.timestamp()))}}
+
+
+async def _last_run(database: Database, found: Mapping[str, Any]) -> LastRun | None:
+    chosen = Filter({"job_id": (str(found["job_id"]),), "state": _BEGUN})
+    page = await lists.runs(database, found["tenant"], chosen, 1, looks=_LOOKS)
+    return next((LastRun(run_id=row["run_id"], state=row["state"], attempts=row["attempt"]) for row in page.rows), None)
+
+
+def job_summary(row: Mapping[str, Any]) -> JobSummary:
+    """Tell a job of a list."""
+    copied = (
+        "job_id",
+        "name",
+        "queue",
+        "priority",
+        "tags",
+        "owner",
+        "source",
+        "pause_reason",
+        "next_run_at",
+        "created_at",
+    )
+    return JobSummary(
+        **{name: row[name] for name in copied},
+        status=row["state"],
+        target=definitions.target_summary(row["handler"], row["options"]),
+        **waits_of(asked_schedule(row)),
+        version=row["generation"],
+        run_id=row.get("run_id"),
+    )
+
+
+_COPIED = ("job_id", "name", "queue", "priority", "owner", "source", "pause_reason", "created_at")
