@@ -1,7 +1,5 @@
 """The second wall: what the API's role may see and call, as the server's catalogue tells it; and what its reads cost."""
 
-import re
-
 import asyncpg
 import pytest
 
@@ -9,24 +7,11 @@ from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import Filter
 from duly.domain.tenancy.audit import Actor
 from duly.moves.submit import submit, submit_each
-from duly.store.boxes import awaited, leased, runs
-from duly.store.connection import session as module
+from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.connection.session import Sessions
 from duly.store.reads import lists, overview
-from duly.store.tables import (
-    applied,
-    declared,
-    destinations,
-    events,
-    jobs,
-    remote_workers,
-    schedules,
-    workers,
-    workflows,
-)
-from duly.store.tables import concurrency_keys as gates
-from duly.store.tenancy import answers, audit
+from duly.store.tables import jobs
 from tests.builders import a_ready_run, a_submission, an_active_schedule
 
 READABLE = {
@@ -74,33 +59,23 @@ VIEWS = {
     "listed_timers",
     "live_runs",
 }
-# With the rights of whoever calls them: they read what the role may read, or nothing.
+# With the rights of their caller: they read what the role may read, or nothing.
 PLAIN = {
     "batch_name",
     "calendars_of",
     "clock_now",
+    "coming_runs_v1",
     "current_tenant",
     "handed_v2",
     "held_state",
     "made_at",
     "marks_of",
     "next_run_at",
-    "waits_for",
     "occurrence_id",
     "run_id",
-    "coming_runs_v1",
     "standing_v1",
+    "waits_for",
 }
-READ_BY = {
-    "is_unstarted",
-    "least_period",
-    "owns",
-    "load_of_destination",
-    "may_start",
-    "page_failures_v1",
-}  # functions that plain reads call
-# What workers over HTTP ask; only how long they have to wait is asked outside of a session.
-FROM_OUTSIDE = [statement for name, statement in remote_workers.SQL.items() if name != "foresee"]
 RELATIONS = """
 select relname from pg_class
  where relnamespace = 'duly'::regnamespace and relkind in ('r', 'p', 'v') and has_table_privilege('duly_api', oid, $1)
@@ -160,57 +135,12 @@ async def test_each_policy_shows_the_rows_of_one_tenant(database):
 async def test_a_function_it_may_call_has_its_owners_rights_and_a_fixed_path_or_none_at_all(database):
     rows = await database.fetch(FUNCTIONS, "duly_api")
 
-    plain = {row["proname"] for row in rows if not row["prosecdef"]}
-    guarded = [row for row in rows if row["prosecdef"]]
-    assert plain == PLAIN
-    created = [jobs.SQL["create_one_shot"], jobs.SQL["create_one_shots"]]
-    others = [*lists.SQL.values(), answers.SQL["keep"], *created, *FROM_OUTSIDE]
-    assert {row["proname"] for row in guarded} == {*READ_BY, *named([*module.SQL.values(), *others])}
-    assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in guarded)
+    assert {row["proname"] for row in rows if not row["prosecdef"]} == PLAIN
+    assert all("search_path=pg_catalog, pg_temp" in row["settings"] for row in rows if row["prosecdef"])
 
 
 async def test_nothing_is_everybodys(database):
     assert await database.fetch(FUNCTIONS, "public") == []
-
-
-def named(statements) -> set[str]:
-    """Name the functions that statements call."""
-    return {name for statement in statements for name in re.findall(r"duly\.(\w+)\(", statement)}
-
-
-RETIRE = {"retire": workers.SQL["retire"]}
-MOVED = {
-    name: (statements[name], module.SQL[name])
-    for statements in (
-        jobs.SQL,
-        runs.SQL,
-        schedules.SQL,
-        declared.SQL,
-        applied.SQL,
-        audit.SQL,
-        leased.SQL,
-        awaited.SQL,
-        events.SQL,
-        destinations.SQL,
-        gates.SQL,
-        workflows.SQL,
-        RETIRE,
-    )
-    for name in statements
-    if name in module.SQL
-}
-
-
-def test_every_guarded_statement_stands_for_one_of_the_engines():
-    assert MOVED.keys() == module.SQL.keys()
-
-
-@pytest.mark.parametrize("name", MOVED)
-async def test_a_guarded_twin_calls_the_move_that_the_engine_calls(database, name):
-    plain, guarded = MOVED[name]
-    bodies = await database.fetch("select prosrc from pg_proc where proname = any ($1)", list(named([guarded])))
-
-    assert {move for move in named([plain]) if move != "clock_now"} <= named([row[0] for row in bodies])
 
 
 class TestWithoutATenant:
@@ -228,7 +158,7 @@ class TestWithoutATenant:
 
         async with database.transaction() as connection:
             await connection.execute("set local role duly_api")
-            assert await connection.fetch(module.SQL["cancel"], [run_id], "x") == []
+            assert await connection.fetch(runs.SQL["cancel"], [run_id], "x") == []
 
 
 class TestRefusals:
@@ -241,12 +171,12 @@ class TestRefusals:
             "select * from duly.signals",
             "select * from duly.workers",
             "select * from duly.destination_shares",
-            "select duly.turn_destination_v1(gen_random_uuid(), 0, 'open', 1, 1, null, false)",
+            "select duly.take_next_fire_v1(gen_random_uuid())",
             "select * from duly.attempts_succeeded_default",
             "delete from duly.ready",
             "insert into duly.ready select * from duly.ready",
             "update duly.jobs set tenant = 1",
-            "select * from duly.cancel_v1('{}', 'x')",
+            "select * from duly.expire_v1(1)",
             "select * from duly.claim_v1(gen_random_uuid(), '{}', '{}', 1)",
             "create table duly.mine ()",
         ],

@@ -17,7 +17,6 @@ import pytest
 from duly.store.boxes import awaited, history, leased, ready, runs, timers
 from duly.store.boxes.awaited import RECEIVER
 from duly.store.boxes.timers import DueFire
-from duly.store.connection import session
 from duly.store.reads import explain, figures, system
 from duly.store.tables import (
     applied,
@@ -438,7 +437,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "renew": (remote_workers.SQL["renew"], lambda s: (REMOTE, s["lent"], s["lent fences"], 1)),
     "what is lent": (remote_workers.SQL["held"], lambda s: (REMOTE, s["lent"], s["lent fences"])),
     "settle over HTTP": (
-        session.SQL["settle"],
+        leased.SQL["settle"],
         lambda s: (
             REMOTE,
             s["lent"],
@@ -453,7 +452,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
             "5 seconds",
         ),
     ),
-    "hand back over HTTP": (session.SQL["hand_back"], lambda s: (REMOTE, s["lent"], s["lent fences"])),
+    "hand back over HTTP": (leased.SQL["hand_back"], lambda s: (REMOTE, s["lent"], s["lent fences"])),
     "refuse": (
         remote_workers.SQL["refuse"],
         lambda s: (REMOTE, s["lent"], s["lent fences"], ["failed"] * len(s["lent"])),

@@ -1,9 +1,9 @@
 """Sessions: what a tenant's request does, in one transaction on one connection, as the role that sees that tenant alone.
 
 A session has the surface of a `Database`, so every read and every move runs on it as it is. Three things differ. All of it is
-one transaction: it is kept when the block ends, and undone when it raises. It runs as the role `duly_api`, for which row-level
-security hides every other tenant's rows; moves are called by their guarded twins in `sql/session.sql`. And nothing is tried
-again in secret: when the server rolls back, the whole has to be run again, which `RolledBack` says.
+one transaction: it is kept when the block ends, and undone when it raises. It runs as the role `duly_api`: row-level security
+hides every other tenant's rows from its reads, and each function that it may call checks whose the rows are. And nothing is
+tried again in secret: when the server rolls back, the whole has to be run again, which `RolledBack` says.
 
 Nothing outlives the transaction, so it works through a pooler in transaction mode.
 """
@@ -16,56 +16,15 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import asyncpg
-
-from duly.store.boxes import awaited, leased, runs
 from duly.store.connection.database import Database, ReadOnly, Unavailable, is_rolled_back, translated
 from duly.store.connection.pool import Pool
-from duly.store.connection.statements import load
 from duly.store.connection.transactions import begin, commit, savepoint
-from duly.store.tables import (
-    applied,
-    concurrency_keys,
-    declared,
-    destinations,
-    events,
-    jobs,
-    schedules,
-    workers,
-    workflows,
-)
-from duly.store.tenancy import audit
 
 if TYPE_CHECKING:
     from duly.store.connection.pool import Lent
 
-SQL = load("connection/session")
 ROLE = "duly_api"
 _READ_ONLY = "read only"
-_RETIRE = {
-    "retire": workers.SQL["retire"]
-}  # The only one of its box: what live workers declare has the name of who lives.
-# What the engine says, and what the API's role says instead: it may read, but it moves nothing except through these.
-_GUARDED = {
-    statements[name]: twin
-    for statements in (
-        jobs.SQL,
-        runs.SQL,
-        schedules.SQL,
-        declared.SQL,
-        applied.SQL,
-        audit.SQL,
-        leased.SQL,
-        awaited.SQL,
-        events.SQL,
-        destinations.SQL,
-        concurrency_keys.SQL,
-        workflows.SQL,
-        _RETIRE,
-    )
-    for name, twin in SQL.items()
-    if name in statements
-}
 
 
 class RolledBack(Unavailable):
@@ -117,10 +76,6 @@ class Session(Database):
     def outside(self) -> Database:
         """The engine's own connections. What is asked there is not bound to the tenant: check whose it is first."""
         return self._outside
-
-    async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
-        """Run one statement, a move by its guarded twin, and give its rows."""
-        return await super().fetch(_GUARDED.get(query, query), *args)
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask once: what the server has rolled back is not this statement alone."""

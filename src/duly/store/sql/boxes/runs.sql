@@ -76,12 +76,7 @@ select job_id, generation, body::text from duly.payloads join unnest($1::uuid[],
 select run_id, body::text from duly.checkpoints where run_id = any ($1::uuid[])
 
 -- name: save_checkpoint
--- `is true` keeps the planner from walking all of a worker's leases to find this one; likewise below.
-insert into duly.checkpoints (run_id, fence, body, saved_at, bytes)
-select run_id, fence, $4::text::jsonb, duly.clock_now(), octet_length($4::text) from duly.leased where run_id = $1 and fence = $2 and (worker_id = $3) is true
-on conflict (run_id) do update set fence = excluded.fence, body = excluded.body, saved_at = excluded.saved_at, bytes = excluded.bytes
- where checkpoints.fence <= excluded.fence
-returning run_id
+select * from duly.save_checkpoint_v2($1, $2, $3, $4)
 
 -- name: checkpoint_size
 select fence, saved_at, coalesce(bytes, octet_length(body::text)) as bytes from duly.checkpoints where run_id = $1
@@ -90,12 +85,7 @@ select fence, saved_at, coalesce(bytes, octet_length(body::text)) as bytes from 
 select fence, saved_at, coalesce(bytes, octet_length(body::text)) as bytes, body::text from duly.checkpoints where run_id = $1
 
 -- name: save_progress
-insert into duly.progress (run_id, fence, done, total, note, updated_at)
-select run_id, fence, $4, $5, $6, duly.clock_now() from duly.leased where run_id = $1 and fence = $2 and (worker_id = $3) is true
-on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
-                                   fraction = null, message = null, updated_at = excluded.updated_at
- where progress.fence <= excluded.fence
-returning run_id
+select * from duly.save_progress_v2($1, $2, $3, $4, $5, $6)
 
 -- name: save_progresses
 select duly.save_progresses_v1($1, $2, $3, $4, $5, $6)
@@ -118,5 +108,4 @@ select * from duly.live_subtasks_v1($1, $2, $3)
 select duly.append_logs_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: read_logs
-select attempt, number, logged_at, level, message, fields::text from duly.logs
- where run_id = $1 and (attempt, number) > ($2, $3) order by attempt, number limit 1000
+select attempt, number, logged_at, level, message, fields from duly.read_logs_v1($1, $2, $3)

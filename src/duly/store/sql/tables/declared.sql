@@ -1,6 +1,5 @@
 -- name: live
--- A worker that has not beaten for a lease is not counted, whether or not it has been reaped.
-select distinct declared from duly.workers cross join lateral unnest(workers.declares) as declared where workers.until > duly.clock_now()
+select * from duly.declared_v1()
 
 -- name: standing
 select * from duly.standing_v1($1, $2, $3)

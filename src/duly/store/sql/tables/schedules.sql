@@ -7,7 +7,7 @@ select jobs.cohort, jobs.schedule::text, duly.calendars_of(jobs.tenant, jobs.sch
 select duly.pause_v1($1, $2, $3, $4, $5, $6)
 
 -- name: give_reason
-update duly.jobs set pause_reason = $3, updated_at = duly.clock_now() where job_id = $1 and state = 'paused' and pause_reason = $2
+select duly.give_reason_v1($1, $2, $3)
 
 -- name: resume
 select answer, duly.timed_by_v1($1, $7)::text, case when answer = 'active' then duly.timed_anew_v1($1, null)::text end from duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
@@ -80,12 +80,7 @@ select duly.put_calendar_v1($1, $2, $3::text::jsonb)
 select duly.calendar_settled_v1($1, $2, $3::text::jsonb)
 
 -- name: drop_calendar
-with used as (
-    select coalesce(name, job_id::text) as job from duly.jobs where tenant = $1 and state in ('active', 'paused')
-       and schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', $2::text))) limit 1),
-dropped as (
-    delete from duly.calendars where tenant = $1 and name = $2 and not exists (select from used) returning name)
-select coalesce((select 'used by ' || job from used), (select 'dropped' from dropped), 'missing')
+select duly.drop_calendar_v1($1, $2)
 
 -- name: left_out
 -- The last occurrence of each job that somebody asked to leave out, and that is yet to come.

@@ -1,6 +1,5 @@
 -- name: note
-insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, subject_name, count, request_id, detail)
-values ($1, duly.clock_now(), $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)
+select duly.note_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)
 
 -- name: page
 -- Looked at from a position on, along the index of what leads there: so many rows at most, of which those are told that fit.

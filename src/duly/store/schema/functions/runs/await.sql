@@ -86,7 +86,8 @@ end $$;
 
 -- Cancel runs that wait for their receiver: nobody else has a say, so it is done at once.
 create or replace function duly.cancel_awaited_v1(p_run_ids uuid[], p_reason text) returns setof uuid
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -96,7 +97,8 @@ declare
     v_options jsonb[];
 begin
     with gone as (
-        delete from duly.leased where leased.run_id = any (p_run_ids) and (leased.worker_id = duly.receiver()) is true returning leased.*),
+        delete from duly.leased where leased.run_id = any (p_run_ids) and (leased.worker_id = duly.receiver()) is true and duly.is_ours(leased.tenant)
+        returning leased.*),
     closed as (
         delete from duly.awaited using gone where awaited.run_id = gone.run_id and awaited.fence = gone.fence
         returning awaited.run_id, awaited.started_at),
@@ -116,12 +118,4 @@ begin
     return query select unnest(v_gone);
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_cancel_awaited_v1(p_run_ids uuid[], p_reason text) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return query select * from duly.cancel_awaited_v1(duly.our_runs(p_run_ids), p_reason);
-end $$;
-
-grant execute on function duly.api_cancel_awaited_v1 to duly_api;
+grant execute on function duly.cancel_awaited_v1 to duly_api;

@@ -3,7 +3,7 @@
 -- Take waiting runs out of timers, blocked and ready for good. A run in a worker's hands is not touched: see signal_v1. A parked run that kept
 -- the place of its overlap leaves it; and whoever stood behind a cancelled one in a line is looked for.
 create or replace function duly.cancel_v1(p_run_ids uuid[], p_reason text) returns setof uuid
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -13,13 +13,13 @@ declare
     v_options jsonb[];
 begin
     with waiting as (
-        delete from duly.timers where timers.run_id = any (p_run_ids) and timers.run_id is not null
+        delete from duly.timers where timers.run_id = any (p_run_ids) and timers.run_id is not null and duly.is_ours(timers.tenant)
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, duly.is_held(options) as inside),
     at_gate as (
-        delete from duly.blocked where blocked.run_id = any (p_run_ids)
+        delete from duly.blocked where blocked.run_id = any (p_run_ids) and duly.is_ours(blocked.tenant)
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, duly.is_held(options) as inside),
     staged as (
-        delete from duly.ready where ready.run_id = any (p_run_ids)
+        delete from duly.ready where ready.run_id = any (p_run_ids) and duly.is_ours(ready.tenant)
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options, true as inside),
     gone as (
         select * from waiting union all select * from at_gate union all select * from staged),
@@ -40,9 +40,11 @@ begin
 end $$;
 
 -- Ask the holders of leased runs to stop.
-create or replace function duly.signal_v1(p_run_ids uuid[], p_what text) returns setof uuid language sql as $$
+create or replace function duly.signal_v1(p_run_ids uuid[], p_what text) returns setof uuid
+language sql security definer set search_path = pg_catalog, pg_temp as $$
     insert into duly.signals (worker_id, run_id, fence, what, sent_at)
-    select worker_id, run_id, fence, p_what, duly.clock_now() from duly.leased where run_id = any (p_run_ids)
+    select worker_id, run_id, fence, p_what, duly.clock_now() from duly.leased
+     where run_id = any (p_run_ids) and duly.is_ours(tenant)
     on conflict (worker_id, run_id, fence, what) do update set sent_at = excluded.sent_at
     returning run_id
 $$;
@@ -134,18 +136,4 @@ begin
     return query select unnest(v_gone);
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_cancel_v1(p_run_ids uuid[], p_reason text) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return query select * from duly.cancel_v1(duly.our_runs(p_run_ids), p_reason);
-end $$;
-
-create or replace function duly.api_signal_v1(p_run_ids uuid[], p_what text) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return query select * from duly.signal_v1(duly.our_runs(p_run_ids), p_what);
-end $$;
-
-grant execute on function duly.api_cancel_v1, duly.api_signal_v1 to duly_api;
+grant execute on function duly.cancel_v1, duly.signal_v1 to duly_api;

@@ -37,9 +37,8 @@ begin
         select true from duly.logs where logs.run_id = held.run_id and logs.attempt = held.attempt and logs.number = held.number limit 1), false));
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_save_progress_v2(
+-- `(…) is true` keeps the planner from walking all of a worker's leases to find one; likewise below.
+create or replace function duly.save_progress_v2(
     p_run_id uuid, p_fence bigint, p_worker_id uuid, p_done double precision, p_total double precision, p_note text) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -47,21 +46,21 @@ begin
     return query
     insert into duly.progress (run_id, fence, done, total, note, updated_at)
     select run_id, fence, p_done, p_total, p_note, duly.clock_now() from duly.leased
-     where run_id = p_run_id and fence = p_fence and (worker_id = p_worker_id) is true and duly.is_ours(tenant) and duly.is_our_worker(p_worker_id)
+     where run_id = p_run_id and fence = p_fence and (worker_id = p_worker_id) is true and duly.is_ours(tenant) and duly.speaks_for(p_worker_id)
     on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
                                        fraction = null, message = null, updated_at = excluded.updated_at
      where progress.fence <= excluded.fence
     returning run_id;
 end $$;
 
-create or replace function duly.api_save_checkpoint_v2(p_run_id uuid, p_fence bigint, p_worker_id uuid, p_body text) returns setof uuid
+create or replace function duly.save_checkpoint_v2(p_run_id uuid, p_fence bigint, p_worker_id uuid, p_body text) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 begin
     return query
     insert into duly.checkpoints (run_id, fence, body, saved_at, bytes)
     select run_id, fence, p_body::jsonb, duly.clock_now(), octet_length(p_body) from duly.leased
-     where run_id = p_run_id and fence = p_fence and (worker_id = p_worker_id) is true and duly.is_ours(tenant) and duly.is_our_worker(p_worker_id)
+     where run_id = p_run_id and fence = p_fence and (worker_id = p_worker_id) is true and duly.is_ours(tenant) and duly.speaks_for(p_worker_id)
     on conflict (run_id) do update set fence = excluded.fence, body = excluded.body, saved_at = excluded.saved_at, bytes = excluded.bytes
      where checkpoints.fence <= excluded.fence
     returning run_id;
@@ -96,12 +95,12 @@ begin
 end $$;
 
 -- A run's log, read behind a line. Whose it is is asked once, and not of every line.
-create or replace function duly.api_read_logs_v1(p_run_id uuid, p_attempt integer, p_number integer)
+create or replace function duly.read_logs_v1(p_run_id uuid, p_attempt integer, p_number integer)
 returns table (attempt integer, number integer, logged_at timestamptz, level text, message text, fields text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 begin
-    if not duly.owns(p_run_id) then
+    if duly.is_tenant_session() and not duly.owns(p_run_id) then
         return;
     end if;
     return query
@@ -109,4 +108,4 @@ begin
      where run_id = p_run_id and (attempt, number) > (p_attempt, p_number) order by attempt, number limit 1000;
 end $$;
 
-grant execute on function duly.api_save_progress_v2, duly.api_save_checkpoint_v2, duly.api_append_logs_v1, duly.api_read_logs_v1 to duly_api;
+grant execute on function duly.save_progress_v2, duly.save_checkpoint_v2, duly.api_append_logs_v1, duly.read_logs_v1 to duly_api;

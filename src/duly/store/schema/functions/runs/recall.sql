@@ -1,10 +1,16 @@
 -- Recall: take runs back that a worker holds ahead of their moment. docs/decisions/0054-coming-runs.md says why.
 
+-- Whether a request may know how a worker's run stands: workers belong to all tenants, runs to one.
+create or replace function duly.is_our_lease(p_run_id uuid) returns boolean language sql stable as $$
+    select not duly.is_tenant_session() or exists (select from duly.leased where leased.run_id = p_run_id and duly.is_ours(leased.tenant))
+$$;
+
 -- Whether a run that a worker holds has not started: nothing starts before it is due, and of the due ones the worker names those it has
 -- not started (docs/decisions/0054-coming-runs.md).
 create or replace function duly.is_unstarted(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz, p_now timestamptz) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select p_due_at > p_now or exists (select from duly.workers where workers.worker_id = p_worker_id and p_run_id = any (workers.unstarted))
+       and duly.is_our_lease(p_run_id)
 $$;
 
 -- Whether a run that a worker holds may still start, as far as is known without its answer. Only of a stalled worker the runs that have started
@@ -12,7 +18,7 @@ $$;
 create or replace function duly.may_start(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select not exists (select from duly.workers where workers.worker_id = p_worker_id and p_due_at <= workers.stalled_at
-                          and p_run_id <> all (workers.unstarted))
+                          and p_run_id <> all (workers.unstarted)) or not duly.is_our_lease(p_run_id)
 $$;
 
 -- The state of a held run, for people: `running` from its start.

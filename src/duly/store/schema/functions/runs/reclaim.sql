@@ -5,7 +5,8 @@
 -- The turn at a rate is lost with the hands that held it, and the run goes to the front of the line again.
 create or replace function duly.hand_back_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -15,9 +16,13 @@ declare
     v_tenants integer[];
     v_options jsonb[];
 begin
+    if not duly.speaks_for(p_worker_id) then
+        return;
+    end if;
     with back as (
         delete from duly.leased using unnest(p_run_ids, p_fences) as held(run_id, fence)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
+           and duly.is_ours(leased.tenant)
         returning leased.*, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
     answered as (
         delete from duly.signals using back
@@ -109,13 +114,16 @@ end $$;
 -- leases are read: a claim under way holds the row, so that its leases are seen, and one that comes later finds no row.
 create or replace function duly.retire_v1(p_worker_id uuid, p_held uuid[], p_fences bigint[])
 returns table (has_left boolean, run_ids uuid[], fences bigint[])
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     v_run_ids uuid[];
     v_fences  bigint[];
 begin
-    perform from duly.workers where worker_id = p_worker_id for update;
-    if not found then
+    perform from duly.workers where worker_id = p_worker_id and duly.is_ours(tenant) for update;
+    if not found and duly.is_tenant_session() then
+        perform duly.no_worker(p_worker_id);
+    elsif not found then
         return;                                        -- The reaper was here: it sees to what is left.
     end if;
     select array_agg(leased.run_id), array_agg(leased.fence) into v_run_ids, v_fences
@@ -162,3 +170,5 @@ begin
     perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select unnest(v_gone);
 end $$;
+
+grant execute on function duly.hand_back_v1, duly.retire_v1 to duly_api;

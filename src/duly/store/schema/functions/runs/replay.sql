@@ -3,14 +3,15 @@
 -- Give dead runs another set of attempts, each so long from now. Their numbers go on; the run keeps its id. A new life begins: what was
 -- counted in the one before is not. A gated one goes by its timer, as ever, and one that is due later waits there.
 create or replace function duly.replay_v2(p_run_ids uuid[], p_delays interval[], p_horizon interval) returns setof uuid
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
 begin
     return query
     with risen as (
-        delete from duly.dead using unnest(p_run_ids, p_delays) as asked(run_id, delay) where dead.run_id = asked.run_id
+        delete from duly.dead using unnest(p_run_ids, p_delays) as asked(run_id, delay) where dead.run_id = asked.run_id and duly.is_ours(dead.tenant)
         returning dead.run_id, job_id, scheduled_at, greatest(v_now + coalesce(asked.delay, interval '0'), scheduled_at) as due_at, previous_scheduled_at, generation,
                   tenant, attempt, priority, 0::smallint as losses, suspect, payload_stored, queue, handler, payload,
                   duly.carry_on(options - array['since', 'snoozes', 'probes'], jsonb_build_object('replays', replays + 1, 'attempts_before', attempt)) as options),
@@ -31,13 +32,13 @@ end $$;
 
 -- Give dead runs up for good, with a record. Nobody is told: the burial was, and a person has dealt with it.
 create or replace function duly.discard_v1(p_run_ids uuid[]) returns setof uuid
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
 begin
     return query
-    with gone as (delete from duly.dead where dead.run_id = any (p_run_ids) returning *),
+    with gone as (delete from duly.dead where dead.run_id = any (p_run_ids) and duly.is_ours(dead.tenant) returning *),
     unneeded as (delete from duly.checkpoints using gone where checkpoints.run_id = gone.run_id)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, marks,
                                generation, priority, payload, payload_stored, options)
@@ -49,9 +50,10 @@ end $$;
 
 -- Give dead runs another payload, for their replay. It travels with the run, whatever its size.
 create or replace function duly.edit_dead_v1(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 begin
+    perform duly.must_be_ours(p_tenant);
     if octet_length(p_payload::text) > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
@@ -138,28 +140,6 @@ begin
      group by walk.error order by count(*) desc, walk.error limit p_limit;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_replay_v2(p_run_ids uuid[], p_delays interval[], p_horizon interval) returns setof uuid
-language sql security definer set search_path = pg_catalog, pg_temp as $$
-    select duly.replay_v2(array_agg(asked.run_id order by asked.number), array_agg(asked.delay order by asked.number), p_horizon)
-      from unnest(p_run_ids, p_delays) with ordinality as asked(run_id, delay, number)
-     where asked.run_id = any (duly.our_runs(p_run_ids)) having count(*) > 0
-$$;
-
-create or replace function duly.api_discard_v1(p_run_ids uuid[]) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return query select * from duly.discard_v1(duly.our_runs(p_run_ids));
-end $$;
-
-create or replace function duly.api_edit_dead_v1(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    return query select * from duly.edit_dead_v1(p_tenant, duly.our_runs(p_run_ids), p_payload);
-end $$;
-
 ------------------------------------------------------------------------------ as a process of an older version calls it
 
 -- All of them at once.
@@ -167,4 +147,4 @@ create or replace function duly.replay_v1(p_run_ids uuid[]) returns setof uuid l
     select duly.replay_v2(p_run_ids, null, interval '5 seconds')
 $$;
 
-grant execute on function duly.page_dead_v2, duly.group_dead_v3, duly.api_replay_v2, duly.api_discard_v1, duly.api_edit_dead_v1 to duly_api;
+grant execute on function duly.page_dead_v2, duly.group_dead_v3, duly.replay_v2, duly.discard_v1, duly.edit_dead_v1 to duly_api;

@@ -50,7 +50,8 @@ create or replace function duly.settle_v2(
     p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
     p_carried jsonb[], p_horizon interval default '5 seconds')
 returns table (run_id uuid, fence bigint)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -61,11 +62,15 @@ declare
     v_options jsonb[];
     v_became  text[];
 begin
+    if not duly.speaks_for(p_worker_id) then
+        return;
+    end if;
     with done as (                                     -- What was skipped made no attempt.
         delete from duly.leased using unnest(p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects,
                                              p_reasons, p_results, p_details, p_carried)
              as held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail, carried)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
+           and duly.is_ours(leased.tenant)
         returning leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at as was_due_at, leased.previous_scheduled_at, leased.generation,
                   leased.tenant, case when held.outcome = 'skipped' then leased.attempt - 1 else leased.attempt end as attempt,
                   leased.priority, leased.payload_stored, leased.queue, leased.handler, leased.payload,
@@ -127,7 +132,8 @@ end $$;
 -- After an unknown commit, the answer to "was it me?". A loss recorded by the reaper under the worker's name is no outcome of it.
 create or replace function duly.already_settled_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 begin
     return query
     select settled.run_id, settled.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
@@ -135,6 +141,7 @@ begin
            select attempts.run_id, attempts.fence from duly.attempts
             where attempts.run_id = asked.run_id
               and (attempts.fence = asked.fence and attempts.worker_id = p_worker_id and attempts.outcome not in ('fenced', 'lost')) is true
+              and duly.is_ours(attempts.tenant)
             limit 1) as settled;
 end $$;
 
@@ -214,3 +221,5 @@ begin
         p_worker_id, p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects, p_reasons, p_results,
         p_details, null, p_horizon) as settled;
 end $$;
+
+grant execute on function duly.settle_v2, duly.already_settled_v1 to duly_api;

@@ -51,18 +51,16 @@ begin
 end $$;
 
 -- Submit one one-shot, with the same hash of a body and the same names as submit_one_v1: a key used by an older process is known to a newer
--- one. Each expression here is made ready anew in each transaction, so a plain job that is due now is put into ready by as few as can be,
--- which costs less than a batch of one; whatever else it is goes to put_one.
+-- one. Each expression here is made ready anew in each transaction, so a plain job of the engine's that is due now is put into ready by as few
+-- as can be, which costs less than a batch of one. Whatever else it is goes to put_one, and so does a request, which is admitted there.
 create or replace function duly.submit_one_v2(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
     out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_due_at  timestamptz := coalesce(p_at, v_now + p_delay, v_now);
-    v_run_id  uuid := duly.run_id(v_due_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
     v_payload jsonb := p_payload;
     v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_handler, v_payload, p_queue, p_priority,
                                                   coalesce((date_part('epoch', p_at) * 1000000)::bigint, 0),
@@ -70,12 +68,15 @@ declare
                                                   duly.asked_options(p_options::jsonb)), 'UTF8'));
     v_key     duly.keys;
 begin
+    scheduled_at := coalesce(p_at, v_now + p_delay, v_now);
+    job_id := duly.run_id(scheduled_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
     insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
-    values (p_tenant, p_key, v_run_id, v_hash, v_now, v_now + interval '24 hours')
+    values (p_tenant, p_key, job_id, v_hash, v_now, v_now + interval '24 hours')
     on conflict (tenant, key) do update
        set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
      where keys.expires_at <= v_now;
     if not found then
+        perform duly.admit_v1(p_tenant, 0, 0);         -- Before the key says anything: it may be another tenant's.
         select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
         if v_key.body_hash <> v_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
@@ -87,17 +88,15 @@ begin
         return;
     end if;
     if p_at is null and p_delay is null and p_options is null and octet_length(p_payload) <= 1024 and p_priority between 0 and 9
-       and duly.is_name(p_handler) and duly.is_name(p_queue) then
+       and duly.is_name(p_handler) and duly.is_name(p_queue) and not duly.is_tenant_session() then
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload, rank)
-        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, false, p_queue, p_handler, v_payload,
-                duly.rank(v_due_at, p_priority));
+        values (job_id, job_id, scheduled_at, scheduled_at, 1, p_tenant, 0, p_priority, 0, false, false, p_queue, p_handler, v_payload,
+                duly.rank(scheduled_at, p_priority));
     else
-        perform duly.put_one(p_tenant, v_run_id, v_due_at, p_handler, v_payload, octet_length(p_payload), p_queue, p_priority, p_at, p_delay,
+        perform duly.put_one(p_tenant, job_id, scheduled_at, p_handler, v_payload, octet_length(p_payload), p_queue, p_priority, p_at, p_delay,
                              p_options::jsonb, p_horizon, p_grace, v_now);
     end if;
-    job_id := v_run_id;
-    scheduled_at := v_due_at;
     replayed := false;
 end $$;
 
@@ -113,6 +112,9 @@ declare
     v_payload jsonb := case when not v_stored then p_payload end;
     v_options jsonb;
 begin
+    if duly.is_tenant_session() then
+        perform duly.admit_v1(p_tenant, 0, 1);
+    end if;
     if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
         raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each',
             hint = 'Give both, such as duly.submit(''send_report'', queue => ''mail'').';
@@ -152,7 +154,8 @@ create or replace function duly.submit_v1(
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea default null,
     p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
 returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
-language plpgsql set lock_timeout = '2s' set timezone = 'UTC' set intervalstyle = 'postgres' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set lock_timeout = '2s' set timezone = 'UTC' set intervalstyle = 'postgres' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -166,6 +169,7 @@ declare
     v_followers uuid[];
     v_options jsonb[];
 begin
+    perform duly.must_be_ours(p_tenant);
     insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
     values (p_tenant, p_key, duly.run_id(coalesce(p_at[1], v_now + coalesce(p_delays[1], interval '0')), v_name || '1'),
             v_hash, v_now, v_now + interval '24 hours')
@@ -178,6 +182,7 @@ begin
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
                 hint = 'Use another key, or send the same job again.';
         end if;
+        perform duly.admit_v1(p_tenant, 0, 0);
         v_name := duly.batch_name(p_tenant, p_key, v_key.scheduled_at);
         return query
         select duly.run_id(moment.at, v_name || u.number::text), moment.at, true
@@ -228,6 +233,7 @@ begin
     if v_followers is not null then
         perform duly.follow_v1(p_tenant, v_followers, v_options, v_now);
     end if;
+    perform duly.admit_v1(p_tenant, 0, cardinality(p_handlers));
     return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
 end $$;
 
@@ -237,7 +243,8 @@ create or replace function duly.change_one_shot_v1(
     p_tenant integer, p_run_id uuid, p_generation integer, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
 returns boolean
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     v_now     timestamptz := duly.clock_now();
     v_due_at  timestamptz := coalesce(p_at, v_now);
@@ -246,6 +253,7 @@ declare
     v_was     record;
     v_options jsonb;
 begin
+    perform duly.must_be_ours(p_tenant);
     with waiting as (
         delete from duly.timers where timers.run_id = p_run_id and (timers.job_id = p_run_id and timers.tenant = p_tenant
                and timers.generation = p_generation and timers.attempt = 0 and not coalesce(timers.options ? 'node', false)) is true
@@ -303,41 +311,6 @@ begin
     delete from duly.keys where ctid = any (array(select ctid from duly.keys where expires_at < v_now limit p_limit));
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_submit_one_v1(
-    p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
-    p_options text, p_horizon interval, out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
-      from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
-    perform duly.admit_v1(p_tenant, 0, case when replayed then 0 else 1 end);
-end $$;
-
-create or replace function duly.api_submit_v1(
-    p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
-    p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval)
-returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    v_known boolean := exists (select from duly.keys where keys.tenant = p_tenant and keys.key = p_key and keys.expires_at > duly.clock_now());
-begin
-    return query
-    select submitted.job_id, submitted.scheduled_at, submitted.replayed
-      from duly.submit_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon) as submitted;
-    perform duly.admit_v1(p_tenant, 0, case when v_known then 0 else cardinality(p_handlers) end);
-end $$;
-
-create or replace function duly.api_change_one_shot_v1(
-    p_tenant integer, p_run_id uuid, p_generation integer, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz,
-    p_options text, p_horizon interval) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    return duly.change_one_shot_v1(p_tenant, p_run_id, p_generation, p_handler, p_payload, p_queue, p_priority, p_at, p_options, p_horizon);
-end $$;
-
 -- Create one one-shot in somebody's name: the job, the quota of its tenant and the audit entry are one statement, for the engine and for a
 -- session. One whose options name a parent is a subtask.
 create or replace function duly.create_one_shot_v1(
@@ -351,7 +324,9 @@ begin
     perform duly.must_be_ours(p_tenant);
     select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
       from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
-    perform duly.check_quotas_v1(p_tenant, 0, case when replayed then 0 else 1 end);
+    if not duly.is_tenant_session() then                -- A session's submit has asked for them.
+        perform duly.check_quotas_v1(p_tenant, 0, case when replayed then 0 else 1 end);
+    end if;
     if not replayed then
         if v_parent is not null then
             perform duly.note_subtasks_v1(p_tenant, array[v_parent], array[job_id]);
@@ -382,7 +357,9 @@ begin
       into v_ids, v_moments, v_replayed
       from duly.submit_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
            with ordinality as submitted(job_id, scheduled_at, replayed, number);
-    perform duly.check_quotas_v1(p_tenant, 0, case when v_replayed then 0 else cardinality(v_ids) end);
+    if not duly.is_tenant_session() then
+        perform duly.check_quotas_v1(p_tenant, 0, case when v_replayed then 0 else cardinality(v_ids) end);
+    end if;
     if not v_replayed then
         if cardinality(array_remove(v_parents, null)) > 0 then
             perform duly.note_subtasks_v1(p_tenant, v_parents, v_ids);
@@ -454,5 +431,5 @@ begin
     return query select v_run_id, v_due_at, false;
 end $$;
 
-grant execute on function duly.api_submit_one_v1, duly.api_submit_v1, duly.create_one_shot_v1, duly.create_one_shots_v1,
-    duly.api_change_one_shot_v1 to duly_api;
+grant execute on function duly.submit_one_v2, duly.submit_v1, duly.create_one_shot_v1, duly.create_one_shots_v1,
+    duly.change_one_shot_v1 to duly_api;

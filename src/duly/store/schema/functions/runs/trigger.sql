@@ -5,7 +5,7 @@
 -- obeys is what the next occurrence is judged by. One that has a rate waits for its turn. The key makes a repeated request one run.
 create or replace function duly.trigger_v1(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, p_settles boolean default true)
 returns table (run_id uuid, answer text)
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -82,6 +82,9 @@ begin
         v_timer.last_run_id := v_run_id;
     end if;
     perform duly.put_next_fire_v1(v_timer);
+    if v_answer in ('ready', 'blocked') then
+        perform duly.admit_v1(v_timer.tenant, 0, 1);
+    end if;
     return query select v_run_id, v_answer;
 end $$;
 
@@ -89,7 +92,8 @@ end $$;
 -- turn. A job that is being changed is waited for, and then judged by what it has become; whoever changes a job changes its row.
 create or replace function duly.take_event_v1(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb)
 returns table (is_duplicate boolean, runs uuid[], queues text[])
-language plpgsql set lock_timeout = '2s' set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set lock_timeout = '2s' set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off set jit = off as $$
 #variable_conflict use_column
 declare
     c_jobs_max constant integer := 1000;
@@ -99,8 +103,10 @@ declare
     v_gated  jsonb[];
     v_large  duly.jobs;
 begin
+    perform duly.must_be_ours(p_tenant);
     insert into duly.events (tenant, digest, runs, received_at) values (p_tenant, v_digest, '{}', v_now) on conflict do nothing;
     if not found then
+        perform duly.admit_v1(p_tenant, 0, 0);
         return query select true, events.runs, '{}'::text[] from duly.events where events.tenant = p_tenant and events.digest = v_digest;
         return;
     end if;
@@ -148,31 +154,7 @@ begin
     if cardinality(v_gated) > 0 then
         perform duly.release_v1(array_fill(p_tenant, array[cardinality(v_gated)]), v_gated, 0);
     end if;
+    perform duly.admit_v1(p_tenant, 0, cardinality(v_jobs));
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_trigger_v1(
-    p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, p_settles boolean, out run_id uuid, out answer text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    answer := 'over';
-    if duly.is_our_job(p_job_id) then
-        select triggered.run_id, triggered.answer into run_id, answer from duly.trigger_v1(p_job_id, p_key, p_payload, p_beside, p_settles) as triggered;
-    end if;
-    if answer in ('ready', 'blocked') then
-        perform duly.admit_v1(duly.current_tenant(), 0, 1);
-    end if;
-end $$;
-
-create or replace function duly.api_take_event_v1(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb,
-                                       out is_duplicate boolean, out runs uuid[], out queues text[])
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    select taken.is_duplicate, taken.runs, taken.queues into is_duplicate, runs, queues
-      from duly.take_event_v1(p_tenant, p_source, p_id, p_type, p_event, p_marks) as taken;
-    perform duly.admit_v1(p_tenant, 0, case when is_duplicate then 0 else cardinality(runs) end);
-end $$;
-
-grant execute on function duly.api_trigger_v1, duly.api_take_event_v1 to duly_api;
+grant execute on function duly.trigger_v1, duly.take_event_v1 to duly_api;

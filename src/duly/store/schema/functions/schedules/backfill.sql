@@ -10,32 +10,22 @@ create or replace function duly.lane_gate(p_job_id uuid, p_backfill_id uuid, p_p
     select case when p_places = 1 then 'catch-up/' || p_job_id else 'backfill/' || p_backfill_id end
 $$;
 
--- Ask for the occurrences of a stretch to be made. The schedule is not moved. p_previous is the occurrence before the first.
-create or replace function duly.submit_backfill_v1(
-    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz)
-returns boolean language plpgsql as $$
+-- Ask for the occurrences of a stretch to be made, so many of them under way at once. The schedule is not moved. p_previous is the occurrence
+-- before the first.
+create or replace function duly.submit_backfill_v2(
+    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
+    p_places integer)
+returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
     insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at, asked_at,
-                                previous_scheduled_at, schedule, calendars, every_seconds, anchor_at)
+                                previous_scheduled_at, schedule, calendars, every_seconds, anchor_at, places)
     select p_backfill_id, jobs.job_id, jobs.tenant, duly.shard_of(jobs.job_id), p_backfill_id::text, p_from, p_to, p_from, p_rate, p_total, v_now, v_now,
-           p_previous, jobs.schedule, duly.calendars_of(jobs.tenant, jobs.schedule), jobs.every_seconds, jobs.anchor_at
-      from duly.jobs where jobs.job_id = p_job_id and jobs.state in ('active', 'paused')
+           p_previous, jobs.schedule, duly.calendars_of(jobs.tenant, jobs.schedule), jobs.every_seconds, jobs.anchor_at, p_places
+      from duly.jobs where jobs.job_id = p_job_id and jobs.state in ('active', 'paused') and duly.is_ours(jobs.tenant)
     on conflict do nothing;
-    return exists (select from duly.backfills where backfills.backfill_id = p_backfill_id);
-end $$;
-
--- The same, where so many of its runs may be under way at once.
-create or replace function duly.submit_backfill_v2(
-    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
-    p_places integer)
-returns boolean language plpgsql as $$
-declare
-    v_is_made boolean := duly.submit_backfill_v1(p_backfill_id, p_job_id, p_from, p_to, p_rate, p_total, p_previous);
-begin
-    update duly.backfills set places = p_places where backfills.backfill_id = p_backfill_id and backfills.places <> p_places;
-    return v_is_made;
+    return exists (select from duly.backfills where backfills.backfill_id = p_backfill_id and duly.is_ours(backfills.tenant));
 end $$;
 
 -- Make the next occurrences of backfills, under one gate for each job, so that they wait for each other, or one of their own where they
@@ -84,12 +74,13 @@ end $$;
 
 -- Stop a backfill: nothing more is made, and what was made and is in nobody's hands is cancelled.
 create or replace function duly.cancel_backfill_v1(p_backfill_id uuid) returns integer
-language plpgsql as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_backfill duly.backfills;
     v_gone     integer;
 begin
-    select * into v_backfill from duly.backfills where backfills.backfill_id = p_backfill_id for update;
+    select * into v_backfill from duly.backfills where backfills.backfill_id = p_backfill_id and duly.is_ours(backfills.tenant)
+       for update;
     if not found or v_backfill.state = 'cancelled' then
         return null;
     end if;
@@ -113,24 +104,4 @@ begin
     return v_gone;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_submit_backfill_v2(
-    p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
-    p_places integer)
-returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return duly.is_our_job(p_job_id)
-       and duly.submit_backfill_v2(p_backfill_id, p_job_id, p_from, p_to, p_rate, p_total, p_previous, p_places);
-end $$;
-
-create or replace function duly.api_cancel_backfill_v1(p_backfill_id uuid) returns integer
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if exists (select from duly.backfills where backfills.backfill_id = p_backfill_id and duly.is_ours(backfills.tenant)) then
-        return duly.cancel_backfill_v1(p_backfill_id);
-    end if;
-    return null;
-end $$;
-
-grant execute on function duly.api_submit_backfill_v2, duly.api_cancel_backfill_v1 to duly_api;
+grant execute on function duly.submit_backfill_v2, duly.cancel_backfill_v1 to duly_api;

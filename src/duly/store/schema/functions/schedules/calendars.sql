@@ -1,48 +1,39 @@
 -- Calendars: kept, changed and dropped. How schedules are timed anew by what they have become stands in next_fire.sql.
 
 -- Keep a calendar, new or changed. What it was stays beside it until its jobs are timed anew.
-create or replace function duly.put_calendar_v1(p_tenant integer, p_name text, p_definition jsonb) returns void language sql as $$
+create or replace function duly.put_calendar_v1(p_tenant integer, p_name text, p_definition jsonb) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
     insert into duly.calendars (tenant, name, definition, updated_at) values (p_tenant, p_name, p_definition, duly.clock_now())
     on conflict (tenant, name) do update set definition = excluded.definition, updated_at = excluded.updated_at,
        earlier = case when calendars.definition = excluded.definition then calendars.earlier
-                      else jsonb_path_query_array(jsonb_build_array(calendars.definition) || coalesce(calendars.earlier, '[]'), '$[0 to 7]') end
-$$;
+                      else jsonb_path_query_array(jsonb_build_array(calendars.definition) || coalesce(calendars.earlier, '[]'), '$[0 to 7]') end;
+end $$;
 
 -- Forget what a calendar was, now that all of its jobs are timed by what it is; unless somebody has changed it since.
-create or replace function duly.calendar_settled_v1(p_tenant integer, p_name text, p_definition jsonb) returns void language sql as $$
+create or replace function duly.calendar_settled_v1(p_tenant integer, p_name text, p_definition jsonb) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+begin
+    perform duly.must_be_ours(p_tenant);
     update duly.calendars set earlier = null
-     where calendars.tenant = p_tenant and calendars.name = p_name and calendars.definition = p_definition and calendars.earlier is not null
-$$;
-
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_put_calendar_v1(p_tenant integer, p_name text, p_definition jsonb) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    perform duly.put_calendar_v1(p_tenant, p_name, p_definition);
+     where calendars.tenant = p_tenant and calendars.name = p_name and calendars.definition = p_definition and calendars.earlier is not null;
 end $$;
 
-create or replace function duly.api_calendar_settled_v1(p_tenant integer, p_name text, p_definition jsonb) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    perform duly.calendar_settled_v1(p_tenant, p_name, p_definition);
-end $$;
-
-create or replace function duly.api_drop_calendar_v1(p_tenant integer, p_name text) returns text
+-- Drop a calendar that no schedule uses: dropped, missing, or used by a job.
+create or replace function duly.drop_calendar_v1(p_tenant integer, p_name text) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
-    v_user text := (
-        select coalesce(jobs.name, jobs.job_id::text) from duly.jobs where jobs.tenant = p_tenant and jobs.state in ('active', 'paused')
-           and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', p_name))) limit 1);
+    v_user text;
 begin
     perform duly.must_be_ours(p_tenant);
-    if v_user is not null then
+    select coalesce(jobs.name, jobs.job_id::text) into v_user from duly.jobs where jobs.tenant = p_tenant and jobs.state in ('active', 'paused')
+       and jobs.schedule @> jsonb_build_object('calendars', jsonb_build_array(jsonb_build_object('name', p_name))) limit 1;
+    if found then
         return 'used by ' || v_user;
     end if;
     delete from duly.calendars where calendars.tenant = p_tenant and calendars.name = p_name;
     return case when found then 'dropped' else 'missing' end;
 end $$;
 
-grant execute on function duly.api_put_calendar_v1, duly.api_calendar_settled_v1, duly.api_drop_calendar_v1 to duly_api;
+grant execute on function duly.put_calendar_v1, duly.calendar_settled_v1, duly.drop_calendar_v1 to duly_api;

@@ -4,13 +4,14 @@
 -- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due. A
 -- schedule whose coming run a worker holds is `held`: nothing is changed, and the caller recalls that run first (recall.sql). Only a pause
 -- settles for a run whose worker did not answer. A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
+-- So is another tenant's: whose it is, take_next_fire_v1 checks.
 
 -- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment. While p_settles is null,
 -- nobody has asked the workers yet, and any first attempt that one holds is out of reach: only its worker knows whether it has started.
 create or replace function duly.pause_v1(
     p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[], p_settles boolean)
 returns text
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
     v_timer duly.timers := duly.take_next_fire_v1(p_job_id);
@@ -55,7 +56,7 @@ end $$;
 create or replace function duly.resume_v1(
     p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_skips jsonb)
 returns text
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
     v_timer duly.timers := duly.take_next_fire_v1(p_job_id);
@@ -90,7 +91,7 @@ end $$;
 create or replace function duly.skip_next_v2(
     p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb,
     out answer text, out moment timestamptz)
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_now     timestamptz := duly.clock_now();
     v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
@@ -156,7 +157,7 @@ create or replace function duly.edit_v1(
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
     p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz)
 returns table (answer text, floor timestamptz)
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -250,13 +251,14 @@ end $$;
 -- End a schedule through its next fire. p_skips is what it has named and not fired by then, as of the pending moment p_seen: if that
 -- has moved on, nothing is done. What its catch-up had still to make is on record, too. No row: there is no next fire at this moment.
 create or replace function duly.cancel_schedule_v2(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_now      timestamptz := duly.clock_now();
     v_job      duly.jobs;
     v_backfill duly.backfills;
 begin
-    delete from duly.timers where timers.job_id = p_job_id and timers.run_id is null and (timers.scheduled_at = p_seen) is true;
+    delete from duly.timers where timers.job_id = p_job_id and timers.run_id is null and (timers.scheduled_at = p_seen) is true
+       and duly.is_ours(timers.tenant);
     if not found then
         return;
     end if;
@@ -274,69 +276,13 @@ begin
     return next p_job_id;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_pause_v1(
-    p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[], p_settles boolean)
-returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return case when duly.is_our_job(p_job_id) then duly.pause_v1(p_job_id, p_generation, p_reason, p_seen, p_moments, p_settles) else 'over' end;
-end $$;
-
-create or replace function duly.api_give_reason_v1(p_job_id uuid, p_before text, p_reason text) returns void
+-- Give a pause another reason than the one it had.
+create or replace function duly.give_reason_v1(p_job_id uuid, p_before text, p_reason text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     update duly.jobs set pause_reason = p_reason, updated_at = duly.clock_now()
      where jobs.job_id = p_job_id and jobs.state = 'paused' and jobs.pause_reason = p_before and duly.is_ours(jobs.tenant);
 end $$;
 
-create or replace function duly.api_resume_v1(
-    p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_skips jsonb)
-returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return case when duly.is_our_job(p_job_id) then duly.resume_v1(p_job_id, p_generation, p_seen, p_next_at, p_window, p_skips) else 'over' end;
-end $$;
-
-create or replace function duly.api_skip_next_v2(
-    p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb,
-    out answer text, out moment timestamptz)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    answer := 'over';
-    if duly.is_our_job(p_job_id) then
-        select skip.answer, skip.moment into answer, moment
-          from duly.skip_next_v2(p_job_id, p_generation, p_seen, p_next_at, p_window, p_moments, p_skips) as skip;
-    end if;
-end $$;
-
-create or replace function duly.api_edit_v1(
-    p_job_id uuid, p_generation integer, p_hash bytea, p_name text, p_source text, p_handler text, p_payload jsonb,
-    p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
-    p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
-    p_watch integer, p_seen timestamptz, p_moments timestamptz[], p_floor timestamptz, p_skips jsonb, p_read_at timestamptz)
-returns table (answer text, floor timestamptz)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if not duly.is_our_job(p_job_id) then
-        return query select 'over', null::timestamptz;
-        return;
-    end if;
-    return query
-    select edited.answer, edited.floor from duly.edit_v1(
-        p_job_id, p_generation, p_hash, p_name, p_source, p_handler, p_payload, p_queue, p_priority, p_options, p_schedule, p_cohort, p_every,
-        p_anchor, p_first_at, p_window, p_jitter, p_overlap, p_overlap_limit, p_max_runs, p_grace, p_watch, p_seen, p_moments, p_floor, p_skips,
-        p_read_at) as edited;
-end $$;
-
-create or replace function duly.api_cancel_schedule_v2(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if duly.is_our_job(p_job_id) then
-        return query select * from duly.cancel_schedule_v2(p_job_id, p_seen, p_skips);
-    end if;
-end $$;
-
-grant execute on function duly.api_pause_v1, duly.api_give_reason_v1, duly.api_resume_v1, duly.api_skip_next_v2,
-    duly.api_edit_v1, duly.api_cancel_schedule_v2 to duly_api;
+grant execute on function duly.pause_v1, duly.give_reason_v1, duly.resume_v1, duly.skip_next_v2, duly.edit_v1,
+    duly.cancel_schedule_v2 to duly_api;

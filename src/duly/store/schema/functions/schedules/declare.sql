@@ -37,8 +37,9 @@ end $$;
 
 -- Note that jobs belong to a file, of which version each is by it, and who has applied it.
 create or replace function duly.mark_applied_v2(p_tenant integer, p_source text, p_job_ids uuid[], p_versions integer[], p_by text) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
+    perform duly.must_be_ours(p_tenant);
     update duly.jobs set owner = 'file', source = p_source, applied = marked.version, removed_at = null, updated_at = duly.clock_now()
       from unnest(p_job_ids, p_versions) as marked(job_id, version)
      where jobs.job_id = marked.job_id and jobs.tenant = p_tenant;
@@ -48,32 +49,17 @@ end $$;
 
 -- Note that a file took jobs away itself, so that nobody wonders later who cancelled them.
 create or replace function duly.mark_taken_out_v1(p_tenant integer, p_job_ids uuid[]) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
+    perform duly.must_be_ours(p_tenant);
     update duly.jobs set applied = null, updated_at = duly.clock_now() where jobs.job_id = any (p_job_ids) and jobs.tenant = p_tenant;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
--- What live workers declare, of this tenant: workers belong to all.
-create or replace function duly.api_declared_v1() returns setof text
+-- The schedules that live workers declare. A worker that has not beaten for a lease is not counted, whether or not it has been reaped.
+create or replace function duly.declared_v1() returns setof text
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select distinct declared from duly.workers cross join lateral unnest(workers.declares) as declared
      where workers.until > duly.clock_now() and duly.is_ours(split_part(declared, '/', 1)::integer)
 $$;
 
-create or replace function duly.api_mark_applied_v2(p_tenant integer, p_source text, p_job_ids uuid[], p_versions integer[], p_by text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    perform duly.mark_applied_v2(p_tenant, p_source, p_job_ids, p_versions, p_by);
-end $$;
-
-create or replace function duly.api_mark_taken_out_v1(p_tenant integer, p_job_ids uuid[]) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    perform duly.mark_taken_out_v1(p_tenant, p_job_ids);
-end $$;
-
-grant execute on function duly.standing_v1, duly.api_declared_v1, duly.api_mark_applied_v2, duly.api_mark_taken_out_v1 to duly_api;
+grant execute on function duly.standing_v1, duly.declared_v1, duly.mark_applied_v2, duly.mark_taken_out_v1 to duly_api;

@@ -1,16 +1,17 @@
 -- The next fire of a schedule. Its timer is the job's mutex and its cursor: whoever changes a job takes it out first.
 
 -- Take a schedule's next fire out of timers. It is the job's mutex: whoever changes a job holds it until the end of the
--- transaction, and puts it back. While somebody else has it, it is waited for; nothing comes when the schedule has ended.
+-- transaction, and puts it back. While somebody else has it, it is waited for; nothing comes when the schedule has ended, or is another
+-- tenant's.
 create or replace function duly.take_next_fire_v1(p_job_id uuid) returns duly.timers
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_timer duly.timers;
 begin
     for i in 1 .. 1000 loop
-        delete from duly.timers where timers.job_id = p_job_id and timers.run_id is null returning * into v_timer;
+        delete from duly.timers where timers.job_id = p_job_id and timers.run_id is null and duly.is_ours(timers.tenant) returning * into v_timer;
         exit when found;
-        perform from duly.jobs where jobs.job_id = p_job_id and jobs.state in ('active', 'paused');
+        perform from duly.jobs where jobs.job_id = p_job_id and jobs.state in ('active', 'paused') and duly.is_ours(jobs.tenant);
         exit when not found;
     end loop;
     return v_timer;
@@ -46,7 +47,8 @@ end $$;
 create or replace function duly.retime_v1(
     p_job_ids uuid[], p_generations integer[], p_seen timestamptz[], p_cohorts bigint[], p_next_at timestamptz[], p_windows integer[])
 returns setof uuid
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 begin
     return query
@@ -54,7 +56,7 @@ begin
         delete from duly.timers using unnest(p_job_ids, p_generations, p_seen, p_cohorts, p_next_at, p_windows)
                                    as new(job_id, generation, seen, cohort, next_at, room)
          where timers.job_id = new.job_id and timers.run_id is null and timers.runs_left is distinct from 0
-           and (timers.scheduled_at = new.seen and timers.generation = new.generation) is true
+           and (timers.scheduled_at = new.seen and timers.generation = new.generation) is true and duly.is_ours(timers.tenant)
         returning timers.*, new.cohort as new_cohort, new.next_at, new.room),
     put as (
         insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored, queue, handler,
@@ -191,33 +193,15 @@ returns table (reason text, first timestamptz, last timestamptz, count bigint) l
 $$;
 
 -- Note that a job is timed anew from now on, and what calendars took from it by then.
-create or replace function duly.timed_anew_v1(p_job_id uuid, p_skips jsonb) returns void language plpgsql as $$
+create or replace function duly.timed_anew_v1(p_job_id uuid, p_skips jsonb) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_job duly.jobs;
 begin
-    update duly.jobs set timed_at = duly.clock_now() where jobs.job_id = p_job_id returning * into v_job;
-    perform duly.record_skips_v1(v_job, p_skips, v_job.timed_at);
-end $$;
-
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_retime_v1(
-    p_job_ids uuid[], p_generations integer[], p_seen timestamptz[], p_cohorts bigint[], p_next_at timestamptz[], p_windows integer[])
-returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if exists (select from unnest(p_job_ids) as asked(job_id) where not duly.is_our_job(asked.job_id)) then
-        return;
-    end if;
-    return query select * from duly.retime_v1(p_job_ids, p_generations, p_seen, p_cohorts, p_next_at, p_windows);
-end $$;
-
-create or replace function duly.api_timed_anew_v1(p_job_id uuid, p_skips jsonb) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if duly.is_our_job(p_job_id) then
-        perform duly.timed_anew_v1(p_job_id, p_skips);
+    update duly.jobs set timed_at = duly.clock_now() where jobs.job_id = p_job_id and duly.is_ours(jobs.tenant) returning * into v_job;
+    if found then
+        perform duly.record_skips_v1(v_job, p_skips, v_job.timed_at);
     end if;
 end $$;
 
-grant execute on function duly.api_retime_v1, duly.api_timed_anew_v1 to duly_api;
+grant execute on function duly.retime_v1, duly.timed_anew_v1 to duly_api;

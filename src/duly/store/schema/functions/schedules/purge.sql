@@ -89,22 +89,15 @@ begin
 end $$;
 
 -- Purge a job that is over: its definition now, and as much of its history. False: it is not over.
-create or replace function duly.purge_job_v1(p_tenant integer, p_job_id uuid, p_limit integer) returns boolean language plpgsql as $$
+create or replace function duly.purge_job_v1(p_tenant integer, p_job_id uuid, p_limit integer) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    if not duly.ask_purge_v1(p_tenant, p_job_id) then
+    perform duly.must_be_ours(p_tenant);
+    if (duly.is_tenant_session() and not duly.owns(p_job_id)) or not duly.ask_purge_v1(p_tenant, p_job_id) then
         return false;
     end if;
     perform duly.purge_history_v1(p_job_id, p_limit);
     return true;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_purge_job_v1(p_tenant integer, p_job_id uuid, p_limit integer) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    return duly.owns(p_job_id) and duly.purge_job_v1(p_tenant, p_job_id, p_limit);
-end $$;
-
-grant execute on function duly.api_purge_job_v1 to duly_api;
+grant execute on function duly.purge_job_v1 to duly_api;

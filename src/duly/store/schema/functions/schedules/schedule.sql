@@ -44,7 +44,8 @@ create or replace function duly.submit_schedule_v2(
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
     p_watch integer)
 returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
-language plpgsql set lock_timeout = '2s' set timezone = 'UTC' set intervalstyle = 'postgres' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set lock_timeout = '2s' set timezone = 'UTC' set intervalstyle = 'postgres' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -55,6 +56,7 @@ declare
     v_job_id  uuid := coalesce(p_job_id, duly.run_id(v_now, duly.batch_name(p_tenant, p_key, v_now) || '0'));
     v_options jsonb := duly.with_overlap(p_options, v_job_id, p_overlap, p_overlap_limit, p_watch);
 begin
+    perform duly.must_be_ours(p_tenant);
     perform duly.check_names(p_handler, p_queue);
     if p_cohort is null and p_every not between 1 and 2147483647 then
         raise exception using errcode = 'DU006', message = format('every %s seconds is outside 1 second to 68 years', p_every);
@@ -80,6 +82,7 @@ begin
         if v_key.body_hash <> p_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
         end if;
+        perform duly.admit_v1(p_tenant, 0, 0);
         return query select v_key.job_id, v_key.scheduled_at, true;
         return;
     end if;
@@ -96,6 +99,7 @@ begin
     values (v_job_id, v_first, v_first + duly.jitter_delay(p_jitter, v_job_id, v_first, p_window), 1, p_tenant, p_priority, v_stored, p_queue, p_handler,
             case when not v_stored then p_payload end, v_options, duly.shard_of(v_job_id), p_every, p_cohort,
             duly.overlap_mark(p_overlap, p_overlap_limit), p_jitter, p_max_runs, p_grace);
+    perform duly.admit_v1(p_tenant, 1, 0);
     return query select v_job_id, v_first, false;
 end $$;
 
@@ -151,20 +155,4 @@ begin
      order by job_changes.xid, job_changes.number limit p_limit;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_submit_schedule_v1(
-    p_tenant integer, p_key text, p_hash bytea, p_job_id uuid, p_name text, p_owner text, p_source text, p_handler text, p_payload jsonb,
-    p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
-    p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
-    p_watch integer, out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
-      from duly.submit_schedule_v2(p_tenant, p_key, p_hash, p_job_id, p_name, p_owner, p_source, p_handler, p_payload, p_queue, p_priority,
-           p_options, p_schedule, p_cohort, p_every, p_anchor, p_first_at, p_window, p_jitter, p_overlap, p_overlap_limit, p_max_runs, p_grace,
-           p_watch) as submitted;
-    perform duly.admit_v1(p_tenant, case when replayed then 0 else 1 end, 0);
-end $$;
-
-grant execute on function duly.calendars_of, duly.api_submit_schedule_v1 to duly_api;
+grant execute on function duly.calendars_of, duly.submit_schedule_v2 to duly_api;

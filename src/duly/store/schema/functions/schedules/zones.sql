@@ -28,9 +28,11 @@ begin
 end $$;
 
 -- Say with which version a next fire was timed. It is written down only where that is not the one in force.
-create or replace function duly.timed_by_v1(p_job_id uuid, p_tzdb text) returns void language sql as $$
+create or replace function duly.timed_by_v1(p_job_id uuid, p_tzdb text) returns void
+language sql security definer set search_path = pg_catalog, pg_temp as $$
     update duly.jobs set tzdb = p_tzdb
-     where jobs.job_id = p_job_id and jobs.cohort is not null and exists (select from duly.zone_data where zone_data.version <> p_tzdb)
+     where jobs.job_id = p_job_id and jobs.cohort is not null and duly.is_ours(jobs.tenant)
+       and exists (select from duly.zone_data where zone_data.version <> p_tzdb)
 $$;
 
 -- The schedules whose next fire was timed by a version that was not in force.
@@ -119,14 +121,4 @@ begin
     return exists (select from duly.zone_data where version = p_tzdb and settled_at is not null);
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_timed_by_v1(p_job_id uuid, p_tzdb text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if duly.is_our_job(p_job_id) then
-        perform duly.timed_by_v1(p_job_id, p_tzdb);
-    end if;
-end $$;
-
-grant execute on function duly.api_timed_by_v1 to duly_api;
+grant execute on function duly.timed_by_v1 to duly_api;

@@ -33,10 +33,8 @@ begin
     return v_gone;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
--- A session writes of its own tenant alone.
-create or replace function duly.api_note_v1(
+-- Record a change, as a part of the transaction that makes it.
+create or replace function duly.note_v1(
     p_tenant integer, p_actor_kind text, p_actor text, p_actor_name text, p_action text, p_subject_kind text, p_subject_id text,
     p_subject_name text, p_count integer, p_request_id text, p_detail jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -47,4 +45,4 @@ begin
             p_request_id, p_detail);
 end $$;
 
-grant execute on function duly.api_note_v1 to duly_api;
+grant execute on function duly.note_v1 to duly_api;

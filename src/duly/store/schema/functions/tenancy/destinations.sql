@@ -3,10 +3,11 @@
 
 -- A destination that nobody has used before. Asked twice, it is made once.
 create or replace function duly.make_destination_v1(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
-language plpgsql as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
+    perform duly.must_be_ours(p_tenant);
     insert into duly.destinations (destination_id, tenant, origin, made_at, turned_at, half_at, counted_at, released_at, answers_at)
     values (p_destination_id, p_tenant, p_origin, v_now, v_now, v_now, v_now, v_now, v_now)
     on conflict (tenant, origin) do nothing;
@@ -18,13 +19,14 @@ end $$;
 -- at the one that comes, for time that passes without a rate pays for nothing. Otherwise they would be granted a second time.
 create or replace function duly.turn_destination_v1(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
                                                     p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
-language plpgsql as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_now  timestamptz := duly.clock_now();
     v_row  duly.destinations;
     v_rate double precision;
 begin
-    select * into v_row from duly.destinations where destination_id = p_destination_id and turn = p_turn for no key update;
+    select * into v_row from duly.destinations where destination_id = p_destination_id and turn = p_turn and duly.is_ours(tenant)
+       for no key update;
     if not found then
         return false;
     end if;
@@ -45,12 +47,12 @@ end $$;
 -- What limit_destination_v1 sets, and how many retries there may be for each first attempt.
 create or replace function duly.limit_destination_v2(
     p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean, p_retry_share double precision) returns boolean
-language plpgsql as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     update duly.destinations
        set places = coalesce(p_places, places), rate_per_second = case when p_has_rate then p_rate else rate_per_second end,
            retry_share = coalesce(p_retry_share, retry_share)
-     where destination_id = p_destination_id;
+     where destination_id = p_destination_id and duly.is_ours(tenant);
     return found;
 end $$;
 
@@ -67,12 +69,12 @@ end $$;
 
 -- Keep a secret under the next number, by whoever has seen the newest. The one before it is good for a day more; older ones go.
 create or replace function duly.keep_secret_v1(p_destination_id uuid, p_number integer, p_sealed bytea, p_key_id text, p_kept interval) returns boolean
-language plpgsql as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_now    timestamptz := duly.clock_now();
     v_tenant integer;
 begin
-    select tenant into v_tenant from duly.destinations where destination_id = p_destination_id for update;
+    select tenant into v_tenant from duly.destinations where destination_id = p_destination_id and duly.is_ours(tenant) for update;
     if not found or p_number <> 1 + coalesce((select max(number) from duly.destination_secrets where destination_id = p_destination_id), 0) then
         return false;
     end if;
@@ -89,7 +91,8 @@ language plpgsql stable security definer set search_path = pg_catalog, pg_temp s
 begin
     select coalesce(sum(shares.in_flight), 0), coalesce(sum(shares.waiting), 0) into in_flight, waiting
       from duly.destination_shares as shares
-     where shares.destination_id = p_destination_id and duly.is_our_destination(p_destination_id)
+     where shares.destination_id = p_destination_id
+       and exists (select from duly.destinations where destinations.destination_id = p_destination_id and duly.is_ours(destinations.tenant))
        and exists (select from duly.workers where workers.worker_id = shares.worker_id);
 end $$;
 
@@ -132,41 +135,5 @@ begin
     return cardinality(v_ids);
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.is_our_destination(p_destination_id uuid) returns boolean language plpgsql stable as $$
-begin
-    return exists (select from duly.destinations where destination_id = p_destination_id and duly.is_ours(tenant));
-end $$;
-
-create or replace function duly.api_make_destination_v1(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    return duly.make_destination_v1(p_destination_id, p_tenant, p_origin);
-end $$;
-
-create or replace function duly.api_turn_destination_v1(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
-                                             p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return duly.is_our_destination(p_destination_id)
-       and duly.turn_destination_v1(p_destination_id, p_turn, p_state, p_openings, p_wait, p_ramp_rate, p_ramp_grows);
-end $$;
-
-create or replace function duly.api_limit_destination_v2(
-    p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean, p_retry_share double precision) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return duly.is_our_destination(p_destination_id)
-       and duly.limit_destination_v2(p_destination_id, p_places, p_rate, p_has_rate, p_retry_share);
-end $$;
-
-create or replace function duly.api_keep_secret_v1(p_destination_id uuid, p_number integer, p_sealed bytea, p_key_id text, p_kept interval) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    return duly.is_our_destination(p_destination_id) and duly.keep_secret_v1(p_destination_id, p_number, p_sealed, p_key_id, p_kept);
-end $$;
-
-grant execute on function duly.load_of_destination, duly.page_failures_v1, duly.api_make_destination_v1,
-    duly.api_turn_destination_v1, duly.api_limit_destination_v2, duly.api_keep_secret_v1 to duly_api;
+grant execute on function duly.load_of_destination, duly.page_failures_v1, duly.make_destination_v1, duly.turn_destination_v1,
+    duly.limit_destination_v2, duly.keep_secret_v1 to duly_api;

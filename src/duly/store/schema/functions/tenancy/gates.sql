@@ -50,10 +50,11 @@ $$;
 
 -- Set the limits of a key; none given: what runs carry counts again. Says whether something was there to be taken away.
 create or replace function duly.limit_gate_v1(p_tenant integer, p_key text, p_places integer, p_per_second double precision, p_burst integer) returns boolean
-language plpgsql set lock_timeout = '2s' as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_found boolean;
 begin
+    perform duly.must_be_ours(p_tenant);
     if p_places is null and p_per_second is null then
         delete from duly.gate_limits where gate_limits.tenant = p_tenant and gate_limits.key = p_key;
         v_found := found;
@@ -80,13 +81,4 @@ begin
     end if;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_limit_gate_v1(p_tenant integer, p_key text, p_places integer, p_per_second double precision, p_burst integer) returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    return duly.limit_gate_v1(p_tenant, p_key, p_places, p_per_second, p_burst);
-end $$;
-
-grant execute on function duly.api_limit_gate_v1 to duly_api;
+grant execute on function duly.limit_gate_v1 to duly_api;

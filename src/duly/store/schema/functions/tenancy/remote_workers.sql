@@ -9,6 +9,11 @@ begin
     return not exists (select from duly.workers where workers.worker_id = p_worker_id and (workers.tenant is null or not duly.is_ours(workers.tenant)));
 end $$;
 
+-- The same, asked of requests alone: the engine speaks for every worker. One expression, so that it is inlined.
+create or replace function duly.speaks_for(p_worker_id uuid) returns boolean language sql stable as $$
+    select case when duly.is_tenant_session() then duly.is_our_worker(p_worker_id) else true end
+$$;
+
 create or replace function duly.no_worker(p_worker_id uuid) returns void language plpgsql as $$
 begin
     raise exception using errcode = 'DU011', message = format('no worker %s', p_worker_id);
@@ -66,17 +71,6 @@ begin
     select coalesce(array_agg(signals.run_id), '{}'), coalesce(array_agg(signals.fence), '{}') into cancel_runs, cancel_fences
       from duly.signals where signals.worker_id = p_worker_id and signals.what = 'cancel'
        and exists (select from duly.leased where leased.run_id = signals.run_id and leased.fence = signals.fence);
-end $$;
-
-create or replace function duly.api_retire_worker_v1(p_worker_id uuid, p_held uuid[], p_fences bigint[])
-returns table (has_left boolean, run_ids uuid[], fences bigint[])
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform from duly.workers where workers.worker_id = p_worker_id and workers.tenant is not null and duly.is_ours(workers.tenant) for update;
-    if not found then
-        perform duly.no_worker(p_worker_id);
-    end if;
-    return query select gone.has_left, gone.run_ids, gone.fences from duly.retire_v1(p_worker_id, p_held, p_fences) as gone;
 end $$;
 
 ------------------------------------------------------------------------------------------------------------------ claim
@@ -217,36 +211,6 @@ begin
      where (leased.worker_id = p_worker_id) is true and duly.is_ours(leased.tenant);
 end $$;
 
------------------------------------------------------------------------------------------------------------------ settle
-
-create or replace function duly.api_settle_v2(
-    p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
-    p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
-    p_carried jsonb[], p_horizon interval)
-returns table (run_id uuid, fence bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-begin
-    if not duly.is_our_worker(p_worker_id) or exists (
-        select from duly.leased where leased.run_id = any (p_run_ids) and not duly.is_ours(leased.tenant))
-    then
-        return;
-    end if;
-    return query
-    select settled.run_id, settled.fence from duly.settle_v2(
-        p_worker_id, p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects, p_reasons, p_results,
-        p_details, p_carried, p_horizon) as settled;
-end $$;
-
-create or replace function duly.api_already_settled_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
-returns table (run_id uuid, fence bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
-begin
-    return query
-    select settled.run_id, settled.fence from duly.already_settled_v1(p_worker_id, p_run_ids, p_fences) as settled
-     where exists (select from duly.attempts where attempts.run_id = settled.run_id and attempts.fence = settled.fence and duly.is_ours(attempts.tenant));
-end $$;
-
 -- Keep a record of outcomes that came after the lease was lost: what the run was is told by the record of that loss. Once, however often.
 create or replace function duly.api_refuse_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_outcomes text[])
 returns void
@@ -266,17 +230,5 @@ begin
                           and attempts.worker_id = p_worker_id and attempts.outcome = 'fenced');
 end $$;
 
-create or replace function duly.api_hand_back_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
-returns table (run_id uuid, fence bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
-begin
-    if not duly.is_our_worker(p_worker_id) or exists (
-        select from duly.leased where leased.run_id = any (p_run_ids) and not duly.is_ours(leased.tenant))
-    then
-        return;
-    end if;
-    return query select back.run_id, back.fence from duly.hand_back_v1(p_worker_id, p_run_ids, p_fences) as back;
-end $$;
-
-grant execute on function duly.api_register_worker_v1, duly.api_renew_v1, duly.api_retire_worker_v1, duly.api_claim_v1,
-    duly.api_held_v1, duly.api_settle_v2, duly.api_already_settled_v1, duly.api_refuse_v1, duly.api_hand_back_v1 to duly_api;
+grant execute on function duly.api_register_worker_v1, duly.api_renew_v1, duly.api_claim_v1, duly.api_held_v1,
+    duly.api_refuse_v1 to duly_api;

@@ -1,12 +1,17 @@
--- The wall between tenants, and what each may add. docs/decisions/0015-tenants-and-the-second-wall.md says why.
+-- The wall between tenants, and what each may add. docs/decisions/0062-the-wall-stands-in-the-functions.md says why.
 --
--- The moves as the API calls them stand beside the moves, as `api_…`: with the rights of their owner, a fixed search path, and the
--- question whose it is asked first. For rows of another tenant they answer as for rows that are not there.
+-- A function that the API's role may call has its owner's rights and a fixed search path, and checks itself whose the rows are: a tenant that
+-- it is given with `must_be_ours`, a row with `is_ours` in its `where`. Rows of another tenant are as unknown as rows that never were.
 
--- Whether what belongs to a tenant is this session's business: all of it for the engine, its own tenant's for the API. Inside a
--- function with its owner's rights the setting still names the role that the session took on.
+-- Whether a tenant's request calls, and not the engine. The setting names the role that the session took on, also inside a function with its
+-- owner's rights. One expression, so that it is inlined: this comparison is all that the engine pays for the wall.
+create or replace function duly.is_tenant_session() returns boolean language sql stable as $$
+    select current_setting('role') = 'duly_api'
+$$;
+
+-- Whether rows of a tenant are this session's business: every tenant's for the engine, its own tenant's for a request.
 create or replace function duly.is_ours(p_tenant integer) returns boolean language sql stable as $$
-    select case when current_setting('role') = 'duly_api' then coalesce(p_tenant = duly.current_tenant(), false) else true end
+    select case when duly.is_tenant_session() then coalesce(p_tenant = duly.current_tenant(), false) else true end
 $$;
 
 create or replace function duly.must_be_ours(p_tenant integer) returns void language plpgsql stable as $$
@@ -36,11 +41,14 @@ end $$;
 
 -------------------------------------------------------------------------------------------------- what a tenant may add
 
+-- Refuse what a tenant's request may not add. The engine adds without limits.
 create or replace function duly.admit_v1(p_tenant integer, p_schedules integer, p_runs integer) returns void
 language plpgsql as $$
 begin
-    perform duly.must_be_ours(p_tenant);
-    perform duly.check_quotas_v1(p_tenant, p_schedules, p_runs);
+    if duly.is_tenant_session() then
+        perform duly.must_be_ours(p_tenant);
+        perform duly.check_quotas_v1(p_tenant, p_schedules, p_runs);
+    end if;
 end $$;
 
 -- Refuse what a tenant may not add, after it was added: a refusal undoes it. The count of schedules is exact; what waits is as of the

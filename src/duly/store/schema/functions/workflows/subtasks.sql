@@ -23,10 +23,11 @@ begin
     on conflict do nothing;
 end $$;
 
+-- Submit one-shots that have a parent. Whose they are is checked where they are submitted.
 create or replace function duly.submit_subtask_v1(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval, out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
-language plpgsql as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
       from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
@@ -40,7 +41,7 @@ create or replace function duly.submit_subtasks_v1(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval)
 returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
-language plpgsql as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_ids      uuid[];
     v_moments  timestamptz[];
@@ -109,7 +110,8 @@ end $$;
 
 -- Subtasks that have not ended, by rising id: these can be cancelled, or asked to stop.
 create or replace function duly.live_subtasks_v1(p_parent uuid, p_after uuid, p_limit integer) returns setof uuid
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 begin
     return query
     select subtasks.run_id from duly.subtasks
@@ -118,43 +120,8 @@ begin
         union all select from duly.blocked where blocked.run_id = subtasks.run_id
         union all select from duly.ready where ready.run_id = subtasks.run_id
         union all select from duly.leased where leased.run_id = subtasks.run_id limit 1) as place
-     where subtasks.parent = p_parent and subtasks.run_id > p_after
+     where subtasks.parent = p_parent and subtasks.run_id > p_after and duly.is_ours(subtasks.tenant)
      order by subtasks.run_id limit p_limit;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_submit_subtask_v1(
-    p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
-    p_options text, p_horizon interval, out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
-      from duly.submit_subtask_v1(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
-    perform duly.admit_v1(p_tenant, 0, case when replayed then 0 else 1 end);
-end $$;
-
-create or replace function duly.api_submit_subtasks_v1(
-    p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
-    p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval)
-returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-declare
-    v_known boolean := exists (select from duly.keys where keys.tenant = p_tenant and keys.key = p_key and keys.expires_at > duly.clock_now());
-begin
-    return query
-    select submitted.job_id, submitted.scheduled_at, submitted.replayed
-      from duly.submit_subtasks_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon) as submitted;
-    perform duly.admit_v1(p_tenant, 0, case when v_known then 0 else cardinality(p_handlers) end);
-end $$;
-
-create or replace function duly.api_live_subtasks_v1(p_parent uuid, p_after uuid, p_limit integer) returns setof uuid
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    if duly.owns(p_parent) then
-        return query select * from duly.live_subtasks_v1(p_parent, p_after, p_limit);
-    end if;
-end $$;
-
-grant execute on function duly.page_subtasks_v1, duly.api_submit_subtask_v1, duly.api_submit_subtasks_v1,
-    duly.api_live_subtasks_v1 to duly_api;
+grant execute on function duly.page_subtasks_v1, duly.submit_subtask_v1, duly.submit_subtasks_v1, duly.live_subtasks_v1 to duly_api;

@@ -3,11 +3,13 @@
 -- Cancel a workflow, and say who of two has done it: the one whose update found it running or paused. What is released between the first
 -- step and the lock is found by the errand.
 create or replace function duly.cancel_workflow_v2(p_tenant integer, p_workflow_id uuid, p_reason text, out state text, out is_new boolean)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
 begin
+    perform duly.must_be_ours(p_tenant);
     is_new := false;
     state := (select flow.state from duly.workflows as flow where flow.workflow_id = p_workflow_id and flow.tenant = p_tenant);
     if state is null or state not in ('running', 'paused', 'cancelling') then
@@ -51,11 +53,13 @@ end $$;
 -- Pause a workflow, and say who of two has done it: the one whose update found it running. While anything of it is under way, an errand
 -- takes back again and again what has come up since: a run that a worker hands back would start anew.
 create or replace function duly.pause_workflow_v2(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
 begin
+    perform duly.must_be_ours(p_tenant);
     is_new := false;
     state := (select flow.state from duly.workflows as flow where flow.workflow_id = p_workflow_id and flow.tenant = p_tenant);
     if state is null or state not in ('running', 'paused') then
@@ -146,9 +150,10 @@ begin
 end $$;
 
 create or replace function duly.resume_workflow_v2(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 begin
+    perform duly.must_be_ours(p_tenant);
     select flow.state into state from duly.workflows as flow where flow.workflow_id = p_workflow_id and flow.tenant = p_tenant for no key update;
     is_new := coalesce(state = 'paused', false);
     if is_new then
@@ -192,27 +197,4 @@ begin
      order by done.xid, done.number limit p_limit;
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_cancel_workflow_v2(p_tenant integer, p_workflow_id uuid, p_reason text, out state text, out is_new boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    select flow.state, flow.is_new into state, is_new from duly.cancel_workflow_v2(p_tenant, p_workflow_id, p_reason) as flow;
-end $$;
-
-create or replace function duly.api_pause_workflow_v2(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    select flow.state, flow.is_new into state, is_new from duly.pause_workflow_v2(p_tenant, p_workflow_id) as flow;
-end $$;
-
-create or replace function duly.api_resume_workflow_v2(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    select flow.state, flow.is_new into state, is_new from duly.resume_workflow_v2(p_tenant, p_workflow_id) as flow;
-end $$;
-
-grant execute on function duly.api_cancel_workflow_v2, duly.api_pause_workflow_v2, duly.api_resume_workflow_v2 to duly_api;
+grant execute on function duly.cancel_workflow_v2, duly.pause_workflow_v2, duly.resume_workflow_v2 to duly_api;

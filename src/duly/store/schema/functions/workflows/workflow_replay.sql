@@ -3,12 +3,15 @@
 -- Do a node and those behind it again. What is covered was found before the lock; where nodes have been added since, it is found anew. A dry
 -- run asks the same under the same lock, and changes nothing.
 create or replace function duly.replay_workflow_v2(p_tenant integer, p_workflow_id uuid, p_node text, p_covered text[], p_count integer, p_is_dry boolean)
-returns text language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_flow duly.workflows;
     v_name text;
 begin
+    perform duly.must_be_ours(p_tenant);
     select * into v_flow from duly.workflows where workflow_id = p_workflow_id and tenant = p_tenant for no key update;
     if not found or v_flow.nodes <> p_count then
         return 'again';
@@ -200,13 +203,4 @@ begin
                 union all select options from duly.leased where leased.run_id = p_run_id) as live limit 1);
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_replay_workflow_v2(p_tenant integer, p_workflow_id uuid, p_node text, p_covered text[], p_count integer, p_is_dry boolean)
-returns text language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    return duly.replay_workflow_v2(p_tenant, p_workflow_id, p_node, p_covered, p_count, p_is_dry);
-end $$;
-
-grant execute on function duly.api_replay_workflow_v2 to duly_api;
+grant execute on function duly.replay_workflow_v2 to duly_api;

@@ -1,18 +1,24 @@
 -- Submit a workflow, and add nodes to one that runs.
 
 -- Submit a workflow whole: only inserts. Known by its key; or, for a run whose target it is, by an id computed from that run's. A run that has
--- started a workflow takes that up again.
+-- started a workflow takes that up again. The workflow of a run is submitted by the run's worker, and not by a request.
 create or replace function duly.submit_workflow_v1(
     p_tenant integer, p_key text, p_hash bytea, p_name text, p_tags text[], p_then jsonb, p_marks jsonb, p_run_id uuid, p_replays integer,
     p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
     p_parents text[], p_children text[], p_ons text[], p_horizon interval default '5 seconds',
     out workflow_id uuid, out replayed boolean, out state text)
-language plpgsql set lock_timeout = '2s' set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set lock_timeout = '2s' set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
     v_key duly.keys;
 begin
+    perform duly.must_be_ours(p_tenant);
+    if duly.is_tenant_session() then
+        p_run_id := null;
+        p_replays := 0;
+    end if;
     if p_run_id is not null then
         workflow_id := (select flow.workflow_id from duly.workflows as flow where flow.run_id = p_run_id and flow.tenant = p_tenant
                          order by flow.submitted_at desc, flow.workflow_id desc limit 1);
@@ -34,6 +40,7 @@ begin
             if v_key.body_hash <> p_hash then
                 raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
             end if;
+            perform duly.admit_v1(p_tenant, 0, 0);
             workflow_id := v_key.job_id;
             replayed := true;
             state := (select workflows.state from duly.workflows where workflows.workflow_id = v_key.job_id);
@@ -50,6 +57,7 @@ begin
     end if;
     perform duly.insert_nodes_v1(p_tenant, workflow_id, null, p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options, p_maps,
                                  p_parents, p_children, p_ons, p_marks, 0, v_now);
+    perform duly.admit_v1(p_tenant, 0, cardinality(p_names));
     replayed := false;
     state := 'running';
 end $$;
@@ -131,7 +139,8 @@ create or replace function duly.add_nodes_v1(
     p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
     p_parents text[], p_children text[], p_ons text[], p_last text[])
 returns text
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
@@ -139,6 +148,8 @@ declare
     v_taken text;
     v_new   text[];
 begin
+    perform duly.must_be_ours(p_tenant);
+    perform duly.admit_v1(p_tenant, 0, cardinality(p_names));
     select * into v_flow from duly.workflows where workflow_id = p_workflow_id and tenant = p_tenant for no key update;
     if not exists (select from duly.leased where run_id = p_run_id and fence = p_fence and tenant = p_tenant and options->'node'->>0 = p_workflow_id::text)
        or not exists (select from duly.workflow_nodes where workflow_id = p_workflow_id and name = p_node and run_id = p_run_id and state = 'ready')
@@ -186,33 +197,4 @@ begin
     return 'added';
 end $$;
 
----------------------------------------------------------------------------------------------------- as the API calls it
-
-create or replace function duly.api_submit_workflow_v1(
-    p_tenant integer, p_key text, p_hash bytea, p_name text, p_tags text[], p_then jsonb, p_marks jsonb, p_run_id uuid, p_replays integer,
-    p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
-    p_parents text[], p_children text[], p_ons text[], p_horizon interval,
-    out workflow_id uuid, out replayed boolean, out state text)
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);               -- A run's own workflow is made by whoever holds the run, not by a request.
-    select made.workflow_id, made.replayed, made.state into workflow_id, replayed, state
-      from duly.submit_workflow_v1(p_tenant, p_key, p_hash, p_name, p_tags, p_then, p_marks, null, 0, p_names, p_handlers, p_payloads, p_queues,
-                                   p_priorities, p_options, p_maps, p_parents, p_children, p_ons, p_horizon) as made;
-    perform duly.admit_v1(p_tenant, 0, case when replayed then 0 else cardinality(p_names) end);
-end $$;
-
-create or replace function duly.api_add_nodes_v1(
-    p_tenant integer, p_workflow_id uuid, p_node text, p_run_id uuid, p_fence bigint,
-    p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
-    p_parents text[], p_children text[], p_ons text[], p_last text[])
-returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
-begin
-    perform duly.must_be_ours(p_tenant);
-    perform duly.admit_v1(p_tenant, 0, cardinality(p_names));
-    return duly.add_nodes_v1(p_tenant, p_workflow_id, p_node, p_run_id, p_fence, p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options,
-                             p_maps, p_parents, p_children, p_ons, p_last);
-end $$;
-
-grant execute on function duly.api_submit_workflow_v1, duly.api_add_nodes_v1 to duly_api;
+grant execute on function duly.submit_workflow_v1, duly.add_nodes_v1 to duly_api;
