@@ -609,7 +609,7 @@ BANK = [
         Python("the API takes any command", "admitted", "allowed.check(target_of(job.options))", ""),
         Python(
             "a plan shows a secret",
-            "manifest_diff.differences",
+            "manifest_diff.compared",
             "shown_parts(field, before.get(field), after.get(field))",
             "(before.get(field), after.get(field))",
         ),
