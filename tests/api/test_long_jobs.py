@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from duly.api.admission import LOGS
-from duly.api.auth.identity import ANYBODY
 from duly.api.streams import logs as log_streams
 from duly.domain.runs.outcome import Cancelled, Failed, Succeeded
 from duly.domain.runs.payload import CHECKPOINT_BYTES_MAX
 from duly.domain.runs.progress import Progress
+from duly.domain.tenancy.api_key import ANYBODY
 from duly.moves.claim import claim
 from duly.store.boxes import awaited
 from duly.store.boxes import runs as store

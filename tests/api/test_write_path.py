@@ -4,10 +4,13 @@ See docs/decisions/0060-one-write-path.md.
 """
 
 import asyncio
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
+import duly
 from duly.store.tenancy import tenants
 from tests.api.front import A_TARGET, EVERY_HOUR
 
@@ -98,6 +101,54 @@ class a_conflict:
         await self._database.execute(
             "drop trigger fail_first on duly.audit; drop function duly.fail_first(); drop sequence duly.tries"
         )
+
+
+STEPS = [
+    "api/app.py",
+    "api/request.py",
+    "api/dispatch.py",
+    "api/auth/authenticate.py",
+    "api/admission.py",
+    "api/idempotency.py",
+    "api/routes/jobs.py",
+    "moves/group_commit.py",
+    "moves/submit.py",
+    "store/tables/jobs.py",
+    "api/metrics/requests.py",
+]
+
+
+async def files_passed(caller, headers):
+    """Create a one-shot, and give the files of ours that the request passes, in the order in which each is entered."""
+    folder, passed = str(Path(duly.__file__).parent) + "/", dict[str, None]()
+
+    def enter(frame, event, argument):
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(folder):
+            passed[path.removeprefix(folder)] = None
+
+    sys.setprofile(enter)
+    try:
+        made = await caller.post("/v1/jobs", json=ONE_SHOT, headers=headers)
+    finally:
+        sys.setprofile(None)
+    assert made.status_code == 202, made.text
+    return list(passed)
+
+
+@WAYS
+async def test_every_kind_of_caller_passes_the_same_files_in_the_same_order(front, api, headers):
+    plain = await a_tenant(front, api, counted=False)
+    counted = await a_tenant(front, api, counted=True, ready_max=10)
+    for caller in (plain, counted):  # The next request of a key finds it in memory, and its use on record.
+        assert (await caller.post("/v1/jobs", json=ONE_SHOT)).status_code == 202
+    await asyncio.gather(*front.door.auth._keys._touching)
+
+    passed = await files_passed(plain, headers)
+
+    assert [path for path in passed if path in STEPS] == STEPS
+    assert await files_passed(counted, headers) == passed
+    assert len(passed) <= 40
 
 
 @WAYS

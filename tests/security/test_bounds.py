@@ -10,8 +10,8 @@ import pytest
 from duly.api import admission
 from duly.api.auth import failed_logins as attempts
 from duly.api.auth.failed_logins import DELAY_SECONDS, DELAYED_MAX, WRONG_MAX
-from duly.api.auth.identity import ANYBODY
 from duly.api.problems import Refusal
+from duly.domain.tenancy.api_key import ANYBODY
 from tests.api.front import A_TARGET, CALLBACKS
 from tests.api.remote import HANDLER, a_remote
 from tests.builders import a_leased_run

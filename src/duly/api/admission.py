@@ -15,13 +15,12 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from duly.api.auth.identity import Identity
 from duly.api.metrics.labels import OTHER, Labels
 from duly.api.problems import QUOTA_SECONDS, Refusal
 from duly.domain.errors import DulyError, Shed
 from duly.domain.limits.overload import Overload, is_shed
 from duly.domain.runs.run import HORIZON
-from duly.domain.tenancy.api_key import ApiKey
+from duly.domain.tenancy.api_key import ApiKey, Identity
 from duly.moves.admin.admit import Admission
 from duly.store.connection.database import Database
 from duly.store.tables import overloads

@@ -22,13 +22,12 @@ from duly.api.metrics.collector import Metrics
 from duly.api.openapi import page as handbook
 from duly.api.openapi.document import describe
 from duly.api.operations import Operation
-from duly.api.problems import Problems
+from duly.api.problems import AnyRequest, Problems
 from duly.api.request import receive, sent_path
 from duly.api.routes import OPERATIONS, sessions
 from duly.clock import Rng
 from duly.log import Log
 
-AnyRequest = Request[Any, Any, Any]
 _SAID_ONCE = (b"host", b"authorization", b"content-length")
 _NO_STORE = {"Cache-Control": "no-store"}
 

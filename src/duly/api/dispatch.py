@@ -18,17 +18,17 @@ from duly.api import request as requests
 from duly.api.admission import WAITS, LoadShedding, OpenRequests, admit
 from duly.api.auth.authenticate import Authentication, Keys
 from duly.api.auth.browser import Logins
-from duly.api.auth.identity import Identity
 from duly.api.idempotency import KeyedRequest, perform
 from duly.api.metrics.requests import RequestMetrics
 from duly.api.operations import Call, Operation, Services
 from duly.api.prefer_wait import Waiter, seconds_asked, unless_ended
 from duly.api.problems import AnyRequest, Problems, Refusal
-from duly.api.response import Response, sent
+from duly.api.response import Response, request_id_of, sent
 from duly.api.streams.events import EventHub
 from duly.clock import Rng
 from duly.domain.limits.overload import AGE_LIMIT
 from duly.domain.targets.target import Allowed
+from duly.domain.tenancy.api_key import Identity
 from duly.domain.tenancy.audit import Actor
 from duly.log import Log
 from duly.moves.admin.admit import Admission
@@ -86,7 +86,7 @@ class Dispatcher:
     async def dispatch(self, operation: Operation, request: AnyRequest) -> litestar.Response[Any]:
         """Carry out the operation that a request asks for, and return its response, whatever happens."""
         began = self._database.clock.monotonic()
-        request_id = self._problems.request_id(request)
+        request_id = request_id_of(request.headers, self.services.rng)
         headers = {"X-Request-ID": request_id}
         try:
             with ExitStack() as held:
@@ -109,7 +109,7 @@ class Dispatcher:
         requests.check_headers(request)
         identity = await self.auth.authorize(operation, request)
         prefer = request.headers.get("prefer") if operation.takes_prefer else None
-        if seconds_asked(prefer):  # Before anything is made: a refusal says that nothing was.
+        if prefer is not None and seconds_asked(prefer):  # Before anything is made: a refusal says that nothing was.
             held.enter_context(self.services.open_requests.take(WAITS, identity.key))
         admit_more = partial(admit, self._admission, identity, headers)
         if operation.is_submit:
@@ -141,7 +141,7 @@ class Dispatcher:
             return await operation.act(call)
 
         response = await perform(operation, keyed, act, self._database, open_session)
-        if operation.takes_prefer:
+        if prefer is not None:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
             response = unless_ended(waiter, prefer, response)
         for queue in woken:  # After the commit: a worker that looked before it would find nothing.

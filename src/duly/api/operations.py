@@ -15,7 +15,6 @@ from uuid import UUID
 import msgspec
 
 from duly.api.admission import LoadShedding, OpenRequests
-from duly.api.auth.identity import Identity
 from duly.api.response import EVENT_STREAM, JSON, Response
 from duly.api.streams.events import EventHub
 from duly.clock import Clock, Rng, moment_of
@@ -23,6 +22,7 @@ from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.jobs.job import check_name, check_traceparent
 from duly.domain.runs.callback_token import CallbackTokens
 from duly.domain.targets.target import Allowed
+from duly.domain.tenancy.api_key import Identity
 from duly.domain.tenancy.audit import Action, Actor
 from duly.domain.tenancy.sealing import NEW_KEY, Keyring
 from duly.moves.group_commit import GroupCommit

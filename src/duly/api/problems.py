@@ -16,7 +16,7 @@ from litestar import Request
 from litestar.exceptions import HTTPException
 from litestar.status_codes import HTTP_404_NOT_FOUND, HTTP_405_METHOD_NOT_ALLOWED
 
-from duly.api.response import Response, sent
+from duly.api.response import Response, request_id_of, sent
 from duly.clock import Rng
 from duly.domain import errors
 from duly.domain.errors import DulyError
@@ -32,7 +32,6 @@ from duly.wire.schema.reading import Malformed, Misshapen
 
 AnyRequest = Request[Any, Any, Any]
 AnyResponse = litestar.Response[Any]
-REQUEST_ID_CHARACTERS_MAX = 200
 RETRY_SECONDS = 1
 QUOTA_SECONDS = 10
 _FAULTS_MAX = 100
@@ -170,13 +169,6 @@ class Problems:
         self._rng = rng
         self._log = log
 
-    def request_id(self, request: AnyRequest) -> str:
-        """Return the caller's own id for the request, or a new one."""
-        given = request.headers.get("x-request-id")
-        if given and given.isprintable() and len(given) <= REQUEST_ID_CHARACTERS_MAX:
-            return given
-        return str(self._rng.uuid())
-
     def of_error(self, request: AnyRequest, error: Exception, request_id: str, base: str = "") -> Response:
         """Return the problem that an exception is. `base` is where a schedule stands in the body."""
         found = found_in(error, base)
@@ -198,11 +190,11 @@ class Problems:
 
     def on_exception(self, request: AnyRequest, error: Exception) -> AnyResponse:
         """Answer a request that failed outside of an operation."""
-        request_id = self.request_id(request)
+        request_id = request_id_of(request.headers, self._rng)
         return sent(self.of_error(request, error, request_id), {"X-Request-ID": request_id})
 
     def _sent(self, request: AnyRequest, found: Found) -> AnyResponse:
-        request_id = self.request_id(request)
+        request_id = request_id_of(request.headers, self._rng)
         return sent(_response(request, found, request_id), {"X-Request-ID": request_id})
 
 

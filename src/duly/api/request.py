@@ -12,11 +12,10 @@ from typing import Any, cast
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
-from litestar import Request
 from litestar.exceptions import InternalServerException
 
 from duly.api.operations import Operation
-from duly.api.problems import Refusal
+from duly.api.problems import AnyRequest, Refusal
 from duly.api.response import JSON
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidOption, InvalidSchedule
@@ -26,7 +25,6 @@ from duly.wire.binary_events import attributes
 from duly.wire.schema.fitting import Wrong
 from duly.wire.schema.reading import Misshapen, read_body, read_query
 
-AnyRequest = Request[Any, Any, Any]
 Receive = Callable[[], Awaitable[Any]]
 
 # Set for each request; only a long poll asks for it.

@@ -9,12 +9,14 @@ import litestar
 import msgspec
 from litestar.response import Stream
 
-from duly.wire import problems
+from duly.clock import Rng
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 EVENT_STREAM = "text/event-stream"
-ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+REQUEST_ID_CHARACTERS_MAX = 200
+_encoder = msgspec.json.Encoder()
+_ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -34,14 +36,22 @@ class Response(msgspec.Struct, frozen=True):
         """Encode the body; a stored response is bytes already."""
         if self.body is None:
             return b""
-        return self.body if isinstance(self.body, bytes) else problems.encode(self.body)
+        return self.body if isinstance(self.body, bytes) else _encoder.encode(self.body)
 
 
 def sent(response: Response, headers: Mapping[str, str]) -> litestar.Response[Any]:
     """Turn a response into the one that the framework sends, with `headers` beside its own."""
-    every = {**ALWAYS, **headers, **response.headers}
+    every = {**_ALWAYS, **headers, **response.headers}
     if response.stream is not None:
         return Stream(response.stream, status_code=response.status, headers=every, media_type=response.media_type)
     return litestar.Response(
         response.encoded(), status_code=response.status, headers=every, media_type=response.media_type
     )
+
+
+def request_id_of(headers: Mapping[str, str], rng: Rng) -> str:
+    """Return the caller's own id for the request, which the response repeats, or a new one."""
+    given = headers.get("x-request-id")
+    if given and given.isprintable() and len(given) <= REQUEST_ID_CHARACTERS_MAX:
+        return given
+    return str(rng.uuid())

@@ -13,14 +13,13 @@ import msgspec
 import pytest
 
 from duly.api.admission import CLAIMS, EVENTS, LOGS
-from duly.api.auth.identity import ANYBODY
 from duly.api.operations import Operation
 from duly.api.request import HEADER_BYTES_MAX
 from duly.api.response import EVENT_STREAM, NDJSON
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.limits.limit import LIMITS_MAX
 from duly.domain.limits.pause import HOLDS_MAX
-from duly.domain.tenancy.api_key import Scope, implied_by
+from duly.domain.tenancy.api_key import ANYBODY, Scope, implied_by
 from duly.moves.submit import submit_recurring
 from duly.store.connection.database import Database
 from duly.store.reads import lists

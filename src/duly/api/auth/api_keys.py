@@ -12,11 +12,10 @@ from datetime import timedelta
 
 import msgspec
 
-from duly.api.auth.identity import Identity
 from duly.api.problems import Refusal
 from duly.clock import moment_of
 from duly.domain.errors import DulyError
-from duly.domain.tenancy.api_key import ApiKey, implied_by, parse
+from duly.domain.tenancy.api_key import ApiKey, Identity, implied_by, parse
 from duly.store.connection.database import Database
 from duly.store.tenancy import api_keys
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from duly.api.auth.browser import Logins
-from duly.api.auth.identity import ANYBODY, Identity
 from duly.api.operations import SAFE, Operation
 from duly.api.problems import AnyRequest, Refusal
 from duly.domain.errors import DulyError
+from duly.domain.tenancy.api_key import ANYBODY, Identity
 
 
 class Keys(Protocol):

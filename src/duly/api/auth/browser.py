@@ -18,11 +18,10 @@ import msgspec
 
 from duly.api.auth.api_keys import REMEMBERED_SECONDS, Keys
 from duly.api.auth.failed_logins import WrongLogIns
-from duly.api.auth.identity import Identity
 from duly.api.problems import Refusal
 from duly.clock import Rng
 from duly.domain.errors import DulyError
-from duly.domain.tenancy.api_key import Secret
+from duly.domain.tenancy.api_key import Identity, Secret
 from duly.domain.tenancy.audit import Actor
 from duly.moves.admin.log_in import SESSION_KEPT, log_in, log_out
 from duly.store.connection.database import Database

@@ -11,11 +11,10 @@ import msgspec
 from duly import __version__
 from duly.api import paging
 from duly.api.auth.browser import Logins, csrf_of
-from duly.api.auth.identity import Identity
 from duly.api.operations import OPEN, Call, Operation, Routes
 from duly.api.problems import Refusal
 from duly.api.response import Response
-from duly.domain.tenancy.api_key import Scope, Secret
+from duly.domain.tenancy.api_key import Identity, Scope, Secret
 from duly.domain.tenancy.audit import Action
 from duly.moves.admin import log_in
 from duly.store.tenancy import browser_sessions
