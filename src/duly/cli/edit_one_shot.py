@@ -13,8 +13,8 @@ from duly.api.views.jobs import shown_job
 from duly.cli import rows
 from duly.cli.edit_over_http import recurring_of
 from duly.domain.errors import DulyError
-from duly.domain.jobs.compile import delay_of, is_moment, moment_of
 from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.jobs.when import delay_of, is_moment, moment_of
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.conflict import until_settled

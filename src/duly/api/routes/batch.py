@@ -15,8 +15,8 @@ from duly.api.problems import Refusal, found_in
 from duly.api.response import NDJSON, Response
 from duly.api.routes.jobs import due_of
 from duly.domain.errors import QuotaReached, Refused
-from duly.domain.jobs.compile import is_for_now
 from duly.domain.jobs.job import Recurring, Submission, check_key
+from duly.domain.jobs.when import is_for_now
 from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.on_event import NEVER
 from duly.domain.triggers.schedule.summary import only_run_id

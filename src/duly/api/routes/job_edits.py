@@ -22,13 +22,13 @@ from duly.api.routes.jobs import (
 )
 from duly.api.views.jobs import shown_job
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
-from duly.domain.jobs.compile import delay_of, moment_of
-from duly.domain.jobs.compile import is_one_shot as is_one_shot_spec
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.job import check_name
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import carried_of
+from duly.domain.jobs.when import delay_of, moment_of
+from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
 from duly.domain.runs.run import kept_of_one_shot
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules.change_one_shot import change_one_shot

@@ -13,11 +13,11 @@ from duly.api.response import Response
 from duly.api.routes.runs import shown_explanation
 from duly.api.views.jobs import FINEST, job_summary, no_job, shown_job
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.jobs.compile import is_for_now
-from duly.domain.jobs.compile import is_one_shot as is_one_shot_spec
 from duly.domain.jobs.filter import JOBS, parse
 from duly.domain.jobs.job import Submission
 from duly.domain.jobs.spec import JobSpec
+from duly.domain.jobs.when import is_for_now
+from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.on_event import NEVER

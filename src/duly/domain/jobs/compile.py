@@ -6,7 +6,7 @@ A part that makes no sense is refused: at once over HTTP, and gathered with the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -15,13 +15,13 @@ from duly.domain.errors import InvalidOption, InvalidWorkflow, Refused
 from duly.domain.jobs.job import (
     Recurring,
     Submission,
-    check_delay,
     check_name,
     check_priority,
     check_tags,
     check_timeout,
 )
 from duly.domain.jobs.spec import Callback, JobSpec, NodeSpec, RetryPolicy, WorkflowSpec, WorkflowTarget, WorkSpec
+from duly.domain.jobs.when import delay_of, fires_once, is_one_shot, moment_of, schedule_of
 from duly.domain.limits.concurrency import Rate, check_concurrency, check_rate
 from duly.domain.problems import Path
 from duly.domain.runs import payload as payloads
@@ -32,9 +32,6 @@ from duly.domain.runs.retry import Retry, retry_policy
 from duly.domain.runs.run import DEFAULTS, Options, encode_options
 from duly.domain.targets.spec import FunctionTarget, read_target
 from duly.domain.targets.target import Target, check_handler, handler_of
-from duly.domain.triggers.at import At
-from duly.domain.triggers.on_event import ON_EVENT
-from duly.domain.triggers.schedule import options as asking
 from duly.domain.workflows.target import target_for
 from duly.domain.workflows.workflow import Node, Workflow, read_edges, read_map
 
@@ -90,20 +87,9 @@ def compile_spec(
     return compile_recurring(spec, now, carried, defaults)
 
 
-def is_one_shot(spec: JobSpec) -> bool:
-    """Say whether a spec is a one-shot without a name: it needs no stored definition, its run carries all."""
-    return spec.name is None and spec.on_event is None and (spec.schedule is None or is_moment(spec.schedule))
-
-
-def is_for_now(spec: JobSpec) -> bool:
-    """Say whether a job runs at once, and once: it waits for no moment and no event."""
-    return spec.schedule is None and spec.on_event is None
-
-
 def compile_one_shot(spec: JobSpec, carried: Mapping[str, Any] = _NONE, defaults: Options = DEFAULTS) -> Submission:
     """Give the one-shot that a spec asks for. Raises Refused."""
-    delay = delay_of(spec.schedule)
-    at = None if spec.schedule is None or delay is not None else _moment(spec.schedule)
+    at, delay = moment_of(spec.schedule), delay_of(spec.schedule)
     return Submission(**_work(spec, carried, defaults, AT_ONCE), at=at, delay=delay)
 
 
@@ -123,7 +109,7 @@ def compile_recurring(
         )
     work = _work(spec, carried, defaults, reading)
     when = ("schedule",) if spec.on_event is None else ("on_event",)
-    schedule = reading.part(when, _schedule, spec, now)
+    schedule = reading.part(when, schedule_of, spec, now)
     name = None if spec.name is None else reading.part((), check_name, spec.name, "name")
     return Recurring(**work, schedule=schedule or {}, name=name)
 
@@ -141,27 +127,6 @@ def compile_node(name: str, spec: NodeSpec, reading: Reading) -> Node:
     edges = reading.part((), read_edges, name, msgspec.to_builtins(spec.after))
     over = reading.part((), read_map, name, msgspec.to_builtins(spec.map))
     return Node(name, Submission(**_work(spec, _NONE, DEFAULTS, reading)), edges or (), over)
-
-
-def is_moment(shape: Mapping[str, Any]) -> bool:
-    """Say whether a schedule is a moment or a delay, and nothing else."""
-    return {key for key, value in shape.items() if value is not None} == {"trigger"} and _fires_once(shape)
-
-
-def moment_of(shape: Mapping[str, Any] | None) -> datetime | None:
-    """Give the moment of a schedule that fires once, at a moment; None of a delay and of any other. Raises TriggerError."""
-    if shape is None or delay_of(shape) is not None:
-        return None
-    trigger = asking.check(shape).trigger
-    return trigger.moment if isinstance(trigger, At) else None
-
-
-def delay_of(shape: Mapping[str, Any] | None) -> timedelta | None:
-    """Give how long after its creation a one-shot fires, where its schedule says so. Raises TriggerError."""
-    if shape is None or not _fires_once(shape) or shape["trigger"].get("delay") is None:
-        return None
-    asking.check(shape)
-    return check_delay(shape["trigger"]["delay"])
 
 
 def _named(name: str, node: NodeSpec, reading: Reading) -> Node:
@@ -219,27 +184,6 @@ def _check_no_payload(payload: Mapping[str, Any]) -> None:
         raise InvalidOption("a job that starts a workflow has no payload of its own; give it to the workflow's nodes")
 
 
-def _schedule(spec: JobSpec, now: datetime | None) -> Mapping[str, Any]:
-    """Give when a job runs, in the shape that is compiled. Raises Refused."""
-    if spec.on_event is not None:
-        return _event(spec)
-    if spec.schedule is not None:
-        asking.check(spec.schedule)
-        return spec.schedule
-    assert now is not None
-    return {"trigger": {"type": "at", "at": now.isoformat(timespec="milliseconds")}}
-
-
-def _event(spec: JobSpec) -> Mapping[str, Any]:
-    assert spec.on_event is not None
-    if spec.schedule is not None:
-        raise InvalidOption("a job has a schedule or on_event, not both; make two jobs, or leave one out")
-    if "event" in spec.payload:
-        raise InvalidOption("the payload has a field event, which is where the event will stand; give it another name")
-    kind, source = check_name(spec.on_event.type, "on_event.type"), spec.on_event.source
-    return {ON_EVENT: {"type": kind} | ({} if source is None else {"source": check_name(source, "on_event.source")})}
-
-
 def _options(
     spec: WorkSpec, target: Target | None, carried: Mapping[str, Any], defaults: Options, reading: Reading
 ) -> str | None:
@@ -295,7 +239,7 @@ def _expires_at(spec: WorkSpec) -> float:
     assert spec.expires_at is not None
     if not isinstance(spec, JobSpec):
         return check_expires_at(spec.expires_at)
-    if spec.on_event is not None or (spec.schedule is not None and not _fires_once(spec.schedule)):
+    if spec.on_event is not None or (spec.schedule is not None and not fires_once(spec.schedule)):
         raise InvalidOption("expires_at is for what runs once; for each run of a schedule give expires_after")
     return check_expires_at(spec.expires_at, moment_of(spec.schedule))
 
@@ -310,15 +254,3 @@ def _then(on_done: Callback | None, on_dead: Callback | None, reading: Reading) 
 
 def _fields(callback: Callback) -> tuple[str | None, ...]:
     return callback.url, callback.job, callback.queue
-
-
-def _fires_once(shape: Mapping[str, Any]) -> bool:
-    trigger = shape.get("trigger")
-    return isinstance(trigger, Mapping) and trigger.get("type") == "at"
-
-
-def _moment(shape: Mapping[str, Any]) -> datetime:
-    trigger = asking.check(shape).trigger
-    if not isinstance(trigger, At):
-        raise InvalidOption(f"trigger {shape!r} is not of type at")
-    return trigger.moment
