@@ -251,7 +251,7 @@ class TestLogIns:
 
     def test_addresses_are_forgotten_before_they_are_too_many(self, clock, monkeypatch):
         monkeypatch.setattr(attempts, "_ADDRESSES_MAX", 5)
-        wrong = attempts.WrongLogIns(clock)
+        wrong = attempts.FailedLogins(clock)
         for number in range(20):
             asyncio.run(wrong.slow_down(f"10.0.0.{number}"))
 

@@ -80,7 +80,7 @@ class OpenRequests:
         self._counts: Counter[str] = Counter()
 
     def taken(self, kind: OpenKind) -> int:
-        """Say how many places of a kind are taken."""
+        """Return how many requests of a kind are open."""
         return self._counts[kind.name]
 
     def take(self, kind: OpenKind, key: ApiKey) -> OpenRequest:
@@ -142,7 +142,7 @@ class LoadShedding(Collector):
         return found.refusal(priority)
 
     def collect(self) -> Iterator[Metric]:
-        """Give what was turned away."""
+        """Return what was turned away."""
         shed = CounterMetricFamily(
             "duly_shed_submissions",
             "Submissions refused because their tenant is overloaded in their queue.",

@@ -69,7 +69,7 @@ def create(
 
 
 def served(dispatcher: Dispatcher) -> list[HTTPRouteHandler]:
-    """Give a route for each operation; those with a verb behind a name share one, for a name may contain slashes."""
+    """Return a route for each operation; those with a verb behind a name share one, for a name may contain slashes."""
     together: dict[tuple[str, str], list[Operation]] = {}
     for operation in [*OPERATIONS, *(sessions.operations(dispatcher.auth.logins) if dispatcher.auth.logins else [])]:
         together.setdefault((operation.method, _route(operation)), []).append(operation)
@@ -77,7 +77,7 @@ def served(dispatcher: Dispatcher) -> list[HTTPRouteHandler]:
 
 
 def _route(operation: Operation) -> str:
-    """Give the path under which an operation is found; from a name on, all of it is the name's."""
+    """Return the path under which an operation is found; from a name on, all of it is the name's."""
     path = re.sub(r"{name}.*$", "{name:path}", operation.path)
     return re.sub(r"{(\w+)}", r"{\1:str}", path)
 
@@ -92,7 +92,7 @@ def _served(dispatcher: Dispatcher, path: str, sharing: Sequence[Operation]) -> 
 
 
 def _meant(sharing: Sequence[Operation], request: AnyRequest) -> Operation:
-    """Say which of the operations of one route is meant: what stands behind the name says it. Raises NotFoundException."""
+    """Return the operation of a shared route that the part of the path behind the name means. Raises NotFoundException."""
     sent = sent_path(request)
     for operation in sharing:
         if sent.endswith(operation.path.partition("{name}")[2]):
@@ -118,7 +118,7 @@ def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
 
     @get(handbook.STYLE_PATH)
     async def style() -> Response[str]:
-        """Give the page its looks."""
+        """Return the page its looks."""
         return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css")
 
     return [openapi, docs, style]
@@ -142,12 +142,12 @@ def _watching(vitals: Vitals, metrics: Metrics, dispatcher: Dispatcher | None) -
 
     @get("/startupz")
     async def startupz() -> Response[dict[str, str]]:
-        """Say whether the start is over."""
+        """Return whether the start is over."""
         return _answer({"status": "started" if vitals.started else "starting"}, ok=vitals.started)
 
     @get("/readyz")
     async def readyz(request: AnyRequest) -> Response[dict[str, Any]]:
-        """Say whether everything is in order; with ?verbose, what was looked at."""
+        """Return whether everything is in order; with ?verbose, what was looked at."""
         verbose = _is_asked(request, "verbose")
         if verbose:
             await check_operator(request)
@@ -156,7 +156,7 @@ def _watching(vitals: Vitals, metrics: Metrics, dispatcher: Dispatcher | None) -
 
     @get("/metrics")
     async def scrape(request: AnyRequest) -> Response[bytes]:
-        """Give the metrics in the format the scraper asks for."""
+        """Return the metrics in the format the scraper asks for."""
         await check_operator(request)
         body, content_type = await metrics.scrape(request.headers.get("accept", ""))
         return Response(body, headers={**_NO_STORE, "Content-Type": content_type})
@@ -177,7 +177,7 @@ def _is_asked(request: AnyRequest, name: str) -> bool:
 
 
 def _summary(seen: Readiness, *, verbose: bool, brief: bool) -> dict[str, Any]:
-    """Say how it is: all that was looked at, which checks fail, or, where anybody may ask, neither."""
+    """Summarize readiness: all that was looked at, which checks fail, or, where anybody may ask, neither."""
     failing = [check.name for check in seen.checks if not check.ok]
     summary: dict[str, Any] = {"status": "not ready" if failing else "ready"}
     if verbose or not brief:
@@ -205,7 +205,7 @@ class App(Litestar):
 
 
 def _fault_of(scope: Any) -> tuple[str, str] | None:
-    """Say as which problem a request is refused, and in words; None if it may go on."""
+    """Return the problem as which a request is refused, and its detail; None if it may go on."""
     names = [name for name, _ in scope["headers"]]
     for name in _SAID_ONCE:
         if names.count(name) > 1:

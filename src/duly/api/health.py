@@ -28,8 +28,8 @@ REAPER_AGE_SECONDS_MAX = 4.0
 _HOLDS_TOLD_MAX = 20
 
 
-class SchedulerPulse(Protocol):
-    """What a scheduler tells of itself."""
+class SchedulerStatus(Protocol):
+    """The state of a scheduler, as it reports it."""
 
     shards: int
     staged: int
@@ -39,10 +39,10 @@ class SchedulerPulse(Protocol):
 
 
 class Vitals(msgspec.Struct):
-    """Where health is read: the parts of this process, if it has any, and the database they share."""
+    """The sources of health: the parts of this process, if it has any, and the database they share."""
 
     database: Database
-    scheduler: SchedulerPulse | None
+    scheduler: SchedulerStatus | None
     reaped_at: Callable[[], float | None] | None
     lease_expiries: Callable[[], int] | None
     tick_seconds: float

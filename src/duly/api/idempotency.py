@@ -25,7 +25,7 @@ IN_PROGRESS = 102  # the status under which progress stands in place of a respon
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a request has come: all that was done, and the position behind it."""
+    """The progress of a request in parts: all that was done, and the position behind it."""
 
     done: Done
     after: Place | None

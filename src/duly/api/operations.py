@@ -134,7 +134,7 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     @property
     def run_metadata(self) -> dict[str, Any]:
-        """What runs carry of the request that made them: the caller's own id for it, and its place in a trace."""
+        """The metadata that runs carry of the request that made them: the caller's id for it, and its place in a trace."""
         found: dict[str, Any] = {}
         if (given := self.headers.get("x-request-id")) is not None and given == self.request_id:
             found["request_id"] = given
@@ -150,7 +150,7 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     @property
     def callbacks(self) -> CallbackTokens | None:
-        """What knows the tokens of receivers, where there is a keyring."""
+        """The tokens of callbacks, where there is a keyring."""
         return None if self.services.keyring is None else CallbackTokens(self.services.keyring)
 
     @property
@@ -249,7 +249,7 @@ Declare = Callable[[Act], Act]
 def _declared_as(
     make: Callable[Concatenate[str, str, P], Operation],
 ) -> Callable[[Callable[..., Declare]], Callable[Concatenate[Routes, str, str, P], Declare]]:
-    """Give a method the parameters of an operation, so that each is named and typed once."""
+    """Return a method the parameters of an operation, so that each is named and typed once."""
     return lambda method: method
 
 

@@ -33,7 +33,7 @@ def seconds_asked(prefer: str | None) -> int | None:
 
 
 class Waiter(msgspec.Struct, frozen=True):
-    """Who waits: for what is theirs, by which clock, and how to look."""
+    """A caller who waits: the tenant, the clock, and how to open a session."""
 
     tenant: int
     clock: Clock

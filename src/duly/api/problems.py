@@ -95,7 +95,7 @@ class Refusal(DulyError):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What an exception means to a caller."""
+    """A problem, before it has a request."""
 
     code: str
     detail: str
@@ -106,7 +106,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def found_in(error: Exception, base: str = "") -> Found | None:
-    """Say what an exception means to the caller; None when it is a failure of ours. `base` is where a schedule stands."""
+    """Return the problem that an exception is; None when it is a failure of ours. `base` is where a schedule stands."""
     if isinstance(error, Refusal):
         return Found(error.code, str(error), error.headers, [], error.remedy, error.title)
     code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
@@ -116,7 +116,7 @@ def found_in(error: Exception, base: str = "") -> Found | None:
 
 
 def _retry(error: Exception, code: str) -> dict[str, str]:
-    """Say when it may be asked again, where that helps: what uses a quota up is counted anew by then."""
+    """Return the header that says when to ask again, where that helps: usage of a quota is counted anew by then."""
     known = {"unavailable": RETRY_SECONDS, "key_in_progress": RETRY_SECONDS, "quota_reached": QUOTA_SECONDS}
     seconds = error.retry_seconds if isinstance(error, errors.Shed) else known.get(code)
     return {} if seconds is None else {"Retry-After": str(seconds)}

@@ -74,7 +74,7 @@ async def _whole(operation: Operation, request: AnyRequest) -> bytearray:
 
 
 def is_arriving(request: AnyRequest) -> bool:
-    """Say whether the body was still awaited."""
+    """Return whether the body was still awaited."""
     return bool(request.scope.get(_ARRIVING))
 
 
@@ -93,7 +93,7 @@ def _is_binary(operation: Operation, request: AnyRequest) -> bool:
 
 
 def key_of(operation: Operation, request: AnyRequest, body: bytes) -> str | None:
-    """Give the idempotency key, from the header or the body; both must say the same. Raises Refusal, Misshapen."""
+    """Return the idempotency key, from the header or the body; both must say the same. Raises Refusal, Misshapen."""
     if not operation.is_keyed:
         return None
     header, inside = request.headers.get("idempotency-key"), _key_inside(operation, body)
@@ -118,7 +118,7 @@ def _key_inside(operation: Operation, body: bytes) -> str | None:
 
 
 def path_of(operation: Operation, request: AnyRequest) -> Mapping[str, str]:
-    """Give what stands in the path. A name is read as it was sent, because slashes may be part of it."""
+    """Return what stands in the path. A name is read as it was sent, because slashes may be part of it."""
     head, name, rest = operation.path.partition("{name}")
     if not name:
         return request.path_params
@@ -127,7 +127,7 @@ def path_of(operation: Operation, request: AnyRequest) -> Mapping[str, str]:
 
 
 def sent_path(request: AnyRequest) -> str:
-    """Give the path as it was sent, with nothing taken out of its signs."""
+    """Return the path as it was sent, with nothing taken out of its signs."""
     path: bytes = request.scope["raw_path"]
     return path.decode("latin-1").partition("?")[0]
 
@@ -153,7 +153,7 @@ def body_of(operation: Operation, request: AnyRequest, body: bytes) -> Any:
 
 
 def digest(operation: Operation, request: AnyRequest, body: bytes) -> bytes:
-    """Give what tells one request under a key from another; in binary mode, part of it stands in headers."""
+    """Return what tells one request under a key from another; in binary mode, part of it stands in headers."""
     parts = [request.url.path.encode(), request.url.query.encode(), body]
     if _is_binary(operation, request):
         parts.append(repr(attributes(request.headers.items())).encode())
@@ -162,7 +162,7 @@ def digest(operation: Operation, request: AnyRequest, body: bytes) -> bytes:
 
 @asynccontextmanager
 async def watched_connection() -> AsyncIterator[asyncio.Task[None]]:
-    """Give a task that is done when the caller has hung up. The request's body must have been read."""
+    """Return a task that is done when the caller has hung up. The request's body must have been read."""
     watch = asyncio.create_task(_hang_up(receive.get()), name="duly-connection")
     try:
         yield watch

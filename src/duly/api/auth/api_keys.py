@@ -1,4 +1,4 @@
-"""Who asks: a key is looked up, compared in constant time, and remembered for a few seconds, no longer.
+"""API keys of callers: a key is looked up, compared in constant time, and cached for three seconds.
 
 What is remembered is what the database said, never whether a secret fits: that is compared for each request. Every refusal is
 the same, so that nobody learns whether a key was unknown, wrong, expired, revoked, or of a suspended tenant.
@@ -27,7 +27,7 @@ _USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 class _Memory(msgspec.Struct, frozen=True):
-    """What the database said of a key, and until when that is good."""
+    """A key as the database has it, and until when that is used."""
 
     identity: Identity | None
     until: float
@@ -43,7 +43,7 @@ class Keys:
         self._touching: set[asyncio.Task[None]] = set()
 
     async def identify(self, authorization: str | None) -> Identity:
-        """Say who a header names. Raises Refusal."""
+        """Return the identity that a header names. Raises Refusal."""
         found = parse(authorization[len(_SCHEME) :].strip()) if _is_bearer(authorization) and authorization else None
         if found is None:
             raise _refusal()
@@ -54,7 +54,7 @@ class Keys:
         return identity
 
     async def of_id(self, key_id: str) -> Identity:
-        """Say who a key is whose secret was shown before. Raises Refusal when it opens nothing any more."""
+        """Return the identity of a key whose secret was shown before. Raises Refusal when it opens nothing any more."""
         identity = await self._find(key_id)
         if identity is None or not self._is_usable(identity.key):
             raise _refusal()

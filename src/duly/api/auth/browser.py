@@ -1,4 +1,4 @@
-"""People who have logged in: whom the cookie of a session stands for, and whether a change was asked for by a page of ours.
+"""Browser sessions: the key that a cookie stands for, and the check that a change was asked for by a page of ours.
 
 What is remembered of a session is its key, for a few seconds, as with keys themselves. A revoked key ends its sessions as it ends
 everything else: it is looked up each time.
@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from duly.api.auth.api_keys import REMEMBERED_SECONDS, Keys
-from duly.api.auth.failed_logins import WrongLogIns
+from duly.api.auth.failed_logins import FailedLogins
 from duly.api.problems import Refusal
 from duly.clock import Rng
 from duly.domain.errors import DulyError
@@ -63,10 +63,10 @@ class Logins:
         self._keys = keys
         self._rng = Rng()
         self._memories: dict[bytes, _Memory] = {}
-        self._wrong = WrongLogIns(database.clock)
+        self._wrong = FailedLogins(database.clock)
 
     async def identify(self, token: Secret) -> Identity:
-        """Say whom a session stands for. Raises Refusal."""
+        """Return the identity that a session stands for. Raises Refusal."""
         memory = await self._memory_of(token.digest())
         if memory is None:
             raise _refusal()
@@ -165,7 +165,7 @@ class Logins:
 
 
 def csrf_of(token: Secret) -> str:
-    """Give what a page must send with each change: who cannot read our answers cannot know it."""
+    """Return what a page must send with each change: who cannot read our answers cannot know it."""
     return sha256(b"csrf of " + token.reveal().encode()).hexdigest()
 
 

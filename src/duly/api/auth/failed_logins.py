@@ -18,14 +18,14 @@ _ADDRESSES_MAX = 10_000
 
 
 class _Bucket(msgspec.Struct):
-    """How many wrong keys of an address are answered at once, as of a moment, and how many answers are held back."""
+    """Wrong keys of an address that are answered at once, as of a moment, and answers that are held back."""
 
     left: float
     at: float
     delayed: int = 0
 
 
-class WrongLogIns:
+class FailedLogins:
     """The addresses from which wrong keys came lately."""
 
     def __init__(self, clock: Clock) -> None:

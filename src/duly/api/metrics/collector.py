@@ -1,4 +1,4 @@
-"""What Prometheus reads. Counters come from history as it grows, gauges from the boxes at the moment of the scrape."""
+"""Metrics of the installation. Counters come from history as it grows, gauges from the boxes at the moment of the scrape."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Histogram:
         self.add(bisect_left(self._bounds, value), 1, value)
 
     def family(self, name: str, help_text: str) -> HistogramMetricFamily:
-        """Give it as Prometheus reads it: each bucket includes those below it."""
+        """Return it as Prometheus reads it: each bucket includes those below it."""
         names = [*map(str, self._bounds), "+Inf"]
         cumulated = [sum(self._counts[: number + 1]) for number in range(len(self._counts))]
         return HistogramMetricFamily(
@@ -70,7 +70,7 @@ class Histogram:
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """What waits in a queue."""
+    """The backlog of a queue."""
 
     runs: int
     oldest_age_seconds: float
@@ -110,7 +110,7 @@ class Totals(Collector):
             self.duration.add(ended.duration_bucket, ended.runs, ended.duration)
 
     def collect(self) -> Iterator[Metric]:
-        """Give every metric."""
+        """Return every metric."""
         yield from self._counters()
         yield from self._gauges()
         yield from self._clocks()
@@ -200,7 +200,7 @@ class Totals(Collector):
         yield desired
 
     def _overload_ages(self) -> dict[tuple[int, str], float]:
-        """Give the age of each overload; of those of a tenant that share a label the highest."""
+        """Return the age of each overload; of those of a tenant that share a label the highest."""
         found: dict[tuple[int, str], float] = {}
         for one in self.overloads:
             is_admitted = self._overloaded.admits(one.tenant, (one.tenant, one.queue))
@@ -256,7 +256,7 @@ class Metrics:
             await self._vitals.clock.sleep(1.0)
 
     async def scrape(self, accept: str) -> tuple[bytes, str]:
-        """Give the metrics as of now, and their content type."""
+        """Return the metrics as of now, and their content type."""
         await self._look_safely()
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type

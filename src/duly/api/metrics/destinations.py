@@ -1,4 +1,4 @@
-"""What Prometheus reads of destinations: how many are how, and what was answered. None is named: tenants choose their names."""
+"""Metrics of destinations: circuit breakers by state, and requests by result. None is named: tenants choose their names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PARKED_MAX = 100_000
 
 
 def families(totals: Totals) -> Iterator[Metric]:
-    """Give every metric."""
+    """Return every metric."""
     states = GaugeMetricFamily("duly_destinations", "Destinations of webhooks, by their breaker.", labels=["state"])
     for state in State:
         states.add_metric([state.value], totals.states.get(state.value, 0))

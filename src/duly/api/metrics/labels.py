@@ -20,7 +20,7 @@ class Labels:
         self._counts: Counter[int] = Counter()
 
     def admits(self, tenant: int, value: Hashable) -> bool:
-        """Say whether a value that a tenant has chosen has a label of its own; a new one is taken in while there is room."""
+        """Return whether a value that a tenant has chosen has a label of its own; a new one is taken in while there is room."""
         if value in self._known:
             return True
         if self._counts[tenant] >= self._of_tenant_max or len(self._known) >= self._most:
@@ -30,5 +30,5 @@ class Labels:
         return True
 
     def knows(self, value: Hashable) -> bool:
-        """Say whether a value has a label of its own."""
+        """Return whether a value has a label of its own."""
         return value in self._known

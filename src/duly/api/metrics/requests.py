@@ -27,7 +27,7 @@ class RequestMetrics(Collector):
         self._seconds += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """Give what was counted."""
+        """Return what was counted."""
         requests = CounterMetricFamily(
             "duly_http_requests", "Requests answered, by operation and class of status.", labels=["operation", "status"]
         )

@@ -72,7 +72,7 @@ class RoleServer:
 
 
 def _answer(scope: Any, registry: CollectorRegistry, checks: Callable[[], list[Check]]) -> tuple[int, str, bytes]:
-    """Give the status, the content type and the body of an answer."""
+    """Return the status, the content type and the body of an answer."""
     path, query = scope["path"], scope["query_string"].decode("latin-1")
     if scope["method"] not in ("GET", "HEAD"):
         return (

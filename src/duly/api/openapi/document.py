@@ -212,7 +212,7 @@ def refusals_of(operation: Operation) -> list[str]:
 
 
 def _may_be_missing(operation: Operation) -> bool:
-    """Say whether what the path names must be there; a name that is put, or held, need not be."""
+    """Return whether what the path names must be there; a name that is put, or held, need not be."""
     named = set(_PARAMETER.findall(operation.path))
     return bool(named - {"name"}) or ("name" in named and operation.method in ("GET", "DELETE"))
 

@@ -38,24 +38,24 @@ class Schemas:
             self._components["JobPatch"] = {"title": "JobPatch"} | self._patch(_writable(self._components["PutJob"]))
 
     def of(self, shape: Any) -> Schema:
-        """Give the schema of a shape: in most cases a reference."""
+        """Return the schema of a shape: in most cases a reference."""
         schema: Schema = self._schemas[repr(shape)]
         return schema
 
     def fields(self, shape: type) -> tuple[Mapping[str, Schema], Sequence[str]]:
-        """Give the fields of a shape as query parameters, which are there or not, and never null; and which are required."""
+        """Return the fields of a shape as query parameters, which are there or not, and never null; and which are required."""
         schema = self._components.get(shape.__name__, {})
         fields = {name: _never_null(field) for name, field in schema.get("properties", {}).items()}
         return fields, schema.get("required", [])
 
     def properties(self, shape: Any) -> Mapping[str, Schema]:
-        """Give the properties of a shape that is answered."""
+        """Return the properties of a shape that is answered."""
         name = self.of(shape).get("$ref", "").rpartition("/")[2]
         properties: Mapping[str, Schema] = self._components.get(name, {}).get("properties", {})
         return properties
 
     def items(self, shape: Any) -> Mapping[str, Schema]:
-        """Give the properties of what a page holds; none when the shape is no page."""
+        """Return the properties of what a page holds; none when the shape is no page."""
         reference = self.properties(shape).get("items", {}).get("items", {}).get("$ref", "")
         properties: Mapping[str, Schema] = self._components.get(reference.rpartition("/")[2], {}).get("properties", {})
         return properties
@@ -81,7 +81,7 @@ class Schemas:
         }
 
     def used_in(self, document: Any) -> dict[str, Schema]:
-        """Give the components that a document refers to, directly or through others."""
+        """Return the components that a document refers to, directly or through others."""
         found: dict[str, Schema] = {}
         wanted = set(_references(document))
         while missing := wanted - found.keys():

@@ -29,7 +29,7 @@ class Peer:
 
 
 class Connection(Protocol):
-    """What is counted."""
+    """A connection as it is counted."""
 
     peer: Peer
 
@@ -58,7 +58,7 @@ class Connections:
         self._looked_at: float | None = None
 
     def make_room(self, address: Address) -> Peer | None:
-        """Give the peer that may open another connection, after one that waits was closed if need be; None if it may not."""
+        """Return the peer that may open another connection, after one that waits was closed if need be; None if it may not."""
         peer = self._peers.get(address) or Peer(address)
         if peer.open >= self._most_per_address:
             return peer if _close_longest_waiting(peer) else None

@@ -21,6 +21,6 @@ def raise_limit() -> None:
 
 
 def left_for_connections() -> int:
-    """Give how many connections can be open while there is a reserve for all else."""
+    """Return how many connections can be open while there is a reserve for all else."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(1, (_ENOUGH if soft == resource.RLIM_INFINITY else soft) - RESERVED)

@@ -87,21 +87,21 @@ def refuse_without_keys(host: str, *, has_keys: bool) -> None:
 
 
 def reach_of(host: str, tls: Tls | None) -> str:
-    """Say who can reach us, and how."""
+    """Return who can reach this address, and how."""
     if is_loopback(host):
         return "loopback only"
     return f"listening on {host} with TLS" if tls else f"listening on {host} without TLS, for a proxy"
 
 
 def address_of(listener: socket.socket, tls: Tls | None = None) -> str:
-    """Give the address people type."""
+    """Return the address people type."""
     host, port = listener.getsockname()[:2]
     scheme = "https" if tls else "http"
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether nobody else can reach it. Raises WrongSettings when it is no address."""
+    """Return whether nobody else can reach it. Raises WrongSettings when it is no address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

@@ -134,7 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.peer.waiting[self] = None
 
     def pause_writing(self) -> None:
-        """Give the peer time to read what it was sent."""
+        """Return the peer time to read what it was sent."""
         super().pause_writing()
         self._await_reading(self._bounds.now)
 

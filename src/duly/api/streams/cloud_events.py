@@ -44,12 +44,12 @@ class CloudEvent(msgspec.Struct, frozen=True):
 
 
 def began(run: Started) -> CloudEvent:
-    """Tell that a run has started."""
+    """Return the event that a run has started."""
     return _of_run(run, _STARTED, run.started_at)
 
 
 def started_of(ended: Ended) -> Started:
-    """Give the start of an attempt that has ended before anybody saw it start."""
+    """Return the start of an attempt that has ended before anybody saw it start."""
     assert ended.fence is not None
     assert ended.started_at is not None
     values = {name: getattr(ended, name) for name in Started.__struct_fields__}
@@ -57,32 +57,32 @@ def started_of(ended: Ended) -> Started:
 
 
 def came_to(ended: Ended) -> Iterator[CloudEvent]:
-    """Tell what an attempt came to; nothing of an outcome that did not count, or of a run that was put off."""
+    """Yield the event of an attempt that ended; none for an outcome that did not count, or a run that was put off."""
     kind = _FINAL.get(ended.became) or ("duly.run.failed.v1" if ended.outcome in _FAILED else None)
     if kind is not None and ended.outcome != "fenced":
         yield _of_run(ended, kind, ended.finished_at)
 
 
 def changed(change: Change) -> CloudEvent:
-    """Tell that a job was made, edited, paused, resumed, completed or cancelled."""
+    """Return the event that a job was created, edited, paused, resumed, completed or cancelled."""
     name = f"{change.job_id}/{change.version}/{change.change}/{change.number}"
     return _event(change, _CHANGED, change.changed_at, JOBS, change.job_id, name, change.queue)
 
 
 def workflow_changed(change: WorkflowChange) -> CloudEvent:
-    """Tell that a workflow was paused, resumed, replayed, or is being cancelled."""
+    """Return the event that a workflow was paused, resumed, replayed, or is being cancelled."""
     name = f"{change.workflow_id}/{change.replays}/{change.change}/{change.number}"
     return _event(change, _WORKFLOW_CHANGED, change.changed_at, WORKFLOWS, change.workflow_id, name)
 
 
 def workflow_ended(end: WorkflowEnd) -> CloudEvent:
-    """Tell what a workflow came to. It is of no queue: its nodes may be of several."""
+    """Return the event that a workflow ended. It is of no queue: its nodes may be of several."""
     name = f"{end.workflow_id}/{end.replays}/{end.state}"
     return _event(end, _WORKFLOW_ENDED, end.ended_at, WORKFLOWS, end.workflow_id, name)
 
 
 def gap(at: datetime, reason: str) -> CloudEvent:
-    """Tell a listener that it has missed something: it has to look for itself what there is."""
+    """Return the event that a listener has missed others, and must read the state anew."""
     event = {
         "specversion": "1.0",
         "id": f"gap/{at.timestamp():.6f}",

@@ -1,4 +1,4 @@
-"""The hub: looks for what happens to runs and to definitions while somebody listens, and passes it on.
+"""The event hub: reads changes of runs and definitions while somebody listens, and passes them on.
 
 There is one in a process. What it finds goes into a ring, the newest last; a listener has a place in the ring and nothing
 else, so a slow one costs no memory: when the ring has gone past its place, it is told that there is a gap. A listener who
@@ -65,14 +65,14 @@ class Reader(Protocol):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a listener wants to hear of."""
+    """The events that a listener wants."""
 
     tenant: int
     types: Collection[str] | None = None
     queue: str | None = None
 
     def fits(self, event: CloudEvent) -> bool:
-        """Say whether it is for this listener."""
+        """Return whether it is for this listener."""
         return (
             event.tenant == self.tenant
             and (self.types is None or event.type in self.types)
@@ -133,7 +133,7 @@ class EventHub:
         is_admitted: Callable[[], Awaitable[bool]],
         held: OpenRequest | None = None,
     ) -> AsyncIterator[bytes]:
-        """Give what happens, in the lines of a stream, until the hub closes or the listener is admitted no longer.
+        """Return what happens, in the lines of a stream, until the hub closes or the listener is admitted no longer.
 
         `held` is the listener's place among all who listen, and is given back at the end.
         """
@@ -263,7 +263,7 @@ class EventHub:
     # -------------------------------------------------------------------------------------------------------- places
 
     def _text_after(self, wanted: Wanted, place: int) -> tuple[bytes, int]:
-        """Give what comes after a place, and the place behind it."""
+        """Return what comes after a place, and the place behind it."""
         if place < self._since[wanted.tenant] or self._count - place > len(self._ring):
             told = gap(self._moment(), "you read more slowly than things happen, and some have gone by")
             return told.lines(self._place(self._count, told.at, self._position)), self._count

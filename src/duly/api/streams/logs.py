@@ -48,7 +48,7 @@ class LogStreams:
         open_session: OpenSession,
         is_admitted: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[bytes]:
-        """Give the lines behind a place as they come, and one event `end` when the run has ended and told all.
+        """Return the lines behind a place as they come, and one event `end` when the run has ended and told all.
 
         `held` is the follower's place among all who follow, and is given back at the end.
         """
@@ -92,7 +92,7 @@ def place_of(last_id: str) -> Place:
 
 
 def told(line: Mapping[str, Any]) -> LogLine:
-    """Tell a line."""
+    """Return a line as responses show it."""
     return LogLine(**{**line, "fields": None if line["fields"] is None else msgspec.json.decode(line["fields"])})
 
 

@@ -1,4 +1,4 @@
-"""What needs a person, the worst first: each with a sentence that says what, and a code and an id that lead there."""
+"""Conditions that need a person, the worst first: each with a sentence, and a code and an id that lead there."""
 
 from __future__ import annotations
 

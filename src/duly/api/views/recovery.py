@@ -11,7 +11,7 @@ from duly.wire.recovery import RecoveryItem, RecoveryPlan, RecoveryState, Recove
 
 
 def told(plan: Plan) -> RecoveryPlan:
-    """Give a plan in the shape that crosses HTTP."""
+    """Return a plan in the shape that crosses HTTP."""
     return RecoveryPlan(
         recovery=_state(plan),
         left=plan.runs,

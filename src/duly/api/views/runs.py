@@ -29,12 +29,12 @@ async def find_run(database: Database, tenant: int, run_id: UUID) -> dict[str, A
 
 
 def no_run(run_id: UUID) -> NotFound:
-    """Say that there is no such run."""
+    """Return the error that there is no such run."""
     return NotFound(f"no run {run_id}; GET /v1/runs lists them")
 
 
 def status_of_one_shot(state: str) -> Literal["active", "completed", "cancelled"]:
-    """Say how a job stands that is its own run."""
+    """Return the status of a job that is its own run."""
     if state not in runs.FINAL:
         return "active"
     return "cancelled" if state == "cancelled" else "completed"
@@ -88,7 +88,7 @@ async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter 
 
 
 def _started(found: Mapping[str, Any], lease: Mapping[str, Any] | None) -> datetime | None:
-    """Say when its attempt began: the one that runs, or else the last one that has."""
+    """Return when its attempt began: the one that runs, or else the last one."""
     if found["state"] == "running" and lease is not None:
         began: datetime = max(found["due_at"], lease["claimed_at"])
         return began
@@ -125,13 +125,13 @@ _COPIED = (
 
 
 def shown_attempt(row: Mapping[str, Any]) -> Attempt:
-    """Tell an attempt."""
+    """Return an attempt as responses show it."""
     copied = ("attempt", "outcome", "started_at", "finished_at", "fence", "worker_id", "reason")
     return Attempt(**{name: row[name] for name in copied}, result=decoded(row["result"]), detail=decoded(row["detail"]))
 
 
 def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:
-    """Say by how much the first attempt that started was late."""
+    """Return the start delay of the first attempt that started, in milliseconds."""
     for row in attempts:
         if row["started_at"] is not None:
             late: timedelta = row["started_at"] - row["due_at"]
