@@ -8,16 +8,16 @@ from itertools import count
 from typing import Any
 from uuid import UUID
 
-import msgspec
 import pytest
 
 from duly.clock import Rng
 from duly.domain.jobs import filter as filters
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.runs.callbacks import Then
+from duly.domain.runs.options import NO_OPTIONS, RunOptions, options_of
 from duly.domain.runs.outcome import Awaited, Failed, Outcome, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, Run, encode_options
+from duly.domain.runs.run import Run
 from duly.domain.triggers.schedule.timing import every_shape
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
@@ -73,17 +73,19 @@ def a_submission(
     expires_after: float | None = None,
 ) -> Submission:
     """Give a one-shot, due now unless told otherwise."""
-    of = None if parent is None else str(parent)
-    if fifo is not None:
-        gate = (fifo, 1)
-    until = None if expires_at is None else expires_at.timestamp()
-    carried = Options(
-        retry=retry or Retry(), gate=gate, fifo=fifo is not None, rate=rate, tags=tuple(tags), parent=of, then=then
-    )
-    follows = tuple((str(one), "success") if isinstance(one, UUID) else (str(one[0]), one[1]) for one in after)
-    options = encode_options(
-        msgspec.structs.replace(carried, expires_at=until, expires_seconds=expires_after, after=follows)
-    )
+    asked = {
+        "retry": retry,
+        "gate": gate if fifo is None else (fifo, 1),
+        "fifo": fifo is not None or None,
+        "rate": rate,
+        "tags": tuple(tags) or None,
+        "parent": parent,
+        "then": then,
+        "expires_at": None if expires_at is None else expires_at.timestamp(),
+        "expires_seconds": expires_after,
+        "after": tuple((str(one), "success") if isinstance(one, UUID) else (str(one[0]), one[1]) for one in after),
+    }
+    options = options_of(**{name: value for name, value in asked.items() if value})
     return Submission(handler, payload, queue, priority, at, None if delay is None else seconds(delay), options)
 
 
@@ -95,7 +97,7 @@ def a_schedule(
     payload: str = "{}",
     queue: str = QUEUE,
     priority: int = 5,
-    options: str | None = None,
+    options: RunOptions = NO_OPTIONS,
     **schedule: Any,
 ) -> Recurring:
     """Give a recurring job, each minute and beside itself, unless its schedule says otherwise."""

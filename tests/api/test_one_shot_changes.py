@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from duly.domain.runs.outcome import Failed, Succeeded
-from duly.domain.runs.run import target_of
 from duly.domain.targets.target import Webhook
 from duly.domain.tenancy.sealed_options import open_target
 from duly.store.boxes import history
+from duly.store.boxes.options import decode
 from tests.api.front import A_TARGET
 from tests.api.working import stage, take, work
 from tests.builders import all_started, boxes_of, seconds
@@ -144,7 +144,9 @@ async def test_its_secrets_stay_when_they_are_sent_back_masked(api, database):
     answer = await api.patch(f"/v1/jobs/{job_id}", {"priority": 1}, headers=ANY)
 
     assert answer.json()["target"]["headers"] == {"Authorization": "***"}
-    kept = target_of(await database.fetchval("select options::text from duly.timers where run_id = $1", job_id))
+    kept = decode(
+        await database.fetchval("select options::text from duly.timers where run_id = $1", job_id)
+    ).policy.target
     assert isinstance(kept, Webhook)
     assert open_target(kept, 1, a_keyring).headers == {"Authorization": "Bearer s3cret"}
 

@@ -3,10 +3,10 @@
 import pytest
 
 from duly.domain.runs.outcome import Failed, Succeeded
-from duly.domain.runs.run import target_of
 from duly.domain.targets.target import Webhook
 from duly.domain.tenancy.sealed_options import open_target
 from duly.store.boxes import history
+from duly.store.boxes.options import decode
 from tests.api.front import A_TARGET
 from tests.api.test_jobs import UNKNOWN
 from tests.api.test_runs import a_run, one_of_each
@@ -108,7 +108,9 @@ async def test_a_webhook_is_run_again_with_its_secrets(api, database):
 
     second = await again(api, first)
 
-    kept = target_of(await database.fetchval("select options::text from duly.ready where run_id = $1", second))
+    kept = decode(
+        await database.fetchval("select options::text from duly.ready where run_id = $1", second)
+    ).policy.target
     assert isinstance(kept, Webhook)
     assert open_target(kept, 1, a_keyring).headers == {"Authorization": "Bearer s3cret"}
 

@@ -7,10 +7,10 @@ import pytest
 
 from duly.cli.front_door import allowed_by
 from duly.domain.errors import Refused
-from duly.domain.runs.run import target_of
 from duly.domain.targets.target import Command, Container, Webhook
 from duly.domain.tenancy.sealed_options import open_target
 from duly.settings import load
+from duly.store.boxes.options import decode
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_as_code import apply
 from tests.api.test_jobs import etag, read
@@ -37,7 +37,9 @@ HANDLERS = {"webhook": "@webhook", "command": "@command:/usr/bin/rsync", "contai
 
 async def target_in(database, table, job_id) -> Any:
     """Give the target that is kept of a job, with its secrets opened."""
-    kept = target_of(await database.fetchval(f"select options::text from duly.{table} where job_id = $1", job_id))
+    kept = decode(
+        await database.fetchval(f"select options::text from duly.{table} where job_id = $1", job_id)
+    ).policy.target
     assert isinstance(kept, Webhook | Command | Container)
     return open_target(kept, 1, a_keyring)
 
@@ -225,7 +227,7 @@ async def test_a_schedule_fires_its_target_and_an_event_too(api, database):
     assert triggered.status_code == 202, triggered.text
     rows = await database.fetch("select handler, options::text from duly.ready order by handler")
     assert [row[0] for row in rows] == ["@container:busybox", "@webhook"]
-    assert [type(target_of(row[1])) for row in rows] == [Container, Webhook]
+    assert [type(decode(row[1]).policy.target) for row in rows] == [Container, Webhook]
 
 
 async def test_a_run_that_nobody_may_run_says_what_would_allow_it(api, database):

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import pytest
 
 from duly.domain.runs.outcome import Failed, Succeeded
-from duly.domain.runs.run import target_of
 from duly.domain.targets.target import Webhook, WorkflowTarget, target_of_node
 from duly.domain.tenancy.sealed_options import open_target
+from duly.store.boxes.options import decode
 from tests.api.front import A_TARGET
 from tests.api.remote import a_remote
 from tests.api.working import take, work
@@ -439,9 +439,9 @@ class TestAsTarget:
 
         assert told["nodes"]["call"]["target"]["headers"] == {"Authorization": "***"}
         assert answer.status_code == 200, answer.text
-        kept = target_of(
+        kept = decode(
             await database.fetchval("select options::text from duly.jobs where job_id = $1", job["job_id"])
-        )
+        ).policy.target
         assert isinstance(kept, WorkflowTarget)
         node = target_of_node(kept.nodes[0])
         assert isinstance(node, Webhook)

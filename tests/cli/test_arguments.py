@@ -1,7 +1,6 @@
 """What is typed after a handler: JSON where it reads as JSON, text where it does not."""
 
 import click
-import msgspec
 import pytest
 
 from duly import App
@@ -9,8 +8,8 @@ from duly.cli.arguments import read_moment, read_payload
 from duly.cli.submission import Typed, read
 from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused, UnknownQueue
 from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.options import NO_OPTIONS, options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options
 
 
 @pytest.mark.parametrize(
@@ -179,9 +178,8 @@ def test_what_was_typed_is_written_even_if_it_is_the_default_because_silence_lea
     typed = read(Typed(words=("greet",), json_text=None, max_attempts=5), None)
     other = read(Typed(words=("greet",), json_text=None, max_attempts=2, timeout="PT1M"), None)
 
-    assert (silent.options, typed.options) == (None, "{}")
-    assert other.options is not None
-    assert msgspec.json.decode(other.options, type=Options) == Options(retry=Retry(2), timeout_seconds=60)
+    assert (silent.options, typed.options) == (NO_OPTIONS, options_of(own=True))
+    assert other.options == options_of(retry=Retry(2), timeout_seconds=60)
 
 
 def test_a_strict_app_refuses_a_queue_it_does_not_know():

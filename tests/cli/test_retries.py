@@ -12,7 +12,6 @@ from duly.cli.submission import Typed, read
 from duly.domain.errors import InvalidOption
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.retry_rules import Rule
-from duly.domain.runs.run import read_options
 from duly.store.connection.database import Database
 from tests.builders import HANDLER, a_leased_run, a_worker, settled
 from tests.cli.processes import inside
@@ -20,7 +19,7 @@ from tests.clock import ManualClock
 
 
 def options(**typed):
-    return read_options(read(Typed(words=("greet",), json_text=None, **typed), None).options, None)
+    return read(Typed(words=("greet",), json_text=None, **typed), None).options.policy
 
 
 def test_what_is_typed_becomes_a_policy():

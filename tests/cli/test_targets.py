@@ -8,7 +8,6 @@ import pytest
 
 from duly.cli.submission import Typed, read
 from duly.domain.errors import InvalidOption
-from duly.domain.runs.run import target_of
 from duly.domain.targets.target import Command, Container, Webhook
 from tests.cli.processes import inside
 from tests.cli.test_remote import a_name, remote
@@ -47,11 +46,11 @@ def test_what_is_typed_becomes_a_target():
     container = typed("echo", "a=b", image="busybox", network=True)
 
     assert (webhook.handler, webhook.payload) == ("@webhook", '{"order":7}')
-    assert target_of(webhook.options) == Webhook(URL, "PUT", {"Authorization": "Bearer x", "A": "b"})
+    assert webhook.options.policy.target == Webhook(URL, "PUT", {"Authorization": "Bearer x", "A": "b"})
     assert (command.handler, command.payload) == ("@command:/usr/bin/rsync", '{"a":1}')
-    assert target_of(command.options) == Command(("/usr/bin/rsync", "-a"), {"LANG": "C", "EMPTY": ""})
+    assert command.options.policy.target == Command(("/usr/bin/rsync", "-a"), {"LANG": "C", "EMPTY": ""})
     assert (container.handler, container.payload) == ("@container:busybox", "{}")
-    assert target_of(container.options) == Container("busybox", ("echo", "a=b"), network=True)
+    assert container.options.policy.target == Container("busybox", ("echo", "a=b"), network=True)
 
 
 def test_what_a_program_may_have_and_how_its_end_is_taken_is_typed(duly):
@@ -61,9 +60,9 @@ def test_what_a_program_may_have_and_how_its_end_is_taken_is_typed(duly):
     webhook = typed(webhook=URL, callback_within="PT1H")
 
     kept: dict[str, Any] = {"memory_bytes": 10_000_000, "processes": 3, "ok": (0, 1), "retry": (4,)}
-    assert target_of(command.options) == Command(("/bin/true",), cpu_seconds=2.5, **kept)
-    assert target_of(container.options) == Container("busybox", ("true",), **kept)
-    assert target_of(webhook.options) == Webhook(URL, callback_within_seconds=3600.0)
+    assert command.options.policy.target == Command(("/bin/true",), cpu_seconds=2.5, **kept)
+    assert container.options.policy.target == Container("busybox", ("true",), **kept)
+    assert webhook.options.policy.target == Webhook(URL, callback_within_seconds=3600.0)
     flags = (
         "--memory-bytes",
         "10000000",

@@ -11,7 +11,6 @@ import pytest
 from duly.api.workflow_definitions import workflow
 from duly.domain.jobs.manifest import read_manifest, read_workflow
 from duly.domain.jobs.manifest_text import read_text
-from duly.domain.runs.run import target_of
 from duly.domain.targets.target import Allowed, WorkflowTarget
 from duly.testing import environment
 from duly.wire.workflows import NewWorkflow
@@ -64,7 +63,7 @@ def test_the_files_on_the_page_are_read():
     manifest = read_manifest(read_text(schedules, "duly.yaml").value)
 
     assert [node.name for node in found.nodes] == ["extract", "fetch", "load", "alarm"]
-    assert isinstance(target_of(manifest.jobs["nightly"].job.options), WorkflowTarget)
+    assert isinstance(manifest.jobs["nightly"].job.options.policy.target, WorkflowTarget)
 
 
 def test_the_commands_on_the_page_do_what_they_say(database_url, tmp_path):

@@ -13,7 +13,7 @@ from duly.domain.limits.concurrency import (
     told_concurrency,
     told_rate,
 )
-from duly.domain.runs.run import Options
+from duly.domain.runs.policy import RunPolicy
 
 
 @pytest.mark.parametrize(
@@ -32,17 +32,17 @@ from duly.domain.runs.run import Options
 def test_a_rate_is_told_in_whole_numbers(limit, per, told):
     carried = check_rate(Rate("mail", limit, per=per, burst=4))
 
-    assert told_rate(Options(rate=carried)) == {"key": "mail", **told, "burst": 4}
+    assert told_rate(RunPolicy(rate=carried)) == {"key": "mail", **told, "burst": 4}
     again = check_rate(Rate("mail", told["limit"], told["per"], 4))
     assert again[1] == pytest.approx(carried[1])
 
 
 def test_a_line_is_a_gate_of_one_place_in_order():
-    carried = Options(**check_line("orders"))
+    carried = RunPolicy(**check_line("orders"))
 
     assert (carried.gate, carried.fifo) == (("orders", 1), True)
     assert told_concurrency(carried) == {"key": "orders", "limit": 1, "order": "fifo"}
-    assert told_concurrency(Options(**check_concurrency("orders", 3))) == {"key": "orders", "limit": 3}
+    assert told_concurrency(RunPolicy(**check_concurrency("orders", 3))) == {"key": "orders", "limit": 3}
 
 
 @pytest.mark.parametrize("key", ["@host", "&flow", "~mail", "", "two\nlines"])

@@ -15,8 +15,9 @@ from duly.domain.jobs.manifest_schema import json_schema
 from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ScheduleEntry
 from duly.domain.jobs.manifest_text import read_text
 from duly.domain.problems import InvalidManifest, Problem
+from duly.domain.runs.options import NO_OPTIONS, options_of
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, read_options
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = DOCS / "duly.schema.json"
@@ -47,7 +48,7 @@ def test_a_job_is_owned_by_its_file_and_known_by_its_name():
 
     assert (wanted.job.name, wanted.job.owner, wanted.job.source) == ("j", "file", "s")
     assert (wanted.job.handler, wanted.job.queue, wanted.job.priority) == ("greet", "mail", 0)
-    assert (wanted.job.payload, wanted.job.options, wanted.is_paused) == ('{"a":1}', None, True)
+    assert (wanted.job.payload, wanted.job.options, wanted.is_paused) == ('{"a":1}', NO_OPTIONS, True)
     assert one("paused: null").is_paused is None
 
 
@@ -56,10 +57,10 @@ def test_what_holds_for_all_is_said_once():
 
     job = one("priority: 9", head).job
     assert (job.queue, job.priority) == ("mail", 9)
-    assert read_options(job.options, None) == Options(Retry(3), timeout_seconds=5, own=True)
+    assert job.options == options_of(retry=Retry(3), timeout_seconds=5)
     assert job.schedule["trigger"] == {"type": "text", "text": "daily", "tz": "Europe/Paris"}
-    own = read_options(one("retry: {base: 2, cap: PT1M}, timeout: null", head).job.options, None)
-    assert own == Options(Retry(5, 2, 60), own=True)
+    own = one("retry: {base: 2, cap: PT1M}, timeout: null", head).job.options
+    assert own == options_of(retry=Retry(5, 2, 60))
     assert schedule("{cron: 0 1 * * *, tz: UTC}", head)["trigger"]["tz"] == "UTC"
     assert schedule("{every: PT5M}", head)["trigger"] == {"type": "interval", "every": "PT5M"}
     assert "tz" not in schedule("{cron: CRON_TZ=Asia/Tokyo 0 1 * * *}", head)["trigger"]
@@ -70,13 +71,14 @@ def test_what_holds_for_all_is_said_once():
 
 
 def test_tags_alone_leave_the_rest_to_the_handler():
-    own = Options(Retry(2), timeout_seconds=9)
+    own = options_of(retry=Retry(2), timeout_seconds=9)
 
     tagged = one("tags: [a, b, a]").job.options
-    assert read_options(tagged, own) == Options(Retry(2), timeout_seconds=9, tags=("a", "b"))
-    assert read_options(one("tags: [a], retry: {}").job.options, own) == Options(tags=("a",), own=True)
-    assert read_options(one("", "defaults: {tags: [all]}").job.options, own).tags == ("all",)
-    assert one("tags: []", "defaults: {tags: [all]}").job.options is None
+    assert tagged == options_of(tags=("a", "b"))
+    assert tagged.or_handlers(own).policy == RunPolicy(Retry(2), 9, own=True)
+    assert one("tags: [a], retry: {}").job.options.or_handlers(own) == options_of(tags=("a",), own=True)
+    assert one("", "defaults: {tags: [all]}").job.options.metadata.tags == ("all",)
+    assert one("tags: []", "defaults: {tags: [all]}").job.options == NO_OPTIONS
 
 
 @pytest.mark.parametrize(
@@ -241,9 +243,10 @@ RETRY = (
 
 def test_a_policy_and_an_expiry_are_read_and_exported_as_they_were_written():
     wanted = one(RETRY).job
-    options = read_options(wanted.options, None)
+    options = wanted.options
 
-    assert (options.retry.delays, options.retry.jitter, options.expires_seconds) == ((1.0, 3600.0), 0.0, 1800.0)
+    assert (options.policy.retry.delays, options.policy.retry.jitter) == ((1.0, 3600.0), 0.0)
+    assert options.policy.expires_seconds == 1800.0
     standing = (UUID(int=1), "j", "file", "s", "active", None, 1, 1)
     shape = json.dumps({"trigger": {"type": "cron", "expr": "0 0 * * *"}})
     kept = Kept(*standing, "greet", wanted.payload, "default", 5, wanted.options, shape, None, None)
@@ -260,7 +263,7 @@ def test_a_policy_and_an_expiry_are_read_and_exported_as_they_were_written():
         ],
     }
     again = read_manifest({"source": "s", "jobs": {"j": written}}, {}, "duly.yaml").jobs["j"].job
-    assert read_options(again.options, None) == options
+    assert again.options == options
 
 
 def test_a_rule_that_makes_no_sense_is_refused_at_its_place():

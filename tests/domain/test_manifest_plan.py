@@ -8,6 +8,7 @@ import pytest
 from duly.domain.jobs.manifest import read_manifest
 from duly.domain.jobs.manifest_diff import Kept, differences
 from duly.domain.jobs.manifest_plan import Pausing, StepKind, decide, make_plan
+from duly.domain.runs.options import NO_OPTIONS, options_of
 
 AT = datetime(2026, 11, 2, 9, tzinfo=UTC)
 FILE = read_manifest({"source": "s", "jobs": {"j": {"target": "greet", "schedule": {"every": "PT5M"}}}})
@@ -28,7 +29,7 @@ def kept(**more):
         "payload": "{}",
         "queue": "default",
         "priority": 5,
-        "options": None,
+        "options": NO_OPTIONS,
         "schedule": None,
         "every_seconds": 300,
         "anchor_at": AT,
@@ -130,7 +131,7 @@ def test_a_digest_tells_plans_apart():
 
 
 def test_options_of_its_own_differ_from_none():
-    [difference, *_] = differences(kept(options='{"own": true}'), FILE.jobs["j"].job)
+    [difference, *_] = differences(kept(options=options_of(own=True)), FILE.jobs["j"].job)
     assert difference.field == "retry"
 
 

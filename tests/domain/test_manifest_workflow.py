@@ -13,7 +13,7 @@ from duly.domain.jobs.manifest_export import export
 from duly.domain.jobs.manifest_text import read_text
 from duly.domain.jobs.spec_of import workflow_spec_of
 from duly.domain.problems import InvalidManifest
-from duly.domain.runs.run import target_of
+from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.targets.target import Allowed, WorkflowTarget
 from duly.domain.tenancy.sealed_options import seal_options
 from duly.domain.tenancy.sealing import Keyring
@@ -45,7 +45,7 @@ def read(text: str = FILE):
     return read_manifest(document.value, document.places, "duly.yaml")
 
 
-def sealed(job, standing=None):
+def sealed(job, standing=NO_OPTIONS):
     """Give a job as it is kept."""
     options = seal_options(job.options, 1, lambda: Keyring({"a": bytes(32)}), standing)
     return msgspec.structs.replace(job, options=options)
@@ -59,7 +59,7 @@ def faults(text: str) -> list[str]:
 
 
 def target(manifest) -> WorkflowTarget:
-    found = target_of(manifest.jobs["nightly"].job.options)
+    found = manifest.jobs["nightly"].job.options.policy.target
     assert isinstance(found, WorkflowTarget)
     return found
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.errors import InvalidOption
+from duly.domain.runs.options import read_plain
 from duly.domain.runs.retry import Retry, retry_policy, told_policy
-from duly.domain.runs.run import read_options
 
 POLICY = Retry(max_attempts=10, base_seconds=2, cap_seconds=100)
 ALMOST_ONE = 1 - 2**-53
@@ -116,7 +116,7 @@ def test_what_is_told_of_a_policy_is_read_as_the_same(policy):
 
 
 def test_what_stood_in_rows_before_means_what_it_meant():
-    kept = read_options('{"retry": {"max_attempts": 3, "base_seconds": 2.0, "cap_seconds": 8.0}}', None).retry
+    kept = read_plain({"retry": {"max_attempts": 3, "base_seconds": 2.0, "cap_seconds": 8.0}}).policy.retry
 
     assert [kept.delay_after(attempt, 0.5).total_seconds() for attempt in (1, 2, 3, 4)] == [1, 2, 4, 4]
     assert (kept.shortest_after(9), kept.max_age_seconds, kept.rules) == (timedelta(), None, ())

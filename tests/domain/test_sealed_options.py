@@ -8,7 +8,7 @@ import pytest
 
 from duly.domain.errors import InvalidOption
 from duly.domain.runs.callbacks import Callback, Then
-from duly.domain.runs.run import Options, encode_options, target_of, then_of
+from duly.domain.runs.options import NO_OPTIONS, options_of, plain_of, read_plain
 from duly.domain.targets.masking import HIDDEN, masked, masked_url
 from duly.domain.targets.target import Command, Container, Webhook
 from duly.domain.tenancy.sealed_options import open_target, reseal_options, seal_options
@@ -23,14 +23,9 @@ RSYNC = ("/usr/bin/rsync", "-a", "from", "to")
 PROGRAM = Command(RSYNC, {"TOKEN": "x", "DATABASE_URL": "postgres://a:b@c/d", "LANG": "C"}, network=True)
 
 
-def text_of(target: Any, then: Then | None = None) -> str | None:
-    return encode_options(Options(target=target, then=then))
-
-
 def sealed(target: Any, standing: Any = None, ring: Keyring | None = RING, tenant: int = 1) -> Any:
-    return target_of(
-        seal_options(text_of(target), tenant, lambda: ring, None if standing is None else text_of(standing))
-    )
+    kept = NO_OPTIONS if standing is None else options_of(target=standing)
+    return seal_options(options_of(target=target), tenant, lambda: ring, kept).policy.target
 
 
 def opened(target: Any, ring: Keyring | None = RING, tenant: int = 1) -> Any:
@@ -52,11 +47,12 @@ def test_what_is_sealed_opens_where_it_was_sealed_for(target):
 
 
 def test_no_secret_is_in_what_is_kept():
-    kept = seal_options(text_of(IN_QUERY, Then(Callback(URL + "&key=ghi"))), 1, lambda: RING) or ""
-    shown: Any = target_of(kept)
-    then: Any = then_of(kept)
+    clear = options_of(target=IN_QUERY, then=Then(Callback(URL + "&key=ghi")))
+    kept = seal_options(clear, 1, lambda: RING)
+    shown: Any = kept.policy.target
+    then: Any = kept.metadata.then
 
-    assert not [secret for secret in ("abc", "def", "%20k", '"k"', "ghi") if secret in kept]
+    assert not [secret for secret in ("abc", "def", "%20k", "'k'", "ghi") if secret in str(plain_of(kept))]
     assert shown.url == "https://receiver.example/in?customer=7&token=***&sig=***;code=***"
     assert then.done.url == URL + "&key=***"
     assert is_sealed(then.done.sealed_url)
@@ -65,10 +61,10 @@ def test_no_secret_is_in_what_is_kept():
 
 
 def test_what_has_no_secret_is_left_as_it_is_without_a_key():
-    text = text_of(Webhook(URL, headers={"Accept": "a"}), Then(Callback(job="b")))
+    options = options_of(target=Webhook(URL, headers={"Accept": "a"}), then=Then(Callback(job="b")))
 
-    assert seal_options(text, 1, lambda: None) is text
-    assert seal_options(None, 1, lambda: None) is None
+    assert seal_options(options, 1, lambda: None) is options
+    assert seal_options(NO_OPTIONS, 1, lambda: None) is NO_OPTIONS
     assert masked_url("https://a.example/?q=1&empty_token=") == "https://a.example/?q=1&empty_token="
 
 
@@ -122,7 +118,7 @@ def test_resealing_leaves_nothing_under_another_key():
         {"target": msgspec.to_builtins(PROGRAM)},
         {"target": workflow},
     ):
-        kept = msgspec.json.decode(seal_options(msgspec.json.encode(options).decode(), 1, lambda: RING) or "")
+        kept = plain_of(seal_options(read_plain(options), 1, lambda: RING))
 
         assert reseal_options(kept, 1, both)
         assert "sealed:old:" not in str(kept)

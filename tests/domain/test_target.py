@@ -4,14 +4,16 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption
+from duly.domain.jobs.job import Recurring, amended
 from duly.domain.jobs.spec_of import shown_target
 from duly.domain.runs.callbacks import Callback, Then
-from duly.domain.runs.run import Options, amend_options, encode_options, read_options, target_of
+from duly.domain.runs.options import options_of, plain_of, read_plain
 from duly.domain.targets.checks import check_target
 from duly.domain.targets.masking import HIDDEN, is_secret, masked
 from duly.domain.targets.spec import Called, read_target, spec_of_target, told_in_short
 from duly.domain.targets.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
 from duly.domain.targets.words import described, what_lets_it_run
+from duly.store.boxes.options import decode
 
 URL = "https://receiver.example/orders?token=1"
 RSYNC = ("/usr/bin/rsync", "-a", "from", "to")
@@ -19,7 +21,7 @@ RSYNC = ("/usr/bin/rsync", "-a", "from", "to")
 
 def shown(target):
     """Give a target as it is shown."""
-    return shown_target(handler_of(target), encode_options(Options(target=target)))
+    return shown_target(handler_of(target), options_of(target=target))
 
 
 DIGEST = f"@sha256:{'0' * 64}"
@@ -126,7 +128,8 @@ def test_what_cannot_be_kept_is_refused_in_words(target, words):
 def test_what_can_be_kept_is_kept_as_it_is_and_told_as_it_is_asked_for(target):
     assert check_target(target) == target
     assert read_target(spec_of_target(target)) == target
-    assert read_options(encode_options(Options(target=target)), None).target == target
+    options = options_of(target=target)
+    assert read_plain(plain_of(options)) == options
 
 
 def test_an_address_and_a_method_have_one_form():
@@ -184,7 +187,7 @@ def test_what_looks_like_a_secret_is_not_shown():
         assert not is_secret(name)
     assert masked(SECRET).headers == {"Authorization": HIDDEN, "Accept": "text/plain"}
     assert shown(Command(RSYNC, {"TOKEN": "x", "LANG": "C"}))["environment"] == {"TOKEN": HIDDEN, "LANG": "C"}
-    text = encode_options(Options(target=SECRET, tags=("a",)))
+    text = options_of(target=SECRET, tags=("a",))
     assert told_in_short("@webhook", text) == {
         "type": "webhook",
         "handler": "@webhook",
@@ -193,21 +196,19 @@ def test_what_looks_like_a_secret_is_not_shown():
 
 
 def test_a_target_of_a_newer_version_leaves_the_rest_readable():
-    text = '{"target":{"type":"robot","arm":1},"tags":["a"],"timeout_seconds":3.0}'
+    options = decode('{"target":{"type":"robot","arm":1},"tags":["a"],"timeout_seconds":3.0}')
+    job = Recurring("@robot:arm", "{}", "default", 5, {}, options=options)
 
-    assert read_options(text, None) == Options(tags=("a",), timeout_seconds=3.0, own=True)
-    assert target_of(text) is None
-    assert shown_target("@robot:arm", text) == {"type": "robot"}
+    assert options == options_of(tags=("a",), timeout_seconds=3.0)
+    assert shown_target("@robot:arm", options) == {"type": "robot"}
     with pytest.raises(InvalidOption, match="a target that this version of Duly cannot read"):
-        amend_options(text, {"timeout_seconds": 4.0}, None)
-    with pytest.raises(msgspec.ValidationError):
-        read_options('{"timeout_seconds":"x"}', None)
+        amended(job, {"timeout_seconds": 4.0})
 
 
 def test_another_option_changes_and_the_target_stays():
-    text = amend_options(encode_options(Options(target=SECRET)), {"timeout_seconds": 4.0}, None)
+    job = Recurring("@webhook", "{}", "default", 5, {}, options=options_of(target=SECRET))
 
-    assert read_options(text, None) == Options(target=SECRET, timeout_seconds=4.0, own=True)
+    assert amended(job, {"timeout_seconds": 4.0}) == options_of(target=SECRET, timeout_seconds=4.0)
 
 
 def test_a_field_that_is_none_is_refused():

@@ -4,7 +4,7 @@ import pytest
 
 from duly.domain.errors import InvalidOption
 from duly.domain.runs.callbacks import Callback, Then, check_then, read_callback
-from duly.domain.runs.run import Options, encode_options, is_marks_only, read_options
+from duly.domain.runs.options import options_of
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,9 @@ def test_nobody_is_told_unless_somebody_is_named():
     assert check_then(None, "alert") == Then(dead=Callback(job="alert"))
 
 
-def test_who_is_told_is_a_mark_beside_whatever_options_a_handler_has():
-    text = encode_options(Options(then=Then(done=Callback(job="b"))))
-    assert text is not None
+def test_who_is_told_is_metadata_beside_whatever_policy_a_handler_has():
+    options = options_of(then=Then(done=Callback(job="b")))
 
-    assert is_marks_only(text)
-    read = read_options(text, Options(timeout_seconds=5))
-    assert (read.timeout_seconds, read.then) == (5, Then(done=Callback(job="b")))
+    assert not options.policy.own
+    both = options.or_handlers(options_of(timeout_seconds=5))
+    assert (both.policy.timeout_seconds, both.metadata.then) == (5, Then(done=Callback(job="b")))

@@ -14,8 +14,8 @@ import msgspec
 
 from duly.domain.errors import KeyBusy
 from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.domain.triggers.schedule.timing import every_shape
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.store.connection.database import Database, Unavailable
@@ -25,8 +25,8 @@ from duly.store.tables.jobs import Submitted
 RETRY = Retry(max_attempts=100, base_seconds=0.01, cap_seconds=0.05)
 SCHEDULES = 50
 BATCH = 25
-PLAIN = encode_options(Options(retry=RETRY))
-GUARDED = encode_options(Options(retry=RETRY, timeout_seconds=60))
+PLAIN = options_of(retry=RETRY)
+GUARDED = options_of(retry=RETRY, timeout_seconds=60)
 HANDLERS = ("quick",) * 14 + ("steady",) * 4 + ("plain",) * 5
 
 _Answer = TypeVar("_Answer")

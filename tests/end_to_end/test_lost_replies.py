@@ -10,8 +10,8 @@ import pytest
 
 from duly.clock import Rng
 from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.domain.triggers.schedule.timing import every_shape
 from duly.log import Log
 from duly.moves.submit import submit, submit_many, submit_recurring
@@ -25,7 +25,7 @@ from tests.end_to_end.proxy import a_proxy
 
 SHARE = 0.3
 RUNS = 60
-OPTIONS = encode_options(Options(retry=Retry(max_attempts=3, base_seconds=0.01)))
+OPTIONS = options_of(retry=Retry(max_attempts=3, base_seconds=0.01))
 JOB = Submission("work", "{}", "default", 5, None, None, OPTIONS)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from duly.domain.jobs.job import Submission
 from duly.domain.limits.concurrency import Rate, check_concurrency, check_line, check_rate
+from duly.domain.runs.options import RunOptions, options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.moves.submit import submit_many
 from duly.store.boxes import history
 from duly.store.connection.database import Database
@@ -44,16 +44,16 @@ def jobs() -> list[Submission]:
     in_line = [(f"line-{place}", IN_LINE, check_line(f"line-{place}")) for place in range(LINES)]
     paced = [("rate", PACED, {"rate": check_rate(Rate("rate", PER_SECOND, burst=BURST))})]
     return [
-        a_job(key, number, Options(retry=PATIENT, **waits))
+        a_job(key, number, options_of(retry=PATIENT, **waits))
         for key, count, waits in (*at_once, *in_line, *paced)
         for number in range(count)
     ]
 
 
-def a_job(key: str, number: int, options: Options) -> Submission:
+def a_job(key: str, number: int, options: RunOptions) -> Submission:
     """Give one run of a key."""
     payload = msgspec.json.encode({"key": key, "number": number}).decode()
-    return Submission("kept", payload, "default", 5, options=encode_options(options))
+    return Submission("kept", payload, "default", 5, options=options)
 
 
 async def submitted(url: str) -> int:

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from duly.domain.jobs.job import Submission
+from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.domain.workflows.workflow import Edge, Node, NodeState, On, Workflow, check_workflow, end_of, is_released
 from duly.moves.workflows.workflows import cancel_workflow, submit_workflow
 from duly.store.connection.database import Database
@@ -22,7 +22,7 @@ from tests.end_to_end.house import LEASE_SECONDS, House, a_house, wait_until
 
 FAN = 200
 # A run may be lost with its worker, whatever it would have come to, and is tried again at once.
-PATIENT = encode_options(Options(retry=Retry(max_attempts=50, base_seconds=0.05, cap_seconds=0.1)))
+PATIENT = options_of(retry=Retry(max_attempts=50, base_seconds=0.05, cap_seconds=0.1))
 ENDED = "select count(*) from duly.workflows where ended_at is not null"
 
 

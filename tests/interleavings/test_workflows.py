@@ -5,9 +5,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Awaited, Cancelled, Failed, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.domain.targets.target import WORKFLOW, WorkflowTarget, handler_of
 from duly.domain.workflows.target import target_for, workflow_of
 from duly.moves.claim import claim
@@ -362,9 +362,7 @@ class OfARun(Story):
     async def set_up(self, database):
         target = target_for(a_graph("a z:a"))
         job = a_submission(handler=handler_of(target))
-        made = type(job)(
-            job.handler, job.payload, job.queue, job.priority, options=encode_options(Options(target=target))
-        )
+        made = type(job)(job.handler, job.payload, job.queue, job.priority, options=options_of(target=target))
         self.run_id = (await submit(database, made, key=a_key())).job_id
         self.worker_id = await a_worker(database)
         await self.started(database)

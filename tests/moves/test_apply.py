@@ -13,8 +13,8 @@ from duly.domain.jobs.manifest_export import export
 from duly.domain.jobs.manifest_plan import NotTheFiles, PlanChanged, StepKind
 from duly.domain.jobs.manifest_text import read_text, write_text
 from duly.domain.problems import InvalidManifest
+from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, read_options
 from duly.moves.cancel import cancel_job
 from duly.moves.schedules import apply as moves
 from duly.moves.schedules.calendars import put_calendar
@@ -86,8 +86,8 @@ async def test_what_is_not_there_is_created_as_the_file_says(database):
     made = await job(database, "nightly")
     assert (made["owner"], made["source"], made["queue"], made["priority"]) == ("file", "billing", "mail", 2)
     assert msgspec.json.decode(made["payload"]) == {"customer": 7}
-    assert read_options(made["options"], None) == Options(
-        Retry(3, 2), timeout_seconds=30, gate=("mail", 4), tags=("slow",), own=True
+    assert made["options"] == options_of(
+        retry=Retry(3, 2), timeout_seconds=30, gate=("mail", 4), tags=("slow",), own=True
     )
     assert made["next_run_at"] == START.replace(day=3, hour=1, minute=30)
     held = await job(database, "held")

@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from duly.domain.errors import NotFound, Unsettled
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Cancelled, Failed
-from duly.domain.runs.run import Options, encode_options
 from duly.domain.tenancy.audit import local_actor
 from duly.moves import cancel
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
@@ -246,7 +246,7 @@ class TestSchedule:
     ):
         """As a stage does that has taken a run out of its box and comes to the gate with it."""
         monkeypatch.setattr(cancel, "_BATCH", 1)
-        gated = encode_options(Options(gate=("door", 1)))
+        gated = options_of(gate=("door", 1))
         submitted = await an_active_schedule(database, every=10, anchor=START, options=gated)
         for _ in range(3):
             await staged(database)

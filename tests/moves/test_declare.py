@@ -56,7 +56,7 @@ class Program:
 
 def declared(cron: str, *, name: str = NAME, source: str = "app:app", **schedule) -> Recurring:
     shape = {"trigger": {"type": "cron", "expr": cron}, **schedule}
-    return Recurring("nightly", "{}", "default", 5, shape, name, None, "code", source)
+    return Recurring("nightly", "{}", "default", 5, shape, name, owner="code", source=source)
 
 
 def at(database: Database, cron: str, **more) -> Program:
@@ -361,7 +361,7 @@ async def test_a_schedule_that_cannot_be_kept_holds_up_no_other(database):
 
 async def test_a_schedule_whose_end_is_past_is_refused_and_not_a_fault(database):
     rule = {"type": "rrule", "rrule": "FREQ=DAILY;COUNT=3", "dtstart": "2020-01-01T00:00:00"}
-    job = Recurring("nightly", "{}", "default", 5, {"trigger": rule}, NAME, None, "code", "app:app")
+    job = Recurring("nightly", "{}", "default", 5, {"trigger": rule}, NAME, owner="code", source="app:app")
 
     [one] = await declare(database, Declarations(1, "app:app", [job]), RNG)
     assert (one.became, one.reason) == ("refused", "trigger: no occurrence is left from now on; give a later one")

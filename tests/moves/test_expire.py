@@ -4,6 +4,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Expired, Failed, Parked, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.moves.defer import Deferred, defer
@@ -78,7 +79,7 @@ async def test_a_run_without_expiry_is_never_touched(database, clock):
 
 
 async def test_each_occurrence_of_a_schedule_expires_by_itself_and_its_next_fire_stays(database, clock):
-    job = a_schedule(every=60, anchor=START, options='{"expires_seconds": 90}')
+    job = a_schedule(every=60, anchor=START, options=options_of(expires_seconds=90))
     made = await submit_recurring(database, job, key=a_key())
     await staged(database)
     await clock.advance(60)
@@ -139,7 +140,7 @@ async def test_who_is_to_be_told_is_told(database, clock):
 
 async def test_a_schedule_that_counts_from_the_end_goes_on(database, clock):
     trigger = {"type": "interval", "every": "PT60S", "mode": "fixed_delay"}
-    job = a_schedule(trigger=trigger, options='{"expires_seconds": 30}')
+    job = a_schedule(trigger=trigger, options=options_of(expires_seconds=30))
     await submit_recurring(database, job, key=a_key())
     await clock.advance(60)
     await staged(database)

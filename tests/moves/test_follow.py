@@ -2,12 +2,12 @@
 
 from uuid import UUID
 
-import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption, KeyConflict
 from duly.domain.runs.outcome import Cancelled, Failed, Succeeded
 from duly.domain.runs.retry import Retry
+from duly.domain.runs.run import HORIZON
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.replay import discard, replay
@@ -17,6 +17,7 @@ from duly.moves.upkeep.dependencies import check_followers
 from duly.moves.upkeep.expire import expire
 from duly.store.boxes import history
 from duly.store.reads import explain
+from duly.store.tables import jobs
 from tests.builders import (
     HANDLER,
     QUEUE,
@@ -325,12 +326,13 @@ BROKEN = (
 @pytest.mark.parametrize("after", BROKEN)
 async def test_what_reads_as_nothing_is_refused(database, after):
     options = '{"after": ' + after.replace("{0}", str(await a_ready_run(database))) + "}"
-    broken = msgspec.structs.replace(a_submission(), options=options)
+    many = list(jobs.submit_arguments(1, a_key(), [a_submission()], None, HORIZON))
+    many[8] = [options]
 
     with pytest.raises(InvalidOption, match="1 to 100 jobs"):
-        await submit(database, broken, key=a_key())
+        await database.fetch("select duly.submit('greet', options => $1::text::jsonb)", options)
     with pytest.raises(InvalidOption, match="1 to 100 jobs"):
-        await submit_many(database, [broken], key=a_key())
+        await database.fetch(jobs.SQL["submit"], *many)
 
 
 async def test_more_than_a_settle_sees_to_are_left_to_maintenance(database):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Parked, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_run
 from duly.moves.defer import Deferred, defer, gate_of
 from duly.moves.replay import replay
@@ -37,7 +37,7 @@ from tests.builders import (
 LINE = "orders"
 ORIGIN = "https://hooks.example"
 NO_DELAY = Retry(max_attempts=3, base_seconds=0, cap_seconds=0)
-IN_LINE = encode_options(Options(gate=(LINE, 1), fifo=True))
+IN_LINE = options_of(gate=(LINE, 1), fifo=True)
 
 
 async def a_line(database, number=4, **more):

@@ -1,6 +1,6 @@
 """Overload: recurring work of low priority is not piled on a queue that is behind; what is due otherwise goes on."""
 
-from duly.domain.runs.run import Options, encode_options
+from duly.domain.runs.options import options_of
 from tests.builders import a_ready_run, a_waiting_run, an_active_schedule, boxes_of, counts, seconds, staged
 from tests.clock import START
 
@@ -65,7 +65,7 @@ async def test_many_that_stay_take_no_place_from_those_behind_them(database, clo
 
 async def test_a_fire_that_stays_does_not_hold_up_its_line(database, clock):
     await database.execute(BEHIND)
-    in_line = encode_options(Options(gate=("orders", 1), fifo=True))
+    in_line = options_of(gate=("orders", 1), fifo=True)
     await an_active_schedule(database, every=10, anchor=START, priority=9, options=in_line)
     await clock.advance(11)
     run_id = await a_ready_run(database, fifo="orders")

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Failed, Lost
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_run
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit_many
@@ -411,7 +411,7 @@ async def test_the_row_of_a_rate_goes_when_nobody_needs_it(database, clock):
 
 
 async def test_a_triggered_run_waits_for_its_turn(database, clock):
-    options = encode_options(Options(rate=(KEY, 0.5, 1)))
+    options = options_of(rate=(KEY, 0.5, 1))
     submitted = await an_active_schedule(database, every=3600, options=options)
     first = await trigger(database, submitted.job_id, key="one")
     second = await trigger(database, submitted.job_id, key="two")
@@ -421,7 +421,7 @@ async def test_a_triggered_run_waits_for_its_turn(database, clock):
 
 
 async def test_occurrences_of_a_schedule_wait_for_their_turn(database, clock):
-    options = encode_options(Options(rate=(KEY, 0.5, 1)))
+    options = options_of(rate=(KEY, 0.5, 1))
     await an_active_schedule(database, every=1, options=options)
     for _ in range(4):
         await clock.advance(1)

@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken, Refused
+from duly.domain.runs.options import options_of
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX
 from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import HORIZON, Options, encode_options
+from duly.domain.runs.run import HORIZON
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.workflows.workflow import Node, Workflow
 from duly.moves.cancel import cancel_job
@@ -20,6 +21,7 @@ from duly.moves.schedules.edit import edit
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.workflows.workflows import submit_workflow
 from duly.store.boxes import history, runs
+from duly.store.boxes.options import encode
 from duly.store.tables import jobs
 from duly.store.tenancy import tenants
 from duly.store.tenancy.tenants import Limits
@@ -54,7 +56,7 @@ async def connect(database) -> asyncpg.Connection:
 async def submitted_by_v1(database, job, key):
     """Submit as an older process does."""
     older = jobs.SQL["submit_one"].replace("submit_one_v2", "submit_one_v1")
-    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
     return await database.fetch(older, 1, key, *values, HORIZON)
 
 
@@ -172,7 +174,7 @@ class TestOneShot:
         retry = Retry(max_attempts=1000, base_seconds=0.5, cap_seconds=9.0)
 
         run_id = await database.fetchval(
-            "select duly.submit('greet', options => $1::text::jsonb)", encode_options(Options(retry, **said))
+            "select duly.submit('greet', options => $1::text::jsonb)", encode(options_of(retry=retry, **said))
         )
 
         await staged(database)
@@ -352,7 +354,7 @@ class TestOlderProcess:
     BODIES: tuple[dict[str, Any], ...] = (
         {},
         {"payload": '{"b": [1, 2.50],   "a": "ü"}', "queue": "mail", "priority": 0},
-        {"delay": seconds(1.5), "options": '{"gate": ["customer-7", 3], "retry": {"max_attempts": 3}}'},
+        {"delay": seconds(1.5), "options": options_of(gate=("customer-7", 3), retry=Retry(3))},
         {"at": START + timedelta(days=400, microseconds=1), "payload": '"' + "x" * 5000 + '"'},
     )
 
@@ -384,8 +386,8 @@ class TestOlderProcess:
             {"payload": '"' + "x" * PAYLOAD_BYTES_MAX + '"'},
             {"priority": 10},
             {"priority": -1, "delay": seconds(-1)},
-            {"options": '{"trace": 1}'},
-            {"options": '{"trace": 1}', "priority": 10},
+            {"options": options_of(tags=("",))},
+            {"options": options_of(tags=("",)), "priority": 10},
             {"handler": "", "priority": 10},
             {"queue": ""},
         ],

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Awaited, Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.log import Log
 from duly.moves.cancel import STOP_TIMEOUT, cancel_job, cancel_run, void_overstayed
 from duly.moves.defer import Deferred, defer
@@ -184,7 +184,7 @@ async def test_a_cancel_of_a_run_that_waits_for_its_receiver_is_told(database, c
 
 
 async def test_a_run_that_would_not_stop_for_the_next_one_is_told_of(database, clock):
-    options = encode_options(Options(then=DONE))
+    options = options_of(then=DONE)
     await an_active_schedule(database, every=60, overlap={"policy": "cancel_running"}, options=options)
     await clock.advance(60)
     await staged(database)
@@ -247,7 +247,7 @@ async def test_what_tells_goes_to_the_queue_that_is_named(database):
 
 async def test_who_is_told_has_no_say_in_how_a_run_is_run(database):
     worker_id = await a_worker(database)
-    options = encode_options(Options(then=DONE))
+    options = options_of(then=DONE)
     await submit(database, msgspec.structs.replace(a_submission(), options=options), key=a_key())
 
     [run] = await claimed(database, worker_id)
@@ -372,7 +372,7 @@ class TestAJobIsTold:
 
     async def test_a_job_may_tell_itself(self, database):
         then = Then(done=Callback(job="again"))
-        await an_active_schedule(database, name="again", options=encode_options(Options(then=then)))
+        await an_active_schedule(database, name="again", options=options_of(then=then))
         worker_id, _ = await self.ended(database, "again")
         for _ in range(2):
             await tell(database, LOG)

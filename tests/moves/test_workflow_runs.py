@@ -6,8 +6,8 @@ import pytest
 
 from duly.api.views.runs import shown_run
 from duly.domain.runs.callbacks import Callback, Then
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Awaited, Failed
-from duly.domain.runs.run import Options, encode_options
 from duly.domain.targets.target import WEBHOOK, WORKFLOW, handler_of
 from duly.domain.workflows.target import target_for
 from duly.domain.workflows.workflow import Workflow
@@ -39,7 +39,7 @@ async def starter(database):
 async def a_run_of(database, shape="a b:a"):
     """Submit a run whose target is a workflow."""
     target = target_for(a_graph(shape))
-    options = encode_options(Options(target=target))
+    options = options_of(target=target)
     job = a_submission(handler=handler_of(target))
     submission = type(job)(job.handler, job.payload, job.queue, job.priority, options=options)
     return (await submit(database, submission, key=a_key())).job_id
@@ -352,7 +352,7 @@ async def test_a_run_whose_workflow_is_no_longer_kept_starts_another(database, s
 async def test_whoever_was_told_that_it_died_is_told_of_its_other_end(database, starter):
     worker_id = await a_worker(database)
     target = target_for(a_graph("a"))
-    options = encode_options(Options(target=target, then=Then(done=Callback(url="https://hooks.example/done"))))
+    options = options_of(target=target, then=Then(done=Callback(url="https://hooks.example/done")))
     job = a_submission(handler=handler_of(target))
     run_id = (
         await submit(

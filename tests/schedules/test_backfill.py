@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.runs.run import Options, encode_options
+from duly.domain.runs.options import options_of
 from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import cancel_job
 from duly.moves.schedules.backfill import backfill, cancel_backfill
@@ -201,7 +201,7 @@ class TestCancel:
         assert await occurrences(database) == [START]
 
     async def test_with_a_concurrency_key_of_its_own_as_well(self, database, clock):
-        job = await a_cron(database, options=encode_options(Options(gate=("customer-7", 1))))
+        job = await a_cron(database, options=options_of(gate=("customer-7", 1)))
         asked = await backfill(database, job.job_id, START - HOUR, START, RNG, rate=5)
         assert asked.backfill_id is not None
         await lane(database, clock, span=3)

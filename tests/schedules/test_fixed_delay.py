@@ -2,7 +2,9 @@
 
 import pytest
 
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Cancelled, Outcome, Succeeded
+from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.replay import replay
 from duly.moves.schedules.edit import edit
@@ -109,7 +111,7 @@ async def test_one_that_is_cancelled_in_its_workers_hands_and_handed_back_has_en
 
 
 async def test_one_whose_worker_is_lost_for_good_has_ended(database, clock):
-    job = await a_delay(database, options='{"retry": {"max_attempts": 1}}')
+    job = await a_delay(database, options=options_of(retry=Retry(1)))
     await staged(database)
     await taken(database)
 

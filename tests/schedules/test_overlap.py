@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import InvalidOption
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Cancelled, Outcome, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import STOP_TIMEOUT, cancel_run, void_overstayed
 from duly.moves.replay import replay
@@ -207,9 +207,7 @@ class TestThePlaceOfARun:
 
     @pytest.mark.parametrize("delay", [1, 600])
     async def test_it_is_kept_over_retries(self, database, clock, delay):
-        job = await a_cron(
-            database, overlap=overlap("queue"), options=encode_options(Options(retry=Retry(max_attempts=9)))
-        )
+        job = await a_cron(database, overlap=overlap("queue"), options=options_of(retry=Retry(max_attempts=9)))
         await staged(database)
         worker_id, run = await taken(database)
         await pass_minutes(database, clock)
@@ -419,7 +417,7 @@ class TestCancelRunning:
 
 
 class TestBesideAConcurrencyKey:
-    OPTIONS = encode_options(Options(gate=("customer-7", 1)))
+    OPTIONS = options_of(gate=("customer-7", 1))
 
     @pytest.mark.parametrize("policy", ["queue", "buffer_one", "cancel_running"])
     async def test_what_waits_cannot_wait_twice(self, database, policy):

@@ -9,8 +9,8 @@ import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidSchedule, NotFound, Retry, TriggerError
 from duly.domain.runs.outcome import Succeeded
-from duly.domain.runs.run import read_options
 from duly.domain.triggers.schedule.options import asked_shape
+from duly.store.boxes.options import decode
 from duly.store.tables import jobs
 from tests.builders import a_worker, claimed, counts, runs_listed, settled, staged
 from tests.clock import START
@@ -181,7 +181,7 @@ async def test_an_edit_changes_only_what_is_named(noon, database):
     job = await found(database, noon)
     assert (job["priority"], job["queue"], job["name"]) == (1, "mail", "noon")
     assert msgspec.json.decode(job["payload"]) == {"name": "world", "times": 3}
-    assert msgspec.json.decode(job["options"])["retry"]["max_attempts"] == 2
+    assert job["options"].policy.retry.max_attempts == 2
     assert (await noon.details()).next_fires[0] == datetime(2026, 11, 2, 13, 30, tzinfo=UTC)
 
 
@@ -314,13 +314,13 @@ async def test_an_edit_changes_who_is_told_and_what_is_not_named_stays(noon, dat
     await noon.edit(on_done="https://hooks.example/done", expires_after="PT5M")
     await noon.edit(on_dead="mourn")
 
-    options = read_options(await database.fetchval("select options::text from duly.jobs"), None)
+    options = decode(await database.fetchval("select options::text from duly.jobs"))
 
-    assert options.then is not None
-    assert options.then.done is not None
-    assert options.then.dead is not None
-    assert (options.then.done.url, options.then.dead.job) == ("https://hooks.example/done", "mourn")
-    assert options.expires_seconds == 300
+    assert options.metadata.then is not None
+    assert options.metadata.then.done is not None
+    assert options.metadata.then.dead is not None
+    assert (options.metadata.then.done.url, options.metadata.then.dead.job) == ("https://hooks.example/done", "mourn")
+    assert options.policy.expires_seconds == 300
     await noon.edit(on_done=None, on_dead=None, expires_after=None)
-    options = read_options(await database.fetchval("select options::text from duly.jobs"), None)
-    assert (options.then, options.expires_seconds) == (None, None)
+    options = decode(await database.fetchval("select options::text from duly.jobs"))
+    assert (options.metadata.then, options.policy.expires_seconds) == (None, None)

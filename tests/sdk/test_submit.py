@@ -23,11 +23,12 @@ from duly import (
     UnknownQueue,
 )
 from duly.domain.errors import AtPast, DulyError, Refused
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Succeeded
 from duly.domain.runs.retry import Retry as RetryPolicy
-from duly.domain.runs.run import Options
 from duly.domain.triggers.errors import TriggerError
 from duly.sdk.keywords import Keywords
+from duly.store.boxes.options import decode
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 from duly.store.tenancy import tenants
@@ -76,9 +77,9 @@ async def test_a_handlers_options_travel_with_its_runs_and_a_submit_may_change_t
     await careful.options(retry=Retry(max_attempts=1), timeout=None, queue="other", priority=0).submit()
 
     found = {row["queue"]: row for row in await rows(database, "ready")}
-    carried = {queue: msgspec.json.decode(row["options"], type=Options) for queue, row in found.items()}
-    assert carried["mail"] == Options(retry=RetryPolicy(7, 2.0, 300.0), timeout_seconds=30.0, own=True)
-    assert carried["other"] == Options(retry=RetryPolicy(1), timeout_seconds=None, own=True)
+    carried = {queue: decode(row["options"]) for queue, row in found.items()}
+    assert carried["mail"] == options_of(retry=RetryPolicy(7, 2.0, 300.0), timeout_seconds=30.0)
+    assert carried["other"] == options_of(retry=RetryPolicy(1))
     assert (found["mail"]["priority"], found["other"]["priority"]) == (3, 0)
 
 
@@ -560,11 +561,9 @@ def test_a_handler_says_who_is_told_and_when_its_runs_expire(app):
     def work() -> None: ...
 
     options = app.registry["work"].options
-    assert (options.expires_seconds, options.then.done.url, options.then.dead.job) == (
-        300.0,
-        "https://hooks.example/done",
-        "mourn",
-    )
+    then = options.metadata.then
+    assert options.policy.expires_seconds == 300.0
+    assert (then.done.url, then.dead.job) == ("https://hooks.example/done", "mourn")
 
 
 async def test_an_ended_run_is_run_again_as_it_was_or_with_other_arguments(app, greet, database):

@@ -4,8 +4,9 @@ import asyncpg
 import pytest
 
 from duly import App, InvalidArguments, InvalidOption, InvalidPayload, Retry, UnknownQueue, Workflow
-from duly.domain.runs.run import Options, read_options
+from duly.domain.runs.options import options_of
 from duly.domain.targets.target import Command, Container, Webhook
+from duly.store.boxes.options import decode
 from tests.builders import counts
 
 URL = "https://receiver.example/orders"
@@ -13,7 +14,7 @@ URL = "https://receiver.example/orders"
 
 async def kept(database, table="ready"):
     [row] = await database.fetch(f"select handler, queue, payload::text, options::text from duly.{table}")
-    return row["handler"], row["queue"], row["payload"], read_options(row["options"], None)
+    return row["handler"], row["queue"], row["payload"], decode(row["options"])
 
 
 async def test_a_webhook_is_submitted_with_its_payload(app, database):
@@ -23,8 +24,8 @@ async def test_a_webhook_is_submitted_with_its_payload(app, database):
 
     handler, queue, payload, options = await kept(database)
     assert (handler, queue, payload) == ("@webhook", "default", '{"order": 7}')
-    assert options.target == Webhook(URL, "PUT", {"Accept": "text/plain"}, (), (404,), 3600.0)
-    assert (options.retry.max_attempts, options.timeout_seconds) == (3, 10.0)
+    assert options.policy.target == Webhook(URL, "PUT", {"Accept": "text/plain"}, (), (404,), 3600.0)
+    assert (options.policy.retry.max_attempts, options.policy.timeout_seconds) == (3, 10.0)
     assert handle.job_id == handle.run_id
     assert repr(order) == "<Target @webhook>"
 
@@ -35,13 +36,13 @@ async def test_a_command_and_a_container_are_submitted_each_under_its_name(app, 
         "@command:/usr/bin/rsync",
         "default",
         '{"a": 1}',
-        Options(target=Command(("/usr/bin/rsync", "-a"), {"LANG": "C"}, cpu_seconds=5, ok=(0, 24)), own=True),
+        options_of(target=Command(("/usr/bin/rsync", "-a"), {"LANG": "C"}, cpu_seconds=5, ok=(0, 24))),
     )
     await database.execute("delete from duly.ready")
     await app.container("busybox", ["echo", "hello"], cpus=0.5, queue="mail").submit()
     handler, queue, _, options = await kept(database)
     assert (handler, queue) == ("@container:busybox", "mail")
-    assert options.target == Container("busybox", ("echo", "hello"), cpus=0.5)
+    assert options.policy.target == Container("busybox", ("echo", "hello"), cpus=0.5)
 
 
 def test_from_a_plain_function_many_at_once(app):
@@ -70,7 +71,7 @@ async def test_it_has_schedules_as_a_handler_has(app, database):
     row = await database.fetchrow("select handler, payload::text, options::text, priority from duly.jobs")
 
     assert (row["handler"], row["payload"], row["priority"]) == ("@webhook", '{"more": true, "order": 7}', 2)
-    assert read_options(row["options"], None).target == Webhook(URL)
+    assert decode(row["options"]).policy.target == Webhook(URL)
     assert job.next_fires
 
 
@@ -81,8 +82,12 @@ async def test_a_schedule_of_a_target_is_declared_in_code(app):
 
     [job] = app.declarations("shop:app").jobs
     assert (job.name, job.handler, job.queue, job.payload) == ("nightly", "@webhook", "mail", '{"order":7}')
-    options = read_options(job.options, None)
-    assert (options.target, options.retry.max_attempts, options.tags) == (Webhook(URL), 2, ("a",))
+    options = job.options
+    assert (options.policy.target, options.policy.retry.max_attempts, options.metadata.tags) == (
+        Webhook(URL),
+        2,
+        ("a",),
+    )
     with pytest.raises(InvalidOption, match="two schedules are called 'nightly'"):
         app.webhook(URL).declare("nightly", every="PT1H")
     with pytest.raises(InvalidOption, match="'x' does not say when; give cron="):

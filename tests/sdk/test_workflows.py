@@ -10,7 +10,6 @@ from duly import App, InvalidArguments, InvalidOption, InvalidWorkflow, NotFound
 from duly.domain.jobs.compile import AT_ONCE
 from duly.domain.jobs.manifest import read_workflow
 from duly.domain.jobs.manifest_text import read_text
-from duly.domain.runs.run import read_options
 from duly.sdk.keywords import Keywords
 from duly.sdk.workflow import _NOT_OF_A_NODE
 from duly.wire.workflows import NewWorkflow
@@ -261,7 +260,7 @@ def test_every_option_of_a_node_is_the_same_over_http_and_in_a_file(wf, greet, o
             known.submission.queue,
             known.submission.priority,
         )
-        assert read_options(found.submission.options, None) == read_options(known.submission.options, None), option
+        assert found.submission.options == known.submission.options, option
 
 
 def test_a_declared_workflow_is_a_job_of_the_app(wf, app, tick):

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.progress import Progress
 from duly.moves.schedules import calendars
@@ -62,7 +63,7 @@ async def an_estate(database, clock) -> Estate:
     await block(database, made.blocked)
     await calendars.put_calendar(database, {"name": "holidays", "tz": "UTC", "dates": ["2026-12-25"]})
     shape: dict[str, Any] = {"calendars": [{"name": "holidays", "mode": "exclude"}]}
-    marks: dict[str, Any] = {"name": "report", "payload": BIG, "options": '{"tags": ["nightly"]}'}
+    marks: dict[str, Any] = {"name": "report", "payload": BIG, "options": options_of(tags=("nightly",))}
     schedule = a_schedule(anchor=START - seconds(3600), **marks, **shape)
     job = await submit_recurring(database, schedule, key="schedule")
     made.schedule = job.job_id

@@ -25,7 +25,7 @@ from duly import App
 from duly.clock import Rng
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import Recurring, Submission
-from duly.domain.runs.run import Options, encode_options, target_of
+from duly.domain.runs.options import options_of
 from duly.domain.targets.masking import is_secret, masked_url
 from duly.domain.targets.target import Webhook
 from duly.domain.tenancy.sealed_options import open_target
@@ -35,6 +35,7 @@ from duly.moves.admin.reseal import reseal
 from duly.moves.claim import claim
 from duly.moves.submit import submit, submit_recurring
 from duly.postgres.embedded import attach
+from duly.store.boxes.options import decode
 from duly.store.connection.database import Database
 from duly.store.tenancy import sealed
 from tests.builders import a_worker, settled
@@ -43,7 +44,7 @@ from tests.cli.processes import Up, inside, running, wait_for
 CANARY = "c4n4ry"
 MERGE = {"If-Match": "*", "Content-Type": "application/merge-patch+json"}
 SECRET = Webhook("https://a.example/in?token=1", headers={"Authorization": "Bearer x"})
-SECRET_JOB = Submission("@webhook", "{}", "default", 5, options=encode_options(Options(target=SECRET)))
+SECRET_JOB = Submission("@webhook", "{}", "default", 5, options=options_of(target=SECRET))
 OLD, BOTH, NEW = (
     {"old": b"1" * KEY_BYTES},
     {"new": b"2" * KEY_BYTES, "old": b"1" * KEY_BYTES},
@@ -194,7 +195,7 @@ def sealing_with(database: Database, keys: dict[str, bytes]) -> Database:
 
 def opened(options: str | None, keys: dict[str, bytes]) -> Webhook:
     """Open the webhook among options."""
-    target = target_of(options)
+    target = decode(options).policy.target
     assert isinstance(target, Webhook)
     return open_target(target, 1, lambda: Keyring(keys))
 

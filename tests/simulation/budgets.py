@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import TENANT_DEFAULT, encode_options
+from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND
 from duly.domain.targets.target import WEBHOOK, Webhook
 from duly.moves.admin.destinations import limit
@@ -136,12 +136,12 @@ class Budgets(Part):
 
     def on_end(self, run_id: UUID, state: str, at: datetime) -> None:
         created = self.ledger.created.get(run_id)
-        if state == "dead" and self.is_prompt and created and isinstance(created.options.target, Webhook):
+        if state == "dead" and self.is_prompt and created and isinstance(created.options.policy.target, Webhook):
             self.ledger.violate("a run gave up though its attempts were not used up", run_id)
 
 
 def _webhook(process: Process) -> Submission:
     script = Script(["fail"] * _REFUSALS + ["quick"], _REFUSALS + 1, 0.0)
     target = Webhook(f"{ORIGIN}/hook", retry=(_REFUSED,))
-    options = msgspec.structs.replace(options_of(script), target=target, timeout_seconds=_TIMEOUT_SECONDS)
-    return Submission(WEBHOOK, payload_of(script), process.random.choice(QUEUES), 5, options=encode_options(options))
+    options = options_of(script).but(target=target, timeout_seconds=_TIMEOUT_SECONDS)
+    return Submission(WEBHOOK, payload_of(script), process.random.choice(QUEUES), 5, options=options)

@@ -45,7 +45,7 @@ class Expiries(Part):
 
     def _expiry(self, run_id: UUID) -> datetime | None:
         created = self.ledger.created.get(run_id)
-        expires_at = created.options.expires_at if created else None
+        expires_at = created.options.policy.expires_at if created else None
         return None if expires_at is None else datetime.fromtimestamp(expires_at, UTC)
 
     def on_start(self, execution: Execution, run: Any) -> None:

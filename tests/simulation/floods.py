@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import encode_options
 from tests.simulation.ledger import Script
 from tests.simulation.part import Part, submit_until_answered
 from tests.simulation.processes import QUEUES, options_of, payload_of
@@ -82,4 +81,4 @@ class Floods(Part):
 
 def _quick() -> Submission:
     script = Script(["quick"], 5, 0.0)
-    return Submission("act", payload_of(script), QUEUES[0], 5, options=encode_options(options_of(script)))
+    return Submission("act", payload_of(script), QUEUES[0], 5, options=options_of(script))

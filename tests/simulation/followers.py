@@ -61,7 +61,7 @@ class Followers(Part):
         self._unproven.clear()
 
     def _following(self) -> list[UUID]:
-        return [run_id for run_id, created in self.ledger.created.items() if created.options.after]
+        return [run_id for run_id, created in self.ledger.created.items() if created.options.metadata.after]
 
     def on_start(self, execution: Execution, run: Any) -> None:
         for parent, on in self._after(run.id):
@@ -75,7 +75,7 @@ class Followers(Part):
 
     def _after(self, run_id: UUID) -> list[tuple[UUID, str]]:
         created = self.ledger.created.get(run_id)
-        return [(UUID(parent), on) for parent, on in created.options.after] if created else []
+        return [(UUID(parent), on) for parent, on in created.options.metadata.after] if created else []
 
     def check_end(self) -> None:
         self.learn()

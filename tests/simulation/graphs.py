@@ -10,7 +10,7 @@ from uuid import UUID
 
 from duly.domain.errors import NotFound, Unsettled, WorkflowChanged
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import TENANT_DEFAULT, encode_options, read_options
+from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.workflows.references import Reference
 from duly.domain.workflows.workflow import Edge, Node, On, Workflow, is_item
 from duly.moves.workflows.workflows import (
@@ -21,6 +21,7 @@ from duly.moves.workflows.workflows import (
     resume_workflow,
     submit_workflow,
 )
+from duly.store.boxes.options import decode
 from duly.store.connection.database import Unavailable
 from tests.simulation.ledger import Script
 from tests.simulation.part import Part
@@ -261,11 +262,11 @@ class Graphs(Part):
         if name != "ready.claim":
             return
         for row in rows:
-            node = read_options(row["options"], None).node
+            node = decode(row["options"]).metadata.node
             if node is None:
                 continue
             self.world.struck["items_run"] += is_item(node[1])
-            since = self._paused_since.get(UUID(node[0]))
+            since = self._paused_since.get(node[0])
             if since is not None and self.is_prompt and self.world.now - since > _PAUSED_SECONDS:
                 self.ledger.violate("a node of a paused workflow was claimed", row["run_id"], node[0])
 
@@ -275,5 +276,5 @@ def _node(random: Random, acts: list[str]) -> Submission:
 
 
 def _submission(random: Random, script: Script) -> Submission:
-    options = encode_options(options_of(script, random))
+    options = options_of(script, random)
     return Submission("act", payload_of(script), random.choice(QUEUES), random.randint(0, 9), options=options)

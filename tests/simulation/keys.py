@@ -59,9 +59,9 @@ class Lines(Part):
 
     def on_start(self, execution: Execution, run: Any) -> None:
         mine = self.ledger.created.get(run.id)
-        if mine is None or not mine.options.fifo or mine.options.gate is None:
+        if mine is None or not mine.options.policy.fifo or mine.options.policy.gate is None:
             return
-        inside = self._inside[mine.options.gate[0]]
+        inside = self._inside[mine.options.policy.gate[0]]
         if inside - {run.id}:
             self.ledger.violate("the next of a line began before the former had ended", run.id, *(inside - {run.id}))
         for other in self._before(mine):
@@ -76,8 +76,8 @@ class Lines(Part):
         return [
             other
             for other in self.ledger.created.values()
-            if other.options.fifo
-            and other.options.gate == mine.options.gate
+            if other.options.policy.fifo
+            and other.options.policy.gate == mine.options.policy.gate
             and other.number < mine.number
             and other.due_at <= mine.due_at
             and other.run_id not in self.ledger.final
@@ -151,7 +151,11 @@ class Places(Part):
 
     def _is_ours(self, run_id: UUID) -> bool:
         created = self.ledger.created.get(run_id)
-        return created is not None and created.options.gate is not None and created.options.gate[0] == self.key
+        return (
+            created is not None
+            and created.options.policy.gate is not None
+            and created.options.policy.gate[0] == self.key
+        )
 
     def _most_since(self, moment: float) -> int:
         """Give the highest limit from when the first of those inside began to wait: some entered under it."""
@@ -237,7 +241,7 @@ class Turns(Part):
     def _on_ready_claim(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
             created = self.ledger.created.get(row["run_id"])
-            if created is not None and created.options.rate is not None:
+            if created is not None and created.options.policy.rate is not None:
                 self.world.count("turn_taken")
                 self._note(row["run_id"], row["due_at"])
 

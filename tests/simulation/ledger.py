@@ -15,12 +15,13 @@ import asyncpg
 import msgspec
 
 from duly.domain.limits.pause import Scope
+from duly.domain.runs.options import RunOptions
 from duly.domain.runs.retry import BASE_SECONDS_DEFAULT, MAX_ATTEMPTS_DEFAULT, Policy
-from duly.domain.runs.run import DEFAULTS, Options, read_options
 from duly.domain.workflows.workflow import Workflow
 from duly.moves.cancel import CancelAnswer
 from duly.scheduler.service import LEASE as SHARD_LEASE
 from duly.store.boxes.awaited import RECEIVER
+from duly.store.boxes.options import decode
 from tests.simulation.server import START
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Created(msgspec.Struct):
     number: int
     tenant: int
     queue: str
-    options: Options
+    options: RunOptions
     at: float
 
 
@@ -322,7 +323,7 @@ class Ledger:
         for row, moment, delay, queue, text in zip(rows, moments, delays, queues, options, strict=True):
             if row["job_id"] not in self.created:
                 due, number = moment or at + (delay or timedelta()), len(self.created)
-                asked = read_options(text, DEFAULTS)
+                asked = decode(text)
                 self.created[row["job_id"]] = Created(row["job_id"], due, number, tenant, queue, asked, self._world.now)
                 self.earliest[row["job_id"]] = due
                 self.waits_since[row["job_id"]] = self._world.now
@@ -495,7 +496,7 @@ class Ledger:
                 self.violate("a run that had been started was handed back as if it had not", run_id, fence)
             if (args[0], run_id, fence) in self.signals:
                 self._end(run_id, "cancelled")
-            elif (created := self.created.get(run_id)) and created.options.rate:
+            elif (created := self.created.get(run_id)) and created.options.policy.rate:
                 self.earliest[run_id] = (
                     created.due_at
                 )  # Who has had a turn was due, though the clock be set back since.

@@ -13,7 +13,7 @@ import msgspec
 from duly.domain.jobs.filter import DEAD, parse
 from duly.domain.jobs.job import Submission
 from duly.domain.runs.retry import Policy
-from duly.domain.runs.run import TENANT_DEFAULT, encode_options
+from duly.domain.runs.run import TENANT_DEFAULT
 from duly.moves.bulk.dead import discard_matching, replay_matching
 from duly.store.connection.database import Unavailable
 from tests.simulation.ledger import Script
@@ -76,7 +76,7 @@ class Letters(Part):
     def _on_ready_claim(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         for row in rows:
             created = self.ledger.created.get(row["run_id"])
-            age = created.options.retry.max_age_seconds if created else None
+            age = created.options.policy.retry.max_age_seconds if created else None
             if age is None:
                 continue
             first = self._first_due.setdefault(row["run_id"], row["due_at"])
@@ -94,5 +94,5 @@ def _letter(random: Random) -> Submission:
     script.policy, script.delays = random.choice(_POLICIES), (0.2, 1.5)
     options = options_of(script)
     age = random.choice((None, None, 3.0))
-    options = msgspec.structs.replace(options, retry=msgspec.structs.replace(options.retry, max_age_seconds=age))
-    return Submission("act", payload_of(script), random.choice(QUEUES), 5, options=encode_options(options))
+    options = options.but(retry=msgspec.structs.replace(options.policy.retry, max_age_seconds=age))
+    return Submission("act", payload_of(script), random.choice(QUEUES), 5, options=options)

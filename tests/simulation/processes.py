@@ -16,9 +16,10 @@ import duly.clock
 from duly.domain.errors import InvalidSchedule, KeyConflict, NotFound, Unsettled
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.limits.pause import Scope
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Outcome, Snoozed, TimedOut
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import DEFAULTS, TENANT_DEFAULT, Options, Run, encode_options
+from duly.domain.runs.run import TENANT_DEFAULT, Run
 from duly.domain.triggers.schedule.timing import every_shape
 from duly.domain.workflows.workflow import Edge, Node, Workflow
 from duly.maintenance.service import Maintenance
@@ -332,7 +333,7 @@ async def ignore_cancellation(seconds: float) -> None:
             continue
 
 
-def draw_script(random: Random, world: World) -> tuple[str, Options]:
+def draw_script(random: Random, world: World) -> tuple[str, RunOptions]:
     """Draw what the attempts of a job shall do. Gives its payload and its options."""
     script = draw_acts(random, world)
     if random.random() < 0.15:
@@ -355,12 +356,12 @@ def draw_acts(random: Random, world: World) -> Script:
     return Script(acts, random.choice((1, 2, 3, 5)), random.choice((0.0, 0.5, 1.0)))
 
 
-def options_of(script: Script, random: Random | None = None) -> Options:
+def options_of(script: Script, random: Random | None = None) -> RunOptions:
     """Write what a script allows as the options of its job; what may hang has a timeout."""
     timeout = random.uniform(0.5, 3) if random is not None and "hang" in script.acts else None
     delays = script.delays if script.policy == "list" else ()
     retry = Retry(script.most, script.base, CAP_SECONDS, script.policy, delays, jitter=1.0)
-    return Options(retry=retry, timeout_seconds=timeout, gate=script.gate)
+    return NO_OPTIONS.but(retry=retry, timeout_seconds=timeout, gate=script.gate)
 
 
 def draw_submission(random: Random, world: World, delays: Sequence[float | None], **options: Any) -> Submission:
@@ -372,7 +373,7 @@ def draw_submission(random: Random, world: World, delays: Sequence[float | None]
         random.choice(QUEUES),
         random.randint(0, 9),
         delay=None if delay is None else timedelta(seconds=delay),
-        options=encode_options(msgspec.structs.replace(options_of(script, random), **options)),
+        options=options_of(script, random).but(**options),
     )
 
 
@@ -436,7 +437,7 @@ def a_submission(process: Process, random: Random) -> Submission:
         random.randint(0, 9),
         at,
         None if delay is None else timedelta(seconds=delay),
-        encode_options(options),
+        options,
     )
 
 
@@ -463,9 +464,7 @@ def a_workflow(process: Process, random: Random) -> Workflow:
     for number in range(random.randint(2, 7)):
         payload, options = draw_script(random, process.world)
         parents = random.sample(nodes, min(len(nodes), random.randint(0, 3)))
-        submission = Submission(
-            "act", payload, random.choice(QUEUES), random.randint(0, 9), options=encode_options(options)
-        )
+        submission = Submission("act", payload, random.choice(QUEUES), random.randint(0, 9), options=options)
         nodes.append(Node(f"n{number}", submission, tuple(Edge(parent.name) for parent in parents)))
     return Workflow("simulated", tuple(nodes))
 
@@ -478,7 +477,7 @@ async def schedules_main(process: Process) -> None:
         await asyncio.sleep(random.uniform(0, 3))
         payload, options = draw_script(random, world)
         if random.random() < 0.5:
-            payload, options = payload_of(Script(["quick"])), DEFAULTS
+            payload, options = payload_of(Script(["quick"])), NO_OPTIONS
         anchor = random.choice(
             (None, world.database_now().replace(microsecond=0) + timedelta(seconds=random.randint(-20, 6)))
         )
@@ -486,7 +485,7 @@ async def schedules_main(process: Process) -> None:
         if random.random() < 0.5:
             shape = {"trigger": {"type": "cron", "expr": f"*/{random.choice((2, 3, 5))} * * * * *"}}
         shape["overlap"] = {"policy": random.choice(("skip", "allow"))}
-        schedule = Recurring("act", payload, random.choice(QUEUES), 5, shape, None, encode_options(options))
+        schedule = Recurring("act", payload, random.choice(QUEUES), 5, shape, None, options)
         for _ in range(30):
             try:
                 answer = await submit_recurring(database, schedule, key=f"{process.name}/{number}")

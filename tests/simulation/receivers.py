@@ -16,7 +16,7 @@ from duly.domain.errors import AttemptOver, NotFound, Unsettled
 from duly.domain.jobs.job import Submission
 from duly.domain.runs.callback_token import HEADER, CallbackTokens
 from duly.domain.runs.outcome import Failed, Succeeded
-from duly.domain.runs.run import TENANT_DEFAULT, encode_options
+from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.targets.target import WEBHOOK, Webhook
 from duly.domain.targets.webhook_url import read_url
 from duly.domain.tenancy.sealing import Keyring
@@ -207,7 +207,7 @@ class Receivers(Part):
 
     def _origin(self, run_id: UUID) -> str | None:
         created = self.ledger.created.get(run_id)
-        target = created.options.target if created else None
+        target = created.options.policy.target if created else None
         return read_url(target.url).origin if isinstance(target, Webhook) else None
 
     def _on_destinations_limit_destination(
@@ -252,7 +252,7 @@ class Receivers(Part):
         is_buried = any("bury" in item.script.acts or item.told for item in execution)
         if state == "dead" and not is_buried and self.plan.lets_workers_look:
             used = sorted(fence for fence in self._used_up_by(run_id) if fence > self._ended_at_fence[run_id])
-            if len(used) < self.ledger.created[run_id].options.retry.max_attempts:
+            if len(used) < self.ledger.created[run_id].options.policy.retry.max_attempts:
                 self.ledger.violate("a run gave up though its attempts were not used up", run_id, used)
         self._ended_at_fence[run_id] = self.ledger.fences.get(run_id, 0)
 
@@ -308,5 +308,5 @@ def _webhook(process: Process) -> Submission:
     acts = [random.choice(choices) for _ in range(random.randint(1, 3))] + ["quick"]
     script = Script(acts, random.choice((2, 3, 5)), random.choice((0.0, 0.5)))
     target = Webhook(f"{random.choice(ORIGINS)}/hook", callback_within_seconds=_WITHIN_SECONDS)
-    options = msgspec.structs.replace(options_of(script), target=target, timeout_seconds=_TIMEOUT_SECONDS)
-    return Submission(WEBHOOK, payload_of(script), random.choice(QUEUES), 5, options=encode_options(options))
+    options = options_of(script).but(target=target, timeout_seconds=_TIMEOUT_SECONDS)
+    return Submission(WEBHOOK, payload_of(script), random.choice(QUEUES), 5, options=options)

@@ -13,8 +13,8 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.jobs.job import Submission
+from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_run
 from duly.moves.submit import submit
 from duly.store.connection.database import Database
@@ -63,7 +63,7 @@ class Story:
     ) -> UUID:
         """Submit a one-shot and wait for its acknowledgement."""
         script = Script(list(acts), most, base, gate)
-        options = encode_options(Options(retry=Retry(most, base, CAP_SECONDS), gate=gate))
+        options = options_of(retry=Retry(most, base, CAP_SECONDS), gate=gate)
         job = Submission("act", payload_of(script), QUEUES[0], 5, None, timedelta(seconds=delay), options)
         return self.ask(lambda database: submit(database, job, key=f"key-{self.world.statements}")).job_id  # type: ignore[no-any-return]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import encode_options
 from tests.simulation.part import Part, submit_until_answered
 from tests.simulation.processes import QUEUES, draw_acts, options_of, payload_of, worker_main
 from tests.simulation.world import Role
@@ -46,7 +45,7 @@ class Strangers(Part):
 
     def _stranger(self, process: Process, queue: str, priority: int) -> Submission:
         script = draw_acts(process.random, self.world)
-        options = encode_options(options_of(script, process.random))
+        options = options_of(script, process.random)
         return Submission(STRANGER, payload_of(script), queue, priority, options=options)
 
     async def _visit(self, process: Process) -> None:

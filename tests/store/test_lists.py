@@ -9,8 +9,8 @@ from duly.domain.errors import InvalidOption
 from duly.domain.jobs import filter as filters
 from duly.domain.jobs.filter import EVERYTHING
 from duly.domain.jobs.job import Recurring
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Failed, Succeeded
-from duly.domain.runs.run import Options, encode_options
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.replay import discard
 from duly.moves.schedules.edit import amend
@@ -61,7 +61,7 @@ async def all_pages(read, database, text, fields, size, *, looks=lists.LOOKS, te
 
 
 async def a_tagged(database, *tags: str, **more) -> UUID:
-    options = encode_options(Options(tags=tags))
+    options = options_of(tags=tags)
     return (await submit_recurring(database, a_schedule(options=options, **more), key=a_key())).job_id
 
 
@@ -158,7 +158,7 @@ class TestJobs:
 
 
 def _tagged(job: Recurring, *tags: str) -> Recurring:
-    return msgspec.structs.replace(job, options=encode_options(Options(tags=tags)))
+    return msgspec.structs.replace(job, options=options_of(tags=tags))
 
 
 class TestJobsByNextFire:
@@ -365,13 +365,11 @@ def _place(row):
 
 
 class TestMarks:
-    MARKS = Options(tags=("new",), request_id="request-7", traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
+    MARKS = options_of(tags=("new",), request_id="request-7", traceparent=f"00-{'a' * 32}-{'b' * 16}-01")
 
     async def a_marked(self, database, **more) -> UUID:
         job = a_submission(**more)
-        marked = type(job)(
-            job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode_options(self.MARKS)
-        )
+        marked = type(job)(job.handler, job.payload, job.queue, job.priority, job.at, job.delay, self.MARKS)
         return (await submit(database, marked, key=a_key())).job_id
 
     def told(self, found) -> tuple:
@@ -379,7 +377,7 @@ class TestMarks:
 
     @property
     def expected(self) -> tuple:
-        return self.MARKS.tags, self.MARKS.request_id, self.MARKS.traceparent
+        return self.MARKS.metadata.tags, self.MARKS.metadata.request_id, self.MARKS.metadata.traceparent
 
     async def test_they_are_read_with_the_run_in_every_box_and_after_its_end(self, database, clock):
         waiting, ready = await self.a_marked(database, delay=60), await self.a_marked(database)
@@ -413,11 +411,11 @@ class TestMarks:
         [run] = await claimed(database, await a_worker(database))
 
         assert not run.policy.own
-        assert (run.metadata.tags, run.metadata.request_id) == (self.MARKS.tags, self.MARKS.request_id)
+        assert (run.metadata.tags, run.metadata.request_id) == self.expected[:2]
 
     async def test_another_request_for_the_same_job_under_the_same_key_is_the_same(self, database):
         key, job = a_key(), a_submission()
-        asked = [job, *(type(job)(*_values(job, encode_options(Options(request_id=who)))) for who in ("a", "b"))]
+        asked = [job, *(msgspec.structs.replace(job, options=options_of(request_id=who)) for who in ("a", "b"))]
 
         answers = [await submit(database, one, key=key) for one in asked]
 
@@ -437,10 +435,5 @@ class TestMarks:
         ],
     )
     async def test_the_database_refuses_marks_that_are_none(self, database, options):
-        job = a_submission()
         with pytest.raises(InvalidOption, match="none we know"):
-            await submit(database, type(job)(*_values(job, options)), key=a_key())
-
-
-def _values(job, options: str | None) -> tuple:
-    return job.handler, job.payload, job.queue, job.priority, job.at, job.delay, options
+            await database.fetch("select duly.submit('greet', options => $1::text::jsonb)", options)

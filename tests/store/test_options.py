@@ -7,11 +7,12 @@ import pytest
 
 from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.metadata import NO_HISTORY, NO_METADATA, RunHistory, RunMetadata
+from duly.domain.runs.options import NO_OPTIONS, options_of
 from duly.domain.runs.policy import PLAIN, RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.targets.target import Webhook
 from duly.moves.claim import claim
-from duly.store.boxes.options import NONE, decode, encode_history
+from duly.store.boxes.options import decode, encode, encode_history
 from tests.builders import a_worker
 
 PARENT, FLOW = UUID(int=7), UUID(int=8)
@@ -22,7 +23,7 @@ def read(**options):
 
 
 def test_each_key_is_in_its_struct():
-    policy, metadata, history = read(
+    options = read(
         retry={"max_attempts": 3},
         timeout_seconds=30,
         target={"type": "webhook", "url": "https://a.example/"},
@@ -50,7 +51,7 @@ def test_each_key_is_in_its_struct():
         waited=True,
     )
 
-    assert policy == RunPolicy(
+    assert options.policy == RunPolicy(
         Retry(3),
         30,
         Webhook("https://a.example/"),
@@ -63,7 +64,7 @@ def test_each_key_is_in_its_struct():
         rearm=True,
         watch=3,
     )
-    assert metadata == RunMetadata(
+    assert options.metadata == RunMetadata(
         ("new",),
         "r-1",
         "00-a",
@@ -73,16 +74,19 @@ def test_each_key_is_in_its_struct():
         Then(done=Callback(job="next")),
         FLOW,
     )
-    assert history == RunHistory(1, 4, 5.5, 2, 3, 6, waited=True)
+    assert options.history == RunHistory(1, 4, 5.5, 2, 3, 6, waited=True)
 
 
 def test_a_part_that_says_nothing_is_shared():
-    assert decode(None) is NONE
+    assert decode(None) is NO_OPTIONS
     for text in ("{}", '{"held": true, "overlap": ["queue", 1], "outside": true}'):
-        assert [*map(id, decode(text))] == [*map(id, NONE)]
-    assert read(tags=["a"])[0] is PLAIN
-    assert read(missed=2)[:2] == (PLAIN, NO_METADATA)
-    assert read(own=True)[1:] == (NO_METADATA, NO_HISTORY)
+        options = decode(text)
+        assert options.policy is PLAIN
+        assert options.metadata is NO_METADATA
+        assert options.history is NO_HISTORY
+    assert read(tags=["a"]).policy is PLAIN
+    assert read(missed=2).metadata is NO_METADATA
+    assert read(own=True).history is NO_HISTORY
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,7 @@ def test_a_part_that_says_nothing_is_shared():
     ],
 )
 def test_a_policy_is_the_jobs_own_when_it_says_so_or_names_retries_a_timeout_or_a_target(own):
-    assert read(**own, tags=["a"])[0].own
+    assert read(**own, tags=["a"]).policy.own
 
 
 @pytest.mark.parametrize(
@@ -105,7 +109,7 @@ def test_a_policy_is_the_jobs_own_when_it_says_so_or_names_retries_a_timeout_or_
     [{"gate": ["overlap/1", 1]}, {"rearm": True}, {"watch": 2}, {"missed": 3}, {"expires_at": 7}, {"own": False}],
 )
 def test_a_key_that_the_engine_adds_leaves_the_handlers_policy(added):
-    policy, *_ = read(**added)
+    policy = read(**added).policy
     handlers = RunPolicy(Retry(2), timeout_seconds=9, expires_seconds=60)
 
     both = policy.or_handlers(handlers)
@@ -130,15 +134,14 @@ def test_an_own_policy_takes_nothing_from_the_handler_and_an_own_expiry_wins():
 
 
 def test_a_target_that_cannot_be_read_is_left_out_and_the_rest_stays():
-    policy, metadata, _ = read(target={"type": "robot"}, timeout_seconds=3, tags=["a"])
+    options = read(target={"type": "robot"}, timeout_seconds=3, tags=["a"])
 
-    assert policy == RunPolicy(timeout_seconds=3, own=True)
-    assert metadata.tags == ("a",)
+    assert options == options_of(timeout_seconds=3, tags=("a",))
 
 
 @pytest.mark.parametrize("text", ['{"timeout_seconds": "x"}', "[]", '{"parent": "nobody"}', '{"retry": null}'])
 def test_options_that_cannot_be_read_are_an_own_policy_of_defaults(text):
-    assert decode(text) == (RunPolicy(own=True), NO_METADATA, NO_HISTORY)
+    assert decode(text) == options_of(own=True)
 
 
 def test_a_history_is_written_flat_and_without_its_defaults():
@@ -147,7 +150,27 @@ def test_a_history_is_written_flat_and_without_its_defaults():
 
     assert written is not None
     assert json.loads(written) == {"attempts_before": 2, "since": 5.5}
-    assert decode(written) == (PLAIN, NO_METADATA, RunHistory(attempts_before=2, since=5.5))
+    assert decode(written) == options_of(attempts_before=2, since=5.5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        NO_OPTIONS,
+        options_of(own=True),
+        options_of(gate=("orders", 3), fifo=True, rate=("mail", 0.5, 1)),
+        options_of(retry=Retry(3), timeout_seconds=2.5, target=Webhook("https://a.example/", headers={"A": "b"})),
+        options_of(tags=("a", "b"), parent=PARENT, after=((str(FLOW), "always"),), then=Then(dead=Callback(job="x"))),
+        options_of(expires_at=5.5, missed=3, waited=True, again_of=FLOW, node=(FLOW, "extract")),
+    ],
+)
+def test_options_are_read_as_they_were_written(options):
+    assert decode(encode(options)) == options
+
+
+def test_options_that_say_nothing_are_not_written():
+    assert encode(NO_OPTIONS) is None
+    assert encode(options_of(tags=())) is None
 
 
 async def test_own_is_taken_from_plain_sql_as_true_and_as_nothing_else(database):

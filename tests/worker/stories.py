@@ -14,8 +14,9 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.jobs.declaration import Declarations
 from duly.domain.jobs.job import Submission
+from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options, Run, encode_options
+from duly.domain.runs.run import Run
 from duly.domain.targets.target import Target
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
@@ -69,9 +70,7 @@ async def submitted(
     rate: tuple[str, float, int] | None = None,
 ) -> UUID:
     """Submit a one-shot, due now unless told otherwise, and tried again at once should it fail."""
-    options = encode_options(
-        Options(retry=retry, timeout_seconds=timeout, target=target, expires_seconds=expires_after, rate=rate)
-    )
+    options = options_of(retry=retry, timeout_seconds=timeout, target=target, expires_seconds=expires_after, rate=rate)
     text = msgspec.json.encode(payload or {}).decode()
     span = None if delay is None else timedelta(seconds=delay)
     job = Submission(handler, text, queue, priority, None, span, options)

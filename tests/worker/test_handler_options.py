@@ -3,8 +3,8 @@
 from uuid import UUID
 
 from duly.clock import Rng
+from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import Options
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
 from duly.moves.claim import claim
@@ -22,7 +22,7 @@ def failing_once() -> Registry:
     async def fail() -> None:
         raise ValueError("broken")
 
-    registry.add(Handler(fail, options=Options(retry=Retry(max_attempts=1))))
+    registry.add(Handler(fail, options=options_of(retry=Retry(max_attempts=1))))
     return registry
 
 
@@ -49,7 +49,7 @@ async def test_a_run_that_is_only_marked_keeps_its_handlers_own_options_and_is_h
         raise ValueError("broken")
 
     registry = Registry()
-    registry.add(Handler(fail, options=Options(retry=Retry(max_attempts=2, base_seconds=0, cap_seconds=0))))
+    registry.add(Handler(fail, options=options_of(retry=Retry(max_attempts=2, base_seconds=0, cap_seconds=0))))
     async with working(url, registry):
         marks = '{"tags": ["new"], "request_id": "r-7"}'
         run_id = await store.fetchval("select duly.submit('fail', options => $1::text::jsonb)", marks)
@@ -67,7 +67,7 @@ def allowing(max_attempts: int, called: list[int]) -> Registry:
             raise Snooze(0.1)
 
     registry = Registry()
-    registry.add(Handler(work, options=Options(retry=Retry(max_attempts=max_attempts))))
+    registry.add(Handler(work, options=options_of(retry=Retry(max_attempts=max_attempts))))
     return registry
 
 

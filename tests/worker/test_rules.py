@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.retry_rules import Rule
-from duly.domain.runs.run import Options
 from duly.moves.submit import submit
 from duly.store.boxes import runs
 from duly.worker.handlers import Handler, Registry
@@ -46,7 +46,7 @@ async def test_a_rule_of_its_handler_holds_for_a_run_that_was_submitted_without_
 
     rules = (Rule("snooze", error="OutOfStock", delay_seconds=0.001),)
     registry = Registry()
-    registry.add(Handler(work, options=Options(retry=Retry(max_attempts=1, max_age_seconds=1.5, rules=rules))))
+    registry.add(Handler(work, options=options_of(retry=Retry(max_attempts=1, max_age_seconds=1.5, rules=rules))))
     async with working(url, registry):
         run_id = (await submit(store, a_submission(handler="work"), key=a_key())).job_id
         assert await ended(store, run_id) == "dead"

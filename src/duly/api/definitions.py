@@ -13,7 +13,7 @@ from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import run_rules_of, shown_target
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.dependencies import check_after
-from duly.domain.runs.run import target_of, then_of
+from duly.domain.runs.options import RunOptions
 from duly.domain.targets.spec import told_in_short
 from duly.domain.targets.target import Allowed
 from duly.domain.triggers.schedule.preview import fires
@@ -53,8 +53,8 @@ def admitted(job: Submission, allowed: Allowed) -> Submission: ...
 def admitted(job: Submission | Recurring, allowed: Allowed) -> Submission | Recurring: ...
 def admitted(job: Recurring | Submission, allowed: Allowed) -> Recurring | Submission:
     """Check that what a job does is allowed here. Raises InvalidOption."""
-    allowed.check_told(then_of(job.options))
-    allowed.check(target_of(job.options))
+    allowed.check_told(job.options.metadata.then)
+    allowed.check(job.options.policy.target)
     return job
 
 
@@ -62,7 +62,7 @@ def _carried(body: JobSpec) -> dict[str, Any]:
     """Give the options of runs that only the request that creates a job names. Raises InvalidOption."""
     if not isinstance(body, NewJob):
         return {}
-    found: dict[str, Any] = {} if body.parent is None else {"parent": str(body.parent)}
+    found: dict[str, Any] = {} if body.parent is None else {"parent": body.parent}
     if body.after:
         pairs = ((one.job, one.on) if isinstance(one, FollowedJob) else (one, "success") for one in body.after)
         found["after"] = check_after(pairs)
@@ -79,16 +79,16 @@ def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> li
     return [Fire(**shape) for shape in fires(schedule, after, n, job_id)]
 
 
-def target_shape(handler: str, options: str | None) -> JobTarget:
+def target_shape(handler: str, options: RunOptions) -> JobTarget:
     """Show what a job runs, its secrets masked; of a target that this version cannot read, no more than its type."""
     return JobTarget(**shown_target(handler, options))
 
 
-def target_summary(handler: str, options: str | None) -> TargetSummary:
+def target_summary(handler: str, options: RunOptions) -> TargetSummary:
     """Show what runs, in short."""
     return TargetSummary(**told_in_short(handler, options))
 
 
-def run_definition(handler: str, options: str | None, version: int) -> RunDefinition:
+def run_definition(handler: str, options: RunOptions, version: int) -> RunDefinition:
     """Show the definition that a run uses or used, its secrets masked."""
     return RunDefinition(version=version, target=target_shape(handler, options), **run_rules_of(options))

@@ -42,8 +42,9 @@ from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.jobs.manifest_plan import Plan
 from duly.domain.limits.limit import Limit
 from duly.domain.limits.pause import Hold, Scope
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.payload import read_anyhow
-from duly.domain.runs.run import TENANT_DEFAULT, read_options
+from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.targets.addresses import called_by
 from duly.domain.tenancy.api_key import Secret
 from duly.domain.triggers.schedule.options import asked_shape
@@ -127,7 +128,7 @@ class DatabaseDesk:
                 f"{error}. The job may or may not be stored: submit it again with --key {key}, which stores it once"
             ) from error
 
-    def _check_calls(self, options: str | None) -> None:
+    def _check_calls(self, options: RunOptions) -> None:
         """Refuse addresses that no worker with these settings would call, as the API does."""
         for url in called_by(options):
             self._check_call(url)
@@ -232,7 +233,7 @@ class DatabaseDesk:
     async def versions(self, job_id: UUID, limit: int) -> Sequence[Row]:
         """Show what a job's definition was, the newest version first."""
         found = await jobs.versions(self._database, TENANT_DEFAULT, job_id, limit)
-        return [_version(job_row(row)) for row in found]
+        return [_version(job_row(row), row["options"].metadata.request_id) for row in found]
 
     async def cancel_backfill(self, backfill_id: UUID) -> int:
         """Stop a backfill, and say how many runs that had not begun were taken back."""
@@ -246,7 +247,7 @@ class DatabaseDesk:
         """Read a run, with its attempts."""
         found = await self._find_run(run_id)
         carried = await overview.arguments(self._database, run_id)
-        found |= {"payload": carried.get("payload"), "options": carried.get("options")}
+        found |= {"payload": carried.get("payload"), "options": carried.get("options", NO_OPTIONS)}
         found["payload_kept"] = bool(carried.get("is_kept"))
         found["definition"] = _definition(found, carried.get("generation") or 1)
         by = await audit.submitter(
@@ -532,17 +533,16 @@ def _submitter(by: audit.Submitter) -> dict[str, Any]:
     return {**known, "request_id": actor.request_id}
 
 
-def _version(row: Row) -> Row:
+def _version(row: Row, request_id: str | None) -> Row:
     """Show a version in the words of the API."""
-    options = row["options"]
     return {
         **{
             name: row[name]
             for name in ("made_at", "replaced_at", "owner", "source", "name", "handler", "target", "queue", "priority")
         },
         "version": row["generation"],
-        "request_id": None if options is None else read_options(options, None).request_id,
+        "request_id": request_id,
         "schedule": asked_shape(row["schedule"], row["every_seconds"]),
         "payload": None if row["payload"] is None else read_anyhow(row["payload"]),
-        "options": options,
+        "options": row["options"],
     }

@@ -15,6 +15,7 @@ from duly.cli.edit_over_http import recurring_of
 from duly.domain.errors import DulyError
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.jobs.when import delay_of, is_moment, moment_of
+from duly.domain.runs.options import RunOptions
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.conflict import until_settled
@@ -29,7 +30,7 @@ async def amend_one_shot(database: Database, job_id: UUID, change: Callable[[Rec
     async def attempt() -> int | None:
         shown = await shown_job(database, TENANT_DEFAULT, job_id)
         carried = await overview.arguments(database, job_id)
-        standing = carried.get("options")  # In these secrets are sealed; what is shown masks them.
+        standing: RunOptions = carried["options"]  # In these secrets are sealed; what is shown masks them.
         before = msgspec.structs.replace(recurring_of(shown), options=standing)
         wanted = change(before)
         if rows.fields_of(wanted) == rows.fields_of(before):

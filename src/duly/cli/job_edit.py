@@ -18,10 +18,10 @@ from duly.cli.retry_flags import changed_retry, retry_flags
 from duly.cli.runs import print_run
 from duly.cli.say import say
 from duly.domain.duration import to_iso
-from duly.domain.jobs.job import Recurring, check_delay, check_name, check_priority, check_timeout
+from duly.domain.jobs.job import Recurring, amended, check_delay, check_name, check_priority, check_timeout
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.expiry import check_expires_after
-from duly.domain.runs.run import DEFAULTS, Options, amend_options, read_options
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.triggers.schedule import options
 from duly.settings import Settings
 
@@ -117,18 +117,18 @@ def _payload(job: Recurring, typed: dict[str, Any], handler: Any | None) -> str:
     return text
 
 
-def _options(job: Recurring, typed: dict[str, Any], handler: Any | None) -> str | None:
-    defaults: Options = DEFAULTS if handler is None else handler.options
+def _options(job: Recurring, typed: dict[str, Any], handler: Any | None) -> RunOptions:
+    defaults: RunOptions = NO_OPTIONS if handler is None else handler.options
     changes: dict[str, Any] = {}
     if any(flag in typed for flag in _RETRY):
-        changes["retry"] = changed_retry(typed, read_options(job.options, defaults).retry)
+        changes["retry"] = changed_retry(typed, job.options.or_handlers(defaults).policy.retry)
     if "expires_after" in typed:
         is_none = typed["expires_after"] == schedule_flags.NONE
         changes["expires_seconds"] = None if is_none else check_expires_after(read_duration(typed["expires_after"]))
     if "timeout" in typed:
         is_none = typed["timeout"] == schedule_flags.NONE
         changes["timeout_seconds"] = None if is_none else check_timeout(read_duration(typed["timeout"]))
-    return amend_options(job.options, changes | gate_flags.read(typed), defaults)
+    return amended(job, changes | gate_flags.read(typed), defaults)
 
 
 def _plain(typed: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.jobs.spec import Target
 from duly.domain.jobs.spec_of import spec_of
 from duly.domain.limits.overload import overload_told
-from duly.domain.runs.run import read_options
 from duly.domain.targets.target import RESERVED
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.options import check
@@ -111,5 +110,5 @@ def fields_of(job: Submission | Recurring) -> JobFields:
 
 def after_of(job: Submission | Recurring) -> list[FollowedJob] | None:
     """Give what a job follows; None when nothing."""
-    followed = read_options(job.options, None).after
+    followed = job.options.metadata.after
     return [FollowedJob(job=UUID(one), on=cast(Any, on)) for one, on in followed] or None

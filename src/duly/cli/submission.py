@@ -28,7 +28,8 @@ from duly.domain.jobs.job import (
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.callbacks import check_then
 from duly.domain.runs.dependencies import check_after, read_after
-from duly.domain.runs.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options, encode_options, said
+from duly.domain.runs.options import NO_OPTIONS, RunOptions, options_of
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.target import Target, check_handler, handler_of, is_reserved
 from duly.domain.targets.words import what_lets_it_run
 
@@ -75,7 +76,7 @@ class Defaults(msgspec.Struct, frozen=True):
 
     queue: str = QUEUE_DEFAULT
     priority: int = PRIORITY_DEFAULT
-    options: Options = DEFAULTS
+    options: RunOptions = NO_OPTIONS
 
 
 def read(typed: Typed, app: Any | None) -> Submission | Recurring:
@@ -158,7 +159,7 @@ def _arguments(typed: Typed, target: Target | None, app: Any | None) -> tuple[st
     """Read the arguments; an app's handler checks them by its annotations and lends its own defaults."""
     payload = read_payload(typed.pairs, typed.json_text)
     if target is not None:
-        return payloads.encode(payload, "the payload"), Defaults(options=Options(target=target))
+        return payloads.encode(payload, "the payload"), Defaults(options=options_of(target=target))
     if app is None:
         return payloads.encode(payload, "the payload"), Defaults()
     handler = app.registry[typed.handler]
@@ -186,31 +187,31 @@ def _shared(typed: Typed, handler: str, payload: str, defaults: Defaults) -> dic
         "payload": payload,
         "queue": check_name(typed.queue, "queue") if typed.queue is not None else defaults.queue,
         "priority": check_priority(typed.priority if typed.priority is not None else defaults.priority),
-        "options": _options_text(typed, defaults.options),
+        "options": _own_options(typed, defaults.options),
     }
 
 
-def _options_text(typed: Typed, defaults: Options) -> str | None:
-    """Write the options; none at all leaves them to the worker's handler, so what was typed is always written."""
-    text = encode_options(_options(typed, defaults))
-    chosen = (typed.timeout, typed.concurrency, typed.fifo, typed.rate)
-    return said(text) if is_typed(typed) or any(value is not None for value in chosen) else text
+def _own_options(typed: Typed, defaults: RunOptions) -> RunOptions:
+    """Read the options; none at all leaves them to the worker's handler, so what was typed is the job's own."""
+    options, chosen = _options(typed, defaults), (typed.timeout, typed.concurrency, typed.fifo, typed.rate)
+    is_own = is_typed(typed) or any(value is not None for value in chosen)
+    return options.but(own=True) if is_own else options
 
 
-def _options(typed: Typed, options: Options) -> Options:
+def _options(typed: Typed, options: RunOptions) -> RunOptions:
     if is_typed(typed):
-        retry = changed_retry(msgspec.structs.asdict(typed), options.retry)
-        options = msgspec.structs.replace(options, retry=retry)
+        retry = changed_retry(msgspec.structs.asdict(typed), options.policy.retry)
+        options = options.but(retry=retry)
     if expiry := expiry_changes(typed, read_moment(typed.at, "at")):
-        options = msgspec.structs.replace(options, **expiry)
+        options = options.but(**expiry)
     if typed.timeout is not None:
-        options = msgspec.structs.replace(options, timeout_seconds=check_timeout(read_duration(typed.timeout)))
+        options = options.but(timeout_seconds=check_timeout(read_duration(typed.timeout)))
     if waits := gate_flags.read(msgspec.structs.asdict(typed)):
-        options = msgspec.structs.replace(options, **waits)
+        options = options.but(**waits)
     if typed.tags:
-        options = msgspec.structs.replace(options, tags=check_tags(typed.tags))
+        options = options.but(tags=check_tags(typed.tags))
     if typed.after:
-        options = msgspec.structs.replace(options, after=check_after(map(read_after, typed.after)))
+        options = options.but(after=check_after(map(read_after, typed.after)))
     if (then := check_then(typed.on_done, typed.on_dead)) is not None:
-        options = msgspec.structs.replace(options, then=then)
+        options = options.but(then=then)
     return options

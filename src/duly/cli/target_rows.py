@@ -9,7 +9,7 @@ import msgspec
 
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.jobs.spec_of import rules_of, shown_target
-from duly.domain.runs.run import then_of
+from duly.domain.runs.options import NO_OPTIONS, RunOptions, plain_of
 from duly.domain.targets.masking import masked_then
 from duly.domain.targets.spec import told_in_short
 from duly.domain.targets.words import described
@@ -25,7 +25,7 @@ def job_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def listed_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Give the row of a job in a list, or of a run, with its target in short."""
-    options = row.get("options")
+    options = row.get("options", NO_OPTIONS)
     target = told_in_short(row["handler"], options)
     return {**row, "target": target} | ({"options": _without_target(options)} if "options" in row else {})
 
@@ -41,10 +41,7 @@ def what_job_runs(job: Submission | Recurring) -> str:
     return described(shown_target(job.handler, job.options))
 
 
-def _without_target(options: str | None) -> str | None:
-    if options is None or not ('"target"' in options or '"then"' in options):
-        return options
-    told = {name: part for name, part in msgspec.json.decode(options).items() if name != "target"}
-    if (then := masked_then(then_of(options))) is not None:
-        told["then"] = then
-    return msgspec.json.encode(told).decode()
+def _without_target(options: RunOptions) -> str | None:
+    told = plain_of(options.but(then=masked_then(options.metadata.then)))
+    told.pop("target", None)
+    return msgspec.json.encode(told).decode() if told else None

@@ -11,7 +11,8 @@ import msgspec
 
 from duly.domain.errors import InvalidOption, NotFound, Refused
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import HORIZON, PRIORITY_DEFAULT, options_again
+from duly.domain.runs.options import NO_OPTIONS
+from duly.domain.runs.run import HORIZON, PRIORITY_DEFAULT
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.workflows.references import has_references
 from duly.moves.admin.audit import audited, note
@@ -73,7 +74,7 @@ async def run_again(
         _first(asked.priority, found["priority"], PRIORITY_DEFAULT),
         asked.at,
         None,
-        options_again(carried.get("options"), str(run_id), marks or {}),
+        carried.get("options", NO_OPTIONS).again(run_id, marks or {}),
     )
     job = job if check is None else check(job)
     submitted = await jobs.submit_one(database, tenant, key, job, HORIZON)

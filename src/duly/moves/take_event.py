@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.runs.run import Options, encode_options
+from duly.domain.runs.options import options_of
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import note
 from duly.store.connection.database import Database
@@ -31,8 +31,7 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 async def take_event(database: Database, tenant: int, event: Event, marks: Mapping[str, Any]) -> Taken:
     """Take an event. Its source and id are its key for 7 days at least: asked again, the answer names the same runs."""
     text = msgspec.json.encode(event).decode()
-    marked = encode_options(Options(**marks)) if marks else None
-    return await events.take(database, tenant, event.source, event.id, event.type, text, marked)
+    return await events.take(database, tenant, event.source, event.id, event.type, text, options_of(**marks))
 
 
 async def note_events(database: Database, tenant: int, events: Sequence[Event], taken: Sequence[Taken]) -> None:

@@ -13,7 +13,7 @@ from duly.domain.jobs.job import Recurring, check_arguments
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import carried_of, rules_of, spec_of, waits_of
 from duly.domain.runs import payload as payloads
-from duly.domain.runs.run import encode_options, said
+from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.targets.spec import FunctionTarget
 from duly.domain.triggers.schedule import options as asking
 from duly.sdk.keywords import Changes, check_known, fields_of, spelled
@@ -32,11 +32,11 @@ def changed(job: Recurring, changes: Changes, handler: Handler | None) -> Recurr
     check_known(changes, Changes, "edit")
     if not changes:
         raise InvalidOption("nothing is to be changed; name what is, such as edit(cron=…)")
-    fields, handler_text = fields_of(changes), None if handler is None else encode_options(handler.options)
+    fields, handlers = fields_of(changes), NO_OPTIONS if handler is None else handler.options
     is_apart = fields.keys() <= _APART
     spec = JobSpec(target=_KEPT, queue=job.queue, priority=job.priority, name=job.name) if is_apart else spec_of(job)
     if spec.retry is None and fields.keys() & _POLICY:  # The handler's policy becomes its own.
-        policy = rules_of(said(handler_text))
+        policy = rules_of(handlers.but(own=True))
         spec = msgspec.structs.replace(spec, retry=policy["retry"], timeout=policy["timeout"])
     spec = msgspec.structs.replace(spec, **fields, **waits_of(_schedule(job, changes)))
     made = compile_recurring(spec, None, carried_of(job.options))

@@ -23,7 +23,7 @@ from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import target_spec
 from duly.domain.number import is_whole
 from duly.domain.runs.dependencies import After, check_after
-from duly.domain.runs.run import DEFAULTS, Options, encode_options
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.targets.spec import FunctionTarget
 from duly.domain.triggers.errors import shown
 from duly.sdk.keywords import Keywords, Rules, check_known, fields_of, shape_of
@@ -49,7 +49,7 @@ class Work(Protocol):
         ...
 
     @property
-    def options(self) -> Options:
+    def options(self) -> RunOptions:
         """What its runs carry, unless a submit says otherwise."""
         ...
 
@@ -131,7 +131,7 @@ class Choices:
         return {name: check(self.given[name]) for name, check in checks.items() if name in self.given}
 
 
-def handler_options(rules: Rules) -> Options:
+def handler_options(rules: Rules) -> RunOptions:
     """Give what the runs of a handler or target carry unless a submit says otherwise. Raises InvalidOption."""
     fields = {name: rule for name, rule in fields_of(rules).items() if rule is not None}
     return compile_options(JobSpec(target=FunctionTarget(handler="any"), **fields))
@@ -139,17 +139,17 @@ def handler_options(rules: Rules) -> Options:
 
 def _laid_over(work: Work, fields: Mapping[str, Any]) -> JobSpec:
     """Give the spec of a job: what was said, and of its work what was not."""
-    target = target_spec(work.name, encode_options(work.options), is_shown=False)
+    target = target_spec(work.name, work.options, is_shown=False)
     return JobSpec(**{"target": target, "queue": work.queue, "priority": work.priority, **fields})
 
 
-def _defaults(options: Options, given: Mapping[str, Any]) -> Options:
+def _defaults(options: RunOptions, given: Mapping[str, Any]) -> RunOptions:
     """Give the options of some work without what was said to be none; no timeout, where said, is a policy of its own."""
-    is_own = options != DEFAULTS and "timeout" in given and given["timeout"] is None
+    is_own = options != NO_OPTIONS and "timeout" in given and given["timeout"] is None
     cleared: dict[str, Any] = {"timeout_seconds": None, "own": True} if is_own else {}
     if given.get("tags") is not None:
         cleared["tags"] = ()
-    return msgspec.structs.replace(options, **cleared)
+    return options.but(**cleared)
 
 
 def _moment(given: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -161,12 +161,12 @@ def _moment(given: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _parent(value: RunContext | UUID) -> str:
+def _parent(value: RunContext | UUID) -> UUID:
     """Take the run whose subtask this is, or its id. Raises InvalidOption."""
     run_id = value.id if isinstance(value, RunContext) else value
     if not isinstance(run_id, UUID):
         raise InvalidOption(f"parent {value!r} is not a run; give the run that your handler was given, or a run's id")
-    return str(run_id)
+    return run_id
 
 
 def _after(values: Any) -> After:

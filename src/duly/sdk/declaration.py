@@ -9,7 +9,6 @@ from typing import Any
 from duly.domain.errors import InvalidArguments, InvalidOption
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.job import Recurring, check_name
-from duly.domain.runs.run import encode_options
 from duly.domain.triggers.at import At
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.schedule.options import check
@@ -37,7 +36,7 @@ class Declaration:
             handler.priority,
             self._shape,
             self.name,
-            encode_options(handler.options),
+            handler.options,
             OWNER,
             source,
         )

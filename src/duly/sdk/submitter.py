@@ -15,6 +15,7 @@ import msgspec
 from duly.clock import moment_of
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload
 from duly.domain.jobs.job import Submission, check_arguments
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import HORIZON
 from duly.domain.targets.addresses import called_by
 from duly.domain.triggers.on_event import NEVER
@@ -105,8 +106,8 @@ class Submitter(Generic[Q, T]):
             raise type(error)(f"arguments[{number}]: {error}") from None
         return self._choices.shot(payload)
 
-    def _check_calls(self, options: str | None) -> None:
-        if options is not None and '"url"' in options:
+    def _check_calls(self, options: RunOptions) -> None:
+        if options is not NO_OPTIONS:
             self._app.connections.check_calls(called_by(options))
 
     async def _submit(self, send: Send) -> list[Handle[T]]:

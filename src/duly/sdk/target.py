@@ -10,7 +10,8 @@ import msgspec
 from duly.domain.errors import InvalidArguments, InvalidOption
 from duly.domain.jobs.job import check_arguments, check_name, check_priority
 from duly.domain.runs import payload as payloads
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.runs.options import RunOptions, options_of
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.checks import check_target
 from duly.domain.targets.target import Target as Kind
 from duly.domain.targets.target import handler_of
@@ -28,7 +29,7 @@ class TargetWork(msgspec.Struct, frozen=True):
     """A target as a submit sees it."""
 
     name: str
-    options: Options
+    options: RunOptions
     queue: str = QUEUE_DEFAULT
     priority: int = PRIORITY_DEFAULT
     is_compiled: bool = True
@@ -54,7 +55,7 @@ class Target(Submittable[..., Any]):
 
     def __init__(self, app: App, target: Kind, queue: str) -> None:
         kept = check_target(target)
-        super().__init__(app, TargetWork(handler_of(kept), Options(target=kept), check_name(queue, "queue")))
+        super().__init__(app, TargetWork(handler_of(kept), options_of(target=kept), check_name(queue, "queue")))
         self._target = kept
 
     def declare(self, name: str, **declared: Unpack[Declared]) -> None:
@@ -69,7 +70,7 @@ class Target(Submittable[..., Any]):
         queue, priority = declared.get("queue"), declared.get("priority")
         chosen = self.queue if queue is None else check_name(queue, "queue")
         self._app.check_queue(chosen)
-        options = msgspec.structs.replace(handler_options(declared), target=self._target)
+        options = handler_options(declared).but(target=self._target)
         work = TargetWork(
             self.name, options, chosen, PRIORITY_DEFAULT if priority is None else check_priority(priority)
         )

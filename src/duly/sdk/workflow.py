@@ -14,7 +14,8 @@ from duly.domain.fields import non_defaults
 from duly.domain.jobs.job import check_key, check_name, check_priority, check_tags
 from duly.domain.jobs.spec_of import workflow_spec_of
 from duly.domain.runs.callbacks import check_then
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.runs.options import options_of
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.addresses import called_by, called_in
 from duly.domain.targets.target import WORKFLOW
 from duly.domain.triggers.errors import shown
@@ -212,7 +213,7 @@ class Workflow:
         if shape is None:
             raise InvalidOption(f"the schedule {chosen!r} does not say when; give cron=, every=, when= or schedule=")
         self.app.check_queue(check_name(queue, "queue"))
-        options = Options(
+        options = options_of(
             target=target_for(msgspec.structs.replace(workflow, then=None)), tags=self._tags, then=self._then
         )
         self.app.declare(

@@ -262,11 +262,7 @@ class Claiming:
 
 def _policies_of(registry: Registry) -> dict[str, RunPolicy]:
     """Return the policies for runs that were submitted without one, such as by plain SQL; plain ones are left out."""
-    handlers = {name: registry[name].options for name in registry.names()}
-    policies = {
-        name: RunPolicy(one.retry, one.timeout_seconds, expires_seconds=one.expires_seconds)
-        for name, one in handlers.items()
-    }
+    policies = {name: registry[name].options.policy for name in registry.names()}
     return {name: policy for name, policy in policies.items() if policy != PLAIN}
 
 

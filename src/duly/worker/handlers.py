@@ -19,7 +19,8 @@ import msgspec
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidPayload, UnknownHandler
 from duly.domain.jobs.job import check_name, check_priority
 from duly.domain.runs import payload as payloads
-from duly.domain.runs.run import DEFAULTS, PRIORITY_DEFAULT, QUEUE_DEFAULT, Options
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.target import check_handler
 from duly.worker.context import RunContext
 
@@ -50,7 +51,7 @@ class Handler:
         name: str | None = None,
         queue: str = QUEUE_DEFAULT,
         priority: int = PRIORITY_DEFAULT,
-        options: Options = DEFAULTS,
+        options: RunOptions = NO_OPTIONS,
         aliases: Sequence[str] = (),
         prefix: str = "",
     ) -> None:

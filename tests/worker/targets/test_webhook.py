@@ -17,10 +17,11 @@ from duly.clock import Rng
 from duly.domain.fields import non_defaults
 from duly.domain.runs.callback_token import CallbackTokens
 from duly.domain.runs.metadata import RunMetadata
+from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
 from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import TENANT_DEFAULT, Options, Run, encode_options, target_of
+from duly.domain.runs.run import TENANT_DEFAULT, Run
 from duly.domain.targets.spec import spec_of_target
 from duly.domain.targets.target import WEBHOOK, Webhook
 from duly.domain.targets.verdict import Verdict
@@ -476,8 +477,8 @@ async def test_a_credential_that_does_not_open_fails_the_attempt_and_nothing_is_
     attempt = Attempt()
     async with answering(OK) as (port, asked):
         clear = Webhook(f"http://127.0.0.1:{port}/?token=geheim", headers={"Authorization": "geheim"})
-        options = seal_options(encode_options(Options(target=clear)), RUN.tenant, lambda: ring)
-        outcome = await attempt.of(target_of(options), port=port)
+        options = seal_options(options_of(target=clear), RUN.tenant, lambda: ring)
+        outcome = await attempt.of(options.policy.target, port=port)
     assert isinstance(outcome, Failed)
     assert outcome.retryable, "the key may be there for the next attempt"
     assert "a secret of the webhook cannot be had" in outcome.reason

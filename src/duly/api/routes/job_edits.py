@@ -29,7 +29,7 @@ from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import carried_of
 from duly.domain.jobs.when import delay_of, moment_of
 from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
-from duly.domain.runs.run import kept_of_one_shot
+from duly.domain.runs.options import RunOptions
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.conflict import until_settled
@@ -42,6 +42,7 @@ from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs")
 _DEFINITION = tuple(JobSpec.__struct_fields__)
+_KEPT = ("parent", "after", "again_of")  # A change of a one-shot leaves where it comes from.
 
 
 @routes.add(
@@ -181,13 +182,15 @@ async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None
     if not is_one_shot_spec(asked):
         raise definitions.not_plain()
     carried = await overview.arguments(call.database, job_id)
-    options, version = carried.get("options"), carried["generation"]
+    options: RunOptions = carried["options"]
+    version: int = carried["generation"]
     _check_match(given, version)
     shown = await shown_job(call.database, call.tenant, job_id)
     if _parts(asked) == _parts(read_value(_standing(shown), JobSpec)):
         return Response(200, shown, {"ETag": tag_of(shown.version)})
     job = definitions.one_shot(asked, carried_of(options) | call.run_metadata, call.services.allowed)
-    job = msgspec.structs.replace(job, options=kept_of_one_shot(job.options, options))
+    kept = {name: getattr(options.metadata, name) for name in _KEPT}
+    job = msgspec.structs.replace(job, options=job.options.but(**kept))
     if not await change_one_shot(call.database, call.tenant, job_id, version, job, options):
         return None
     call.wake(job.queue)

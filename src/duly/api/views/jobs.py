@@ -12,6 +12,7 @@ from duly.api.views.runs import shown_run, status_of_one_shot
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.spec_of import rules_of, run_rules_of, waits_of
+from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.schedule.options import asked_shape
@@ -49,7 +50,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
     if run is None or run.job_id != job_id:
         raise no_job(job_id)
     carried = await overview.arguments(database, job_id)
-    options, is_live = carried.get("options"), run.state not in runs.FINAL
+    options, is_live = carried.get("options", NO_OPTIONS), run.state not in runs.FINAL
     return Job(
         **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after")},
         name=None,

@@ -9,8 +9,8 @@ from uuid import UUID
 
 from duly.api.definitions import run_definition, target_summary
 from duly.domain.errors import NotFound
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.payload import read_anyhow
-from duly.domain.runs.run import read_options
 from duly.domain.targets.target import WORKFLOW
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
@@ -44,6 +44,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     """Read a run of a tenant, as it is told. Raises NotFound."""
     found = await find_run(database, tenant, run_id)
     carried = await overview.arguments(database, run_id)
+    options: RunOptions = carried.get("options", NO_OPTIONS)
     progress = await runs.read_progress(database, run_id)
     checkpoint = await runs.checkpoint_size(database, run_id)
     attempts = [shown_attempt(row) for row in found["attempts"]]
@@ -60,21 +61,14 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         progress=None if progress is None else Progress(**progress),
         checkpoint=None if checkpoint is None else CheckpointSize(**checkpoint),
         attempts=attempts,
-        target=target_summary(found["handler"], carried.get("options")),
+        target=target_summary(found["handler"], options),
         started_workflow_id=await _started_workflow(database, found),
         lease=None if lease is None else RunLease(**lease),
         payload_kept=bool(carried.get("is_kept")),
-        again_of=_again_of(carried.get("options")),
-        definition=run_definition(found["handler"], carried.get("options"), carried.get("generation") or 1),
+        again_of=options.metadata.again_of,
+        definition=run_definition(found["handler"], options, carried.get("generation") or 1),
         submitted_by=await _submitter(database, found),
     )
-
-
-def _again_of(options: str | None) -> UUID | None:
-    if options is None or '"again_of"' not in options:
-        return None
-    run_id = read_options(options, None).again_of
-    return None if run_id is None else UUID(run_id)
 
 
 async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter | None:

@@ -21,8 +21,8 @@ from duly.bench.baseline import Meter
 from duly.bench.bench import Bench, chunks
 from duly.bench.report import Result, rate, share
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, encode_options
-from duly.domain.runs.run import Options as RunOptions
+from duly.domain.runs.options import options_of
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.submit import submit_many
 from duly.store.connection import hints
 from duly.store.connection.database import Database
@@ -82,7 +82,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 async def _stand_beside(bench: Bench, database: Database, options: Options) -> None:
     """Submit runs under keys, if any are asked for, and wait until half of them wait for their place."""
     jobs = [
-        Submission(NOOP, "{}", "gated", PRIORITY_DEFAULT, options=encode_options(RunOptions(gate=(f"key-{number}", 1))))
+        Submission(NOOP, "{}", "gated", PRIORITY_DEFAULT, options=options_of(gate=(f"key-{number}", 1)))
         for number in range(options.gated // 2)
     ]
     with bench.steps.step(f"{options.gated:,} runs stand beside them", len(jobs)) as advance:

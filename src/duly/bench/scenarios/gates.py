@@ -18,8 +18,8 @@ from duly.bench.baseline import Meter
 from duly.bench.bench import Bench, chunks
 from duly.bench.report import Result, rate, share
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, encode_options
-from duly.domain.runs.run import Options as RunOptions
+from duly.domain.runs.options import options_of
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.submit import submit_many
 from duly.store.connection.database import Database
 
@@ -89,5 +89,5 @@ async def _submit(bench: Bench, database: Database, options: Options) -> tuple[d
 
 
 def _job(number: int) -> Submission:
-    options = encode_options(RunOptions(gate=(f"key-{number}", 1)))
+    options = options_of(gate=(f"key-{number}", 1))
     return Submission(NOOP, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT, options=options)

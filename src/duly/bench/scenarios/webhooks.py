@@ -28,10 +28,10 @@ from duly.bench.senders import sender_alone
 from duly.bench.sink import running_sink
 from duly.clock import Rng
 from duly.domain.jobs.job import Submission
+from duly.domain.runs.options import options_of
 from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.progress import Progress
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT, Run, encode_options
-from duly.domain.runs.run import Options as RunOptions
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT, Run
 from duly.domain.targets.target import WEBHOOK, Webhook
 from duly.domain.targets.webhook_url import origin_of
 from duly.moves.admin import destinations
@@ -227,7 +227,7 @@ async def _steady(bench: Bench, database: Database, roles: Roles, url: str, opti
 
 
 async def _submit(database: Database, url: str, number: int, key: str, timeout: float | None = None) -> None:
-    options = encode_options(RunOptions(target=Webhook(url), timeout_seconds=timeout))
+    options = options_of(target=Webhook(url), timeout_seconds=timeout)
     job = Submission(WEBHOOK, _PAYLOAD, QUEUE_DEFAULT, PRIORITY_DEFAULT, options=options)
     async with database.transaction() as connection:
         for batch, size in enumerate(chunks(number, _BATCH)):

@@ -28,8 +28,8 @@ from duly.domain.runs import payload as payloads
 from duly.domain.runs.callbacks import Callback as KnownCallback
 from duly.domain.runs.callbacks import Then, read_callback
 from duly.domain.runs.expiry import check_expires_after, check_expires_at
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.retry import Retry, retry_policy
-from duly.domain.runs.run import DEFAULTS, Options, encode_options
 from duly.domain.targets.spec import FunctionTarget, read_target
 from duly.domain.targets.target import Target, check_handler, handler_of
 from duly.domain.workflows.target import target_for
@@ -37,7 +37,6 @@ from duly.domain.workflows.workflow import Node, Workflow, read_edges, read_map
 
 T = TypeVar("T")
 _NONE: Mapping[str, Any] = {}
-_OWN = ("retry", "timeout", "concurrency", "rate_limit")  # Whoever says one of these leaves nothing to the handler.
 
 
 class Reading(Protocol):
@@ -76,7 +75,7 @@ def compile_spec(
     now: datetime,
     *,
     carried: Mapping[str, Any] = _NONE,
-    defaults: Options = DEFAULTS,
+    defaults: RunOptions = NO_OPTIONS,
 ) -> Submission | Recurring:
     """Give the job that a spec asks for. Raises Refused.
 
@@ -87,7 +86,9 @@ def compile_spec(
     return compile_recurring(spec, now, carried, defaults)
 
 
-def compile_one_shot(spec: JobSpec, carried: Mapping[str, Any] = _NONE, defaults: Options = DEFAULTS) -> Submission:
+def compile_one_shot(
+    spec: JobSpec, carried: Mapping[str, Any] = _NONE, defaults: RunOptions = NO_OPTIONS
+) -> Submission:
     """Give the one-shot that a spec asks for. Raises Refused."""
     at, delay = moment_of(spec.schedule), delay_of(spec.schedule)
     return Submission(**_work(spec, carried, defaults, AT_ONCE), at=at, delay=delay)
@@ -97,7 +98,7 @@ def compile_recurring(
     spec: JobSpec,
     now: datetime | None,
     carried: Mapping[str, Any] = _NONE,
-    defaults: Options = DEFAULTS,
+    defaults: RunOptions = NO_OPTIONS,
     reading: Reading = AT_ONCE,
 ) -> Recurring:
     """Give the job with a stored definition that a spec asks for; without a schedule it fires once, at `now`. Raises Refused."""
@@ -126,7 +127,7 @@ def compile_node(name: str, spec: NodeSpec, reading: Reading) -> Node:
     """Give a node, as a job without a schedule, and what it waits for. Raises Refused."""
     edges = reading.part((), read_edges, name, msgspec.to_builtins(spec.after))
     over = reading.part((), read_map, name, msgspec.to_builtins(spec.map))
-    return Node(name, Submission(**_work(spec, _NONE, DEFAULTS, reading)), edges or (), over)
+    return Node(name, Submission(**_work(spec, _NONE, NO_OPTIONS, reading)), edges or (), over)
 
 
 def _named(name: str, node: NodeSpec, reading: Reading) -> Node:
@@ -138,7 +139,9 @@ def _named(name: str, node: NodeSpec, reading: Reading) -> Node:
         raise InvalidWorkflow(f"node {name!r}: {error}", ("nodes", name)) from None
 
 
-def _work(spec: JobSpec | NodeSpec, carried: Mapping[str, Any], defaults: Options, reading: Reading) -> dict[str, Any]:
+def _work(
+    spec: JobSpec | NodeSpec, carried: Mapping[str, Any], defaults: RunOptions, reading: Reading
+) -> dict[str, Any]:
     """Read the parts that jobs and nodes share."""
     handler, target = _target(spec, reading)
     return {
@@ -185,21 +188,20 @@ def _check_no_payload(payload: Mapping[str, Any]) -> None:
 
 
 def _options(
-    spec: WorkSpec, target: Target | None, carried: Mapping[str, Any], defaults: Options, reading: Reading
-) -> str | None:
-    """Write what runs carry; nothing when all is left to the handler."""
+    spec: WorkSpec, target: Target | None, carried: Mapping[str, Any], defaults: RunOptions, reading: Reading
+) -> RunOptions:
+    """Give what runs carry; a policy that a job takes from known defaults is its own."""
     options = compile_options(spec, target, carried, defaults, reading)
-    is_own = target is not None or defaults != DEFAULTS or any(getattr(spec, name) is not None for name in _OWN)
-    return encode_options(msgspec.structs.replace(options, own=True) if is_own else options)
+    return options if defaults == NO_OPTIONS else options.but(own=True)
 
 
 def compile_options(
     spec: WorkSpec,
     target: Target | None = None,
     carried: Mapping[str, Any] = _NONE,
-    defaults: Options = DEFAULTS,
+    defaults: RunOptions = NO_OPTIONS,
     reading: Reading = AT_ONCE,
-) -> Options:
+) -> RunOptions:
     """Give what runs carry: what a spec says, over the defaults. Raises InvalidOption."""
     found: dict[str, Any] = {} if target is None else {"target": target}
     if spec.retry is not None:
@@ -212,7 +214,7 @@ def compile_options(
     if (rate := spec.rate_limit) is not None:
         asked_rate = Rate(rate.key, rate.limit, rate.per, rate.burst)
         found["rate"] = reading.part(("rate_limit",), check_rate, asked_rate)
-    return msgspec.structs.replace(defaults, **found, **_marks(spec, reading), **carried)
+    return defaults.but(**found, **_marks(spec, reading), **carried)
 
 
 def _marks(spec: WorkSpec, reading: Reading) -> dict[str, Any]:

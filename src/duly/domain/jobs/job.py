@@ -14,7 +14,8 @@ import msgspec
 from duly.domain.duration import Duration, parse, parse_option
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
 from duly.domain.number import is_whole
-from duly.domain.runs.run import NAME_CHARACTERS_MAX, read_options
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
+from duly.domain.runs.run import NAME_CHARACTERS_MAX
 from duly.domain.targets.target import RESERVED
 from duly.domain.triggers.errors import shown
 
@@ -39,7 +40,7 @@ class Submission(msgspec.Struct, frozen=True):
     priority: int
     at: datetime | None = None
     delay: timedelta | None = None
-    options: str | None = None
+    options: RunOptions = NO_OPTIONS
 
 
 class Recurring(msgspec.Struct, frozen=True):
@@ -54,13 +55,22 @@ class Recurring(msgspec.Struct, frozen=True):
     priority: int
     schedule: Mapping[str, Any]
     name: str | None = None
-    options: str | None = None
+    options: RunOptions = NO_OPTIONS
     owner: str = "api"
     source: str | None = None
 
     def digest(self) -> bytes:
         """Give what tells this definition from another, whenever and wherever it is asked for."""
         return sha256(msgspec.json.encode(self, order="deterministic")).digest()
+
+
+def amended(job: Recurring, changes: Mapping[str, Any], handler: RunOptions = NO_OPTIONS) -> RunOptions:
+    """Give the options of a job with changes, over its handler's where it has none of its own. Raises InvalidOption."""
+    if not changes:
+        return job.options
+    if job.options.policy.target is None and job.handler.startswith(RESERVED):
+        raise InvalidOption("the job has a target that this version of Duly cannot read; change it with a newer one")
+    return job.options.or_handlers(handler).but(**changes, own=True)
 
 
 def check_name(value: str, what: str) -> str:
@@ -183,7 +193,7 @@ def check_traceparent(value: object) -> str:
 def check_overlap(job: Recurring) -> None:
     """Refuse an overlap that makes runs wait beside a concurrency key, which makes them wait too. Raises InvalidOption."""
     overlap = job.schedule.get("overlap")
-    if not isinstance(overlap, Mapping) or read_options(job.options, None).gate is None:
+    if not isinstance(overlap, Mapping) or job.options.policy.gate is None:
         return
     policy, limit = overlap.get("policy"), overlap.get("limit")
     if policy in _WAITING or (policy == "allow" and limit is not None):

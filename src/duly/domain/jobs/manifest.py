@@ -21,7 +21,6 @@ from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, Defaults, 
 from duly.domain.jobs.spec import JobSpec, NodeSpec, RetryPolicy
 from duly.domain.problems import InvalidManifest, Path, Places, Problem
 from duly.domain.runs.callbacks import short_callback
-from duly.domain.runs.run import target_of, then_of
 from duly.domain.targets.spec import FunctionTarget
 from duly.domain.targets.target import FUNCTION, Allowed
 from duly.domain.triggers.calendars import read_calendar
@@ -58,8 +57,8 @@ class Manifest(msgspec.Struct, frozen=True):
         problems: list[Problem] = []
         for name, wanted in self.jobs.items():
             gathering = Gathering(("jobs", name), problems)
-            gathering.part(("target",), allowed.check, target_of(wanted.job.options))
-            gathering.part((), allowed.check_told, then_of(wanted.job.options))
+            gathering.part(("target",), allowed.check, wanted.job.options.policy.target)
+            gathering.part((), allowed.check_told, wanted.job.options.metadata.then)
         if problems:
             raise self.refused(problems)
 

@@ -18,7 +18,7 @@ from duly.domain.jobs.job import Recurring
 from duly.domain.jobs.manifest_target import SEALED_QUERY, shown_parts, target_parts
 from duly.domain.jobs.spec_of import rules_of
 from duly.domain.runs.callbacks import Then
-from duly.domain.runs.run import target_of, then_of
+from duly.domain.runs.options import RunOptions
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.errors import TriggerError
@@ -43,7 +43,7 @@ class Kept(msgspec.Struct, frozen=True):
     payload: str | None
     queue: str
     priority: int
-    options: str | None
+    options: RunOptions
     schedule: str | None
     every_seconds: int | None
     anchor_at: datetime | None
@@ -126,11 +126,14 @@ def _parts(job: Recurring) -> dict[str, Any]:
     found: dict[str, Any] = {"queue": job.queue, "priority": job.priority, "payload": msgspec.json.decode(job.payload)}
     rules = rules_of(job.options)
     found |= {name: msgspec.to_builtins(rule) for name, rule in rules.items()} | {"tags": sorted(rules["tags"]) or None}
-    return found | _sealed_queries(job.options) | target_parts(job.handler, target_of(job.options))
+    return (
+        found
+        | _sealed_queries(job.options.metadata.then or Then())
+        | target_parts(job.handler, job.options.policy.target)
+    )
 
 
-def _sealed_queries(options: str | None) -> dict[str, Any]:
-    then = then_of(options) or Then()
+def _sealed_queries(then: Then) -> dict[str, Any]:
     callbacks = {"on_done": then.done, "on_dead": then.dead}
     return {
         f"{name}.url, {SEALED_QUERY}": callback.sealed_url

@@ -34,9 +34,9 @@ from duly.domain.limits.concurrency import told_concurrency, told_rate
 from duly.domain.runs.callbacks import Callback as KnownCallback
 from duly.domain.runs.callbacks import Then
 from duly.domain.runs.expiry import expiry_moment
+from duly.domain.runs.options import RunOptions
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.runs.retry import Retry, told_policy
-from duly.domain.runs.run import is_marks_only, read_options, target_of
 from duly.domain.targets.masking import masked, masked_then
 from duly.domain.targets.spec import FunctionTarget, spec_of_target
 from duly.domain.targets.target import WorkflowTarget as KnownWorkflow
@@ -59,32 +59,31 @@ def spec_of(job: Submission | Recurring, *, is_shown: bool = True) -> JobSpec:
     )
 
 
-def rules_of(options: str | None, *, is_shown: bool = True) -> dict[str, Any]:
+def rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any]:
     """Give the fields of a spec that stand among the options of a job."""
-    return {"tags": list(read_options(options, None).tags), **run_rules_of(options, is_shown=is_shown)}
+    return {"tags": list(options.metadata.tags), **run_rules_of(options, is_shown=is_shown)}
 
 
-def run_rules_of(options: str | None, *, is_shown: bool = True) -> dict[str, Any]:
+def run_rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any]:
     """Give those of them that a run shows as its definition; `retry` is None where it is left to the handler."""
-    known = read_options(options, None)
-    then = (masked_then(known.then) if is_shown else known.then) or Then()
-    is_own = options is not None and not is_marks_only(options)
-    concurrency, rate = told_concurrency(known), told_rate(known)
+    policy, then = options.policy, options.metadata.then
+    then = (masked_then(then) if is_shown else then) or Then()
+    concurrency, rate = told_concurrency(policy), told_rate(policy)
     return {
-        "retry": _retry(known.retry) if is_own else None,
-        "timeout": _duration(known.timeout_seconds),
+        "retry": _retry(policy.retry) if policy.own else None,
+        "timeout": _duration(policy.timeout_seconds),
         "concurrency": None if concurrency is None else Concurrency(**concurrency),
         "rate_limit": None if rate is None else RateLimit(**rate),
-        "expires_at": None if known.expires_at is None else expiry_moment(known.expires_at),
-        "expires_after": _duration(known.expires_seconds),
+        "expires_at": None if policy.expires_at is None else expiry_moment(policy.expires_at),
+        "expires_after": _duration(policy.expires_seconds),
         "on_done": _callback(then.done),
         "on_dead": _callback(then.dead),
     }
 
 
-def carried_of(options: str | None) -> dict[str, Any]:
+def carried_of(options: RunOptions) -> dict[str, Any]:
     """Give what a job carries of the request that made it, which a change that says nothing of it leaves as it is."""
-    known = read_options(options, None)
+    known = options.metadata
     carried = {"request_id": known.request_id, "traceparent": known.traceparent}
     return {name: value for name, value in carried.items() if value is not None}
 
@@ -109,7 +108,7 @@ def workflow_spec_of(workflow: Workflow) -> WorkflowSpec:
     )
 
 
-def shown_target(handler: str, options: str | None) -> dict[str, Any]:
+def shown_target(handler: str, options: RunOptions) -> dict[str, Any]:
     """Give what runs as plain values, its secrets masked; of a target that this version cannot read, no more than its type."""
     try:
         spec = target_spec(handler, options)
@@ -120,9 +119,9 @@ def shown_target(handler: str, options: str | None) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(spec).items() if value is not None}
 
 
-def target_spec(handler: str, options: str | None, *, is_shown: bool = True) -> Target:
+def target_spec(handler: str, options: RunOptions, *, is_shown: bool = True) -> Target:
     """Give the spec of what runs. Raises InvalidOption where this version cannot read it."""
-    target = target_of(options)
+    target = options.policy.target
     if isinstance(target, KnownWorkflow):
         return WorkflowTarget(name=target.name, nodes=_nodes(workflow_of(target).nodes, is_shown=is_shown))
     if target is None and is_reserved(handler):

@@ -15,7 +15,7 @@ from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import check_gate, check_gate_key
 from duly.domain.number import is_number, is_whole
-from duly.domain.runs.run import Options
+from duly.domain.runs.policy import RunPolicy
 from duly.domain.triggers.errors import shown
 
 FIFO = "fifo"
@@ -66,19 +66,19 @@ def check_rate(rate: Rate) -> tuple[str, float, int]:
     return check_gate_key(rate.key, "rate key"), rate.limit / seconds, rate.burst
 
 
-def told_concurrency(options: Options) -> dict[str, Any] | None:
+def told_concurrency(policy: RunPolicy) -> dict[str, Any] | None:
     """Say which key holds runs back, how many at once, and whether in order."""
-    if options.gate is None:
+    if policy.gate is None:
         return None
-    key, limit = options.gate
-    return {"key": key, "limit": limit} | ({"order": FIFO} if options.fifo else {})
+    key, limit = policy.gate
+    return {"key": key, "limit": limit} | ({"order": FIFO} if policy.fifo else {})
 
 
-def told_rate(options: Options) -> dict[str, Any] | None:
+def told_rate(policy: RunPolicy) -> dict[str, Any] | None:
     """Say at which rate runs start."""
-    if options.rate is None:
+    if policy.rate is None:
         return None
-    key, per_second, burst = options.rate
+    key, per_second, burst = policy.rate
     return {"key": key, **in_words(per_second), "burst": burst}
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from duly.domain.runs.callbacks import Then
-from duly.domain.runs.run import target_of, then_of
+from duly.domain.runs.options import RunOptions
 from duly.domain.targets.target import Target, Webhook, WorkflowTarget, target_of_node
 from duly.domain.workflows.workflow import Workflow
 
 
-def called_by(options: str | None) -> Iterator[str]:
+def called_by(options: RunOptions) -> Iterator[str]:
     """Give the addresses among a job's options."""
-    yield from _of_target(target_of(options))
-    yield from called_to_tell(then_of(options))
+    yield from _of_target(options.policy.target)
+    yield from called_to_tell(options.metadata.then)
 
 
 def called_in(workflow: Workflow) -> Iterator[str]:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from duly.domain.duration import parse, to_iso
 from duly.domain.fields import Name, Spec
-from duly.domain.runs.run import target_of
+from duly.domain.runs.options import RunOptions
 from duly.domain.targets.checks import (
     ARGUMENTS_MAX,
     EXIT_CODE_MOST,
@@ -156,8 +156,8 @@ def spec_of_target(target: Target) -> Called:
     return spec
 
 
-def told_in_short(handler: str, options: str | None) -> dict[str, Any]:
+def told_in_short(handler: str, options: RunOptions) -> dict[str, Any]:
     """Tell what runs, in short: what a worker must offer, and where a webhook leads, without its query."""
-    target = target_of(options) if handler == WEBHOOK else None
+    target = options.policy.target if handler == WEBHOOK else None
     url = shown_url(target.url) if isinstance(target, Webhook) else None
     return {"type": type_of(handler), "handler": handler, "url": url}

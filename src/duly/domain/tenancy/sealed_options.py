@@ -12,13 +12,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from duly.domain.errors import InvalidOption
+from duly.domain.runs.callbacks import Then
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.targets.masking import HIDDEN, has_hidden_parameter, is_secret, masked_url
-from duly.domain.targets.target import Command, Container, Webhook
+from duly.domain.targets.target import Command, Container, Target, Webhook
 from duly.domain.tenancy.sealing import NEW_KEY, CannotOpen, FindKeyring, Keyring, is_sealed, sealing_key_of
 
 _VALUES = ("headers", "environment")
+_KINDS: dict[str, Any] = {"target": Target, "then": Then}
 _NAMES = {"headers": "header", "environment": "variable"}
 Path = tuple[str, ...]
 Carrier = dict[str, Any]  # what holds secrets: a target or a callback, as plain values
@@ -26,22 +30,26 @@ Carrier = dict[str, Any]  # what holds secrets: a target or a callback, as plain
 T = TypeVar("T", bound=Webhook | Command | Container)
 
 
-def seal_options(text: str | None, tenant: int, find: FindKeyring, standing: str | None = None) -> str | None:
-    """Write options with their secrets sealed; `***` stands for the secret at the same place of the options that stand.
+def seal_options(options: RunOptions, tenant: int, find: FindKeyring, standing: RunOptions = NO_OPTIONS) -> RunOptions:
+    """Return options with their secrets sealed; `***` stands for the secret at the same place of the options that stand.
 
     A secret that is as it stands stays sealed as it is, whichever key that was. Raises InvalidOption where there is no key, and
     where `***` stands for nothing.
     """
-    if text is None or not ('"target"' in text or '"then"' in text):
-        return text
-    options = msgspec.json.decode(text)
-    known = dict(_carriers({} if standing is None else msgspec.json.decode(standing)))
+    if options.policy.target is None and options.metadata.then is None:
+        return options
+    plain, known = _plain(options), dict(_carriers(_plain(standing)))
     is_changed = False
-    for path, carrier in _carriers(options):
+    for path, carrier in _carriers(plain):
         before = known.get(path, {})
         is_sealed_now = _seal(carrier, tenant, find, before)
         is_changed = _restore(carrier, tenant, before) or is_sealed_now or is_changed
-    return msgspec.json.encode(options).decode() if is_changed else text
+    if not is_changed:
+        return options
+    target, then = (
+        None if plain[name] is None else msgspec.convert(plain[name], kind) for name, kind in _KINDS.items()
+    )
+    return RunOptions(replace(options.policy, target=target), replace(options.metadata, then=then), options.history)
 
 
 def open_target(target: T, tenant: int, find: FindKeyring) -> T:
@@ -71,6 +79,12 @@ def reseal_options(options: dict[str, Any], tenant: int, keyring: Keyring) -> bo
                 place.put(keyring.seal_text(keyring.open_text(place.value, where), where))
                 is_changed = True
     return is_changed
+
+
+def _plain(options: RunOptions) -> dict[str, Any]:
+    carriers = {"target": options.policy.target, "then": options.metadata.then}
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(carriers))
+    return plain
 
 
 class _Place(msgspec.Struct):

@@ -9,7 +9,7 @@ import msgspec
 
 from duly.domain.errors import InvalidWorkflow
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import DEFAULTS, read_options
+from duly.domain.runs.options import NO_OPTIONS, plain_of, read_plain
 from duly.domain.targets.target import WorkflowTarget
 from duly.domain.workflows.references import Reference
 from duly.domain.workflows.workflow import Edge, Node, On, Workflow, check_workflow
@@ -21,12 +21,13 @@ def target_for(workflow: Workflow) -> WorkflowTarget:
     """Write a workflow as a target. Raises InvalidWorkflow."""
     check_workflow(workflow)
     target = WorkflowTarget(workflow.name, tuple(map(_told, workflow.nodes)), workflow.tags, workflow.then)
-    if (size := len(msgspec.json.encode(target))) > BYTES_MAX:
+    written = msgspec.json.encode(target)
+    if (size := len(written)) > BYTES_MAX:
         raise InvalidWorkflow(
             f"workflow {workflow.name} has {size} bytes; one that a schedule starts has at most {BYTES_MAX}."
             " Let a function submit it"
         )
-    return target
+    return msgspec.json.decode(written, type=WorkflowTarget)  # As it is read again: lists, and no tuples.
 
 
 def workflow_of(target: WorkflowTarget, request_id: str | None = None, traceparent: str | None = None) -> Workflow:
@@ -43,9 +44,7 @@ def plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
     given = node.get("options")
     if given is None:
         return dict(node)
-    known = msgspec.structs.asdict(read_options(msgspec.json.encode(given).decode(), None))
-    said = {name: msgspec.to_builtins(value) for name, value in known.items() if value != getattr(DEFAULTS, name)}
-    return {**node, "options": said}
+    return {**node, "options": plain_of(read_plain(given))}
 
 
 def _told(node: Node) -> dict[str, Any]:
@@ -57,21 +56,21 @@ def _told(node: Node) -> dict[str, Any]:
         "priority": node.submission.priority,
         "after": [[edge.parent, edge.on.value] for edge in node.after],
     }
-    if node.submission.options is not None:
-        told["options"] = msgspec.json.decode(node.submission.options)
+    if node.submission.options != NO_OPTIONS:
+        told["options"] = plain_of(node.submission.options)
     if node.map is not None:
         told["map"] = msgspec.to_builtins(node.map)
     return told
 
 
 def _read(node: Mapping[str, Any]) -> Node:
-    options, over = node.get("options"), node.get("map")
+    over = node.get("map")
     submission = Submission(
         node["handler"],
         node["payload"],
         node["queue"],
         node["priority"],
-        options=None if options is None else msgspec.json.encode(options).decode(),
+        options=read_plain(node.get("options") or {}),
     )
     after = tuple(Edge(parent, On(on)) for parent, on in node["after"])
     return Node(node["name"], submission, after, None if over is None else msgspec.convert(over, Reference))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.targets.spec import told_in_short
 
 _COPIED = (
@@ -35,6 +36,6 @@ def _told(row: Mapping[str, Any], items: Mapping[str, str]) -> dict[str, Any]:
     return {
         **{name: row[name] for name in _COPIED},
         "state": RUNNING if row["box"] == _HELD else row["state"],
-        "target": told_in_short(row["handler"], None),
+        "target": told_in_short(row["handler"], NO_OPTIONS),
         "after": [edge for edge in row["parents"] if items.get(edge["node"]) != row["name"]],
     }

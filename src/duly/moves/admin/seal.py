@@ -13,7 +13,7 @@ import msgspec
 from duly.domain.errors import InvalidOption, InvalidWorkflow
 from duly.domain.jobs.declaration import Declarations
 from duly.domain.jobs.job import Recurring, Submission
-from duly.domain.runs.callbacks import Then
+from duly.domain.runs.options import NO_OPTIONS, RunOptions, options_of
 from duly.domain.tenancy.sealed_options import seal_options
 from duly.domain.tenancy.sealing import FindKeyring, no_keyring
 from duly.domain.workflows.workflow import Node, Workflow
@@ -21,7 +21,7 @@ from duly.domain.workflows.workflow import Node, Workflow
 J = TypeVar("J", Submission, Recurring)
 
 
-def sealed(connection: Any, tenant: int, job: J, standing: str | None = None) -> J:
+def sealed(connection: Any, tenant: int, job: J, standing: RunOptions = NO_OPTIONS) -> J:
     """Give a job with its secrets sealed; `***` stands for what the options that stand have. Raises InvalidOption."""
     options = seal_options(job.options, tenant, keyring_of(connection), standing)
     return job if options is job.options else msgspec.structs.replace(job, options=options)
@@ -32,8 +32,7 @@ def sealed_workflow(connection: Any, tenant: int, workflow: Workflow) -> Workflo
     nodes = tuple(sealed_node(connection, tenant, node) for node in workflow.nodes)
     then = workflow.then
     if then is not None:
-        text = seal_options(msgspec.json.encode({"then": then}).decode(), tenant, keyring_of(connection))
-        then = msgspec.convert(msgspec.json.decode(text or "{}")["then"], Then)
+        then = seal_options(options_of(then=then), tenant, keyring_of(connection)).metadata.then
     return msgspec.structs.replace(workflow, nodes=nodes, then=then)
 
 

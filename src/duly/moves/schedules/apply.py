@@ -29,6 +29,7 @@ from duly.domain.jobs.manifest import Manifest
 from duly.domain.jobs.manifest_diff import Kept
 from duly.domain.jobs.manifest_plan import Pausing, Plan, PlanChanged, Step, StepKind, make_plan
 from duly.domain.problems import Problem, path_of
+from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.errors import TriggerError
@@ -179,7 +180,7 @@ def _sealed(database: Database, tenant: int, manifest: Manifest, standing: Mappi
     for name, wanted in manifest.jobs.items():
         kept = standing.get(name)
         try:
-            job = sealed(database, tenant, wanted.job, kept.options if kept else None)
+            job = sealed(database, tenant, wanted.job, kept.options if kept else NO_OPTIONS)
         except InvalidOption as error:
             problems.append(Problem(("jobs", name, "target"), str(error)))
             continue

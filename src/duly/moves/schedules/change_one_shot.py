@@ -9,6 +9,7 @@ import msgspec
 from duly.clock import moment_of
 from duly.domain.errors import Refused, Unsettled
 from duly.domain.jobs.job import Submission
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import audited, note
@@ -20,7 +21,7 @@ from duly.store.tables import jobs
 
 
 async def change_one_shot(
-    database: Database, tenant: int, job_id: UUID, version: int, job: Submission, standing: str | None = None
+    database: Database, tenant: int, job_id: UUID, version: int, job: Submission, standing: RunOptions = NO_OPTIONS
 ) -> bool:
     """Change a one-shot of a version that has not started, wherever it is held. False: somebody was faster; look again.
 

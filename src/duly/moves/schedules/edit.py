@@ -16,7 +16,7 @@ import msgspec
 from duly.domain.errors import DeclaredInCode, JobEnded, VersionChanged
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.job import Recurring
-from duly.domain.runs.run import Options, is_marks_only, read_options
+from duly.domain.runs.options import RunOptions
 from duly.domain.targets.target import WorkflowTarget
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.schedule.edited_timing import Before, edited_timing
@@ -137,17 +137,16 @@ def _parts(job: Recurring) -> dict[str, Any]:
         **{part: getattr(job, part) for part in ("name", "handler", "queue", "priority", "owner", "source")},
         "schedule": _plain(job.schedule),
         "payload": msgspec.json.decode(job.payload),
-        "options": (_options(job), job.options is None or is_marks_only(job.options)),
+        "options": _options(job),
     }
 
 
-def _options(job: Recurring) -> Options:
-    """Read what runs carry, but for the request that asked for it."""
-    known = msgspec.structs.replace(read_options(job.options, None), request_id=None, traceparent=None)
-    if not isinstance(known.target, WorkflowTarget):
+def _options(job: Recurring) -> RunOptions:
+    """Give what runs carry, but for the request that asked for it."""
+    known, target = job.options.but(request_id=None, traceparent=None), job.options.policy.target
+    if not isinstance(target, WorkflowTarget):
         return known
-    nodes = tuple(plain_node(node) for node in known.target.nodes)
-    return msgspec.structs.replace(known, target=msgspec.structs.replace(known.target, nodes=nodes))
+    return known.but(target=msgspec.structs.replace(target, nodes=tuple(map(plain_node, target.nodes))))
 
 
 def _plain(shape: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import msgspec
 
 from duly.domain.errors import JobEnded, NotFound
 from duly.domain.jobs.job import Recurring
+from duly.domain.runs.options import RunOptions
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.options import asked_shape
@@ -41,7 +42,7 @@ class Job(msgspec.Struct, frozen=True):
     source: str | None
     pause_reason: str | None
     payload: str | None
-    options: str | None
+    options: RunOptions
     pending_at: datetime
     accountable_from: datetime
     least_period: int | None

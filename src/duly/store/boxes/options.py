@@ -5,6 +5,7 @@ Decoded once, where a row is read, and encoded once, where it is written. Absent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
@@ -12,23 +13,21 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from duly.domain.runs.metadata import NO_HISTORY, NO_METADATA, RunHistory, RunMetadata
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.policy import PLAIN, RunPolicy
 from duly.domain.runs.run import Run
 
-Options = tuple[RunPolicy, RunMetadata, RunHistory]
-
-NONE: Options = (PLAIN, NO_METADATA, NO_HISTORY)
-_UNREADABLE: Options = (RunPolicy(own=True), NO_METADATA, NO_HISTORY)
+_UNREADABLE = RunOptions(RunPolicy(own=True))
 _SAID = 3  # A policy that names one of the first fields is the job's own: retry, timeout and target.
 _COLUMNS = Run.__struct_fields__.index("policy")
-_POLICY, _METADATA, _HISTORY = (msgspec.structs.astuple(part) for part in NONE)
+_POLICY, _METADATA, _HISTORY = (msgspec.structs.astuple(part) for part in (PLAIN, NO_METADATA, NO_HISTORY))
 _FROM_METADATA = len(_POLICY)
 _FROM_HISTORY = _FROM_METADATA + len(_METADATA)
 
 
 def _flat() -> type[msgspec.Struct]:
     """Define the struct of a whole row; a field that makes a policy the job's own is unset where it is not named."""
-    fields = [field for part in NONE for field in msgspec.structs.fields(part)]
+    fields = [field for part in (PLAIN, NO_METADATA, NO_HISTORY) for field in msgspec.structs.fields(part)]
     own = [(field.name, field.type | UnsetType, UNSET) for field in fields[:_SAID]]
     return msgspec.defstruct("Stored", [*own, *((field.name, field.type, field.default) for field in fields[_SAID:])])
 
@@ -43,24 +42,38 @@ def run_of(row: asyncpg.Record) -> Run:
     """Build a run from its columns, of which the last is its options."""
     columns: tuple[Any, ...] = row[:_COLUMNS]
     if (text := row[_COLUMNS]) is not None:
-        columns = (*columns, *decode(text))
+        columns = (*columns, *msgspec.structs.astuple(decode(text)))
     return Run(*columns)
 
 
-def decode(text: str | None) -> Options:
+def decode(text: str | None) -> RunOptions:
     """Read the options of a run; those that cannot be read count as a policy of defaults, without an unreadable target."""
     if text is None:
-        return NONE
+        return NO_OPTIONS
     try:
         values = _values(text)
     except (msgspec.MsgspecError, ValueError):
         return _UNREADABLE
     policy, metadata, history = values[:_FROM_METADATA], values[_FROM_METADATA:_FROM_HISTORY], values[_FROM_HISTORY:]
-    return (
+    return RunOptions(
         PLAIN if policy == _PLAIN else _policy(policy),
         NO_METADATA if metadata == _METADATA else RunMetadata(*metadata),
         NO_HISTORY if history == _HISTORY else RunHistory(*history),
     )
+
+
+def decoded(row: Mapping[str, Any] | asyncpg.Record) -> dict[str, Any]:
+    """Give a row with its options read."""
+    return {**dict(row), "options": decode(row["options"])}
+
+
+def encode(options: RunOptions) -> str | None:
+    """Write options; None where they say nothing."""
+    if options is NO_OPTIONS:
+        return None
+    parts = (_encoder.encode(part)[1:-1] for part in (options.policy, options.metadata, options.history))
+    text = b",".join(filter(None, parts)).decode()
+    return f"{{{text}}}" if text else None
 
 
 def encode_history(history: RunHistory | None) -> str | None:

@@ -157,7 +157,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
     # The record of a run's end may bear an earlier moment than the one before it: the clock was set back in between.
     last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
     run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"]}
-    _, metadata, _ = decode(run.pop("marks"))
+    metadata = decode(run.pop("marks")).metadata
     return {
         **run,
         "tags": list(metadata.tags),

@@ -77,7 +77,7 @@ async def run(
     beyond = await whole.fetchrow(SQL["beyond"], run_id, POSITION_MAX)
     assert around is not None
     assert beyond is not None
-    policy, *_ = decode(around["options"])
+    policy = decode(around["options"]).policy
     attempts = [attempt for attempt in found["attempts"] if attempt["started_at"]]
     last = attempts[-1] if attempts else {}
     is_over = found["state"] in runs.FINAL
@@ -180,7 +180,7 @@ async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID,
 
 
 def _passed(handler: str, text: str | None) -> Passed:
-    policy, *_ = decode(text)
+    policy = decode(text).policy
     key, rate = policy.gate and policy.gate[0], policy.rate and policy.rate[0]
     return Passed(key, policy.fifo is not False, rate, has_destination=handler == WEBHOOK)
 

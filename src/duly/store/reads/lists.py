@@ -16,7 +16,9 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.jobs.filter import Filter, Span
+from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.runs.run_id import least_id_at
+from duly.store.boxes.options import decoded
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -60,7 +62,6 @@ _STATES_OF_ONE_SHOTS = {
 _UNKNOWN_OF_ONE_SHOTS = (
     *(
         "name",
-        "options",
         "every_seconds",
         "anchor_at",
         "source",
@@ -162,7 +163,7 @@ async def jobs(
         looks,
     )
     rows, last = _fitting(found, size, looks)
-    return JobPage(rows, last["job_id"] if last else None)
+    return JobPage([*map(decoded, rows)], last["job_id"] if last else None)
 
 
 async def jobs_by_name(
@@ -189,7 +190,7 @@ async def jobs_by_name(
         looks,
     )
     rows, last = _fitting(found, size, looks)
-    return NamedPage(rows, NamedAt(last["name"], last["job_id"]) if last else None)
+    return NamedPage([*map(decoded, rows)], NamedAt(last["name"], last["job_id"]) if last else None)
 
 
 async def jobs_by_next(
@@ -212,7 +213,7 @@ async def jobs_by_next(
         most,
     )
     rows, last = _fitting(found, size, max(size, most) + 1)
-    return NextPage(rows, NextAt(last["next_run_at"], last["job_id"]) if last else None)
+    return NextPage([*map(decoded, rows)], NextAt(last["next_run_at"], last["job_id"]) if last else None)
 
 
 async def runs(
@@ -305,6 +306,7 @@ def _as_job(row: Row) -> Row:
         "description": f"Once, at {at}",
         "generation": 1,
         "owner": "api",
+        "options": NO_OPTIONS,
         **dict.fromkeys(_UNKNOWN_OF_ONE_SHOTS),
     }
 

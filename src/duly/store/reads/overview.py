@@ -10,6 +10,7 @@ import msgspec
 
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.triggers.on_event import NEVER
+from duly.store.boxes.options import decoded
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -55,12 +56,12 @@ async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAUL
 
 
 async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
-    """Read the payload and options of a run, as JSON text, and its version; empty when nothing is known of it.
+    """Read the payload of a run, as JSON text, its options and its version; empty when nothing is known of it.
 
     `is_kept` is false where the run has ended and its payload is no longer kept.
     """
     row = await database.fetchrow(SQL["arguments"], run_id) or await database.fetchrow(SQL["kept_arguments"], run_id)
-    return dict(row) if row else {}
+    return decoded(row) if row else {}
 
 
 async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.jobs.manifest_diff import Kept
+from duly.store.boxes.options import decoded
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -56,12 +57,12 @@ async def lock(database: Database, tenant: int) -> None:
 async def standing(database: Database, tenant: int, source: str, names: Sequence[str]) -> dict[str, Kept]:
     """Read the jobs that have these names, and all others that a file has made, by name."""
     rows = await database.fetch(SQL["standing"], tenant, source, list(names))
-    return {row["name"]: Kept(*row) for row in rows}
+    return {row["name"]: _kept(row) for row in rows}
 
 
 async def exported(database: Database, tenant: int, source: str, limit: int, *, by_hand: bool) -> list[Kept]:
     """Read the live jobs of a file by name, with or without those that people have made and named."""
-    return [Kept(*row) for row in await database.fetch(SQL["exported"], tenant, source, by_hand, limit)]
+    return [_kept(row) for row in await database.fetch(SQL["exported"], tenant, source, by_hand, limit)]
 
 
 async def sources(database: Database, tenant: int) -> dict[str, int]:
@@ -88,12 +89,17 @@ async def file_jobs(
     return [_applied_job(tuple(row)) for row in rows]
 
 
+def _kept(row: Iterable[Any]) -> Kept:
+    fields = dict(zip(Kept.__struct_fields__, row, strict=False))
+    return Kept(**decoded(fields))
+
+
 def _applied_job(row: tuple[Any, ...]) -> AppliedJob:
-    now = Kept(*row[:_KEPT])
+    now = _kept(row)
     *was, changed_at = row[_KEPT:]
     if was[0] is None or now.version == now.applied:
         return AppliedJob(now, None, changed_at if now.is_over else None)
-    before = dict(zip(_WAS, was, strict=True))
+    before = decoded(dict(zip(_WAS, was, strict=True)))
     if before["payload"] is None:  # It was large, and is kept no more: nothing can be said of it.
         before["payload"] = now.payload
     return AppliedJob(now, msgspec.structs.replace(now, **before), changed_at)

@@ -7,6 +7,8 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.runs.options import RunOptions
+from duly.store.boxes.options import encode
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -22,10 +24,10 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 async def take(
-    database: Database, tenant: int, source: str, event_id: str, kind: str, event: str, marks: str | None
+    database: Database, tenant: int, source: str, event_id: str, kind: str, event: str, options: RunOptions
 ) -> Taken:
-    """Take an event, as JSON text; what its runs are marked with is JSON text too."""
-    row = await database.fetchrow(SQL["take_event"], tenant, source, event_id, kind, event, marks)
+    """Take an event, as JSON text; `options` are laid over those of each job."""
+    row = await database.fetchrow(SQL["take_event"], tenant, source, event_id, kind, event, encode(options))
     assert row is not None
     return Taken(*row)
 

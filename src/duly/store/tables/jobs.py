@@ -10,11 +10,11 @@ from uuid import UUID
 import msgspec
 
 from duly.domain.jobs.job import Recurring, Submission
-from duly.domain.runs.run import has_parent
 from duly.domain.tenancy.audit import Actor
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars, schedule_of
 from duly.domain.triggers.zones import zones
+from duly.store.boxes.options import decoded, encode
 from duly.store.connection.database import Connection, Database
 from duly.store.connection.statements import load
 from duly.store.tables import schedules
@@ -40,15 +40,15 @@ async def submit(
     horizon: timedelta,
 ) -> list[Submitted]:
     """Insert one-shots under one key."""
-    statement = SQL["submit_subtasks" if any(has_parent(job.options) for job in jobs) else "submit"]
+    statement = SQL["submit_subtasks" if any(job.options.metadata.parent for job in jobs) else "submit"]
     rows = await connection.fetch(statement, *submit_arguments(tenant, key, jobs, body_hash, horizon))
     return [Submitted(*row) for row in rows]
 
 
 async def submit_one(connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta) -> Submitted:
     """Insert one one-shot under a key."""
-    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
-    statement = SQL["submit_subtask" if has_parent(job.options) else "submit_one"]
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
+    statement = SQL["submit_subtask" if job.options.metadata.parent else "submit_one"]
     rows = await connection.fetch(statement, tenant, key, *values, horizon)
     return Submitted(*rows[0])
 
@@ -57,7 +57,7 @@ async def create_one_shot(
     connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta, actor: Actor
 ) -> Submitted:
     """Insert one one-shot under a key and its audit entry, within the quotas of its tenant. Raises QuotaReached."""
-    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, job.options)
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
     who = (actor.kind, actor.id, actor.name, actor.request_id)
     rows = await connection.fetch(SQL["create_one_shot"], tenant, key, *values, horizon, *who)
     return Submitted(*rows[0])
@@ -83,7 +83,7 @@ async def change_one_shot(
     database: Database, tenant: int, job_id: UUID, version: int, job: Submission, horizon: timedelta
 ) -> bool:
     """Change a one-shot that waits for its first attempt and is of a version. False: no such one-shot waits."""
-    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.options)
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, encode(job.options))
     return bool(await database.fetchval(SQL["change_one_shot"], tenant, job_id, version, *values, horizon))
 
 
@@ -105,7 +105,7 @@ def submit_arguments(
         [job.priority for job in jobs],
         [job.at for job in jobs],
         [job.delay for job in jobs],
-        [job.options for job in jobs],
+        [encode(job.options) for job in jobs],
         body_hash,
         horizon,
     )
@@ -153,7 +153,7 @@ async def submit_recurring(
 
 
 def _definition(job: Recurring) -> tuple[Any, ...]:
-    return job.handler, job.payload, job.queue, job.priority, job.options
+    return job.handler, job.payload, job.queue, job.priority, encode(job.options)
 
 
 def _timing(timing: Timing) -> tuple[Any, ...]:
@@ -233,7 +233,7 @@ async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
 async def find(database: Database, job_id: UUID) -> dict[str, Any] | None:
     """Read one recurring job with its next fire."""
     row = await database.fetchrow(SQL["find"], job_id)
-    return dict(row) if row else None
+    return decoded(row) if row else None
 
 
 async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedule:
@@ -247,4 +247,4 @@ async def versions(
     database: Database, tenant: int, job_id: UUID, limit: int, before: int = NEWEST_VERSION
 ) -> list[dict[str, Any]]:
     """Read what the definition of a tenant's job was before a version, the newest first; the one that stands is the first."""
-    return [dict(row) for row in await database.fetch(SQL["versions"], tenant, job_id, before, limit)]
+    return [decoded(row) for row in await database.fetch(SQL["versions"], tenant, job_id, before, limit)]

@@ -13,6 +13,7 @@ import msgspec
 from duly.domain.runs.run import Run
 from duly.domain.workflows.references import HANDED_BYTES_MAX, Reference, fault_of
 from duly.domain.workflows.workflow import Node, Workflow
+from duly.store.boxes.options import encode
 from duly.store.connection.database import Connection, Database
 from duly.store.connection.statements import load
 
@@ -96,7 +97,7 @@ def _columns(nodes: Sequence[Node]) -> tuple[list[Any], ...]:
         [node.submission.payload for node in nodes],
         [node.submission.queue for node in nodes],
         [node.submission.priority for node in nodes],
-        [node.submission.options for node in nodes],
+        [encode(node.submission.options) for node in nodes],
         [None if node.map is None else msgspec.json.encode(node.map).decode() for node in nodes],
         [parent for parent, _, _ in edges],
         [child for _, child, _ in edges],
