@@ -41,6 +41,19 @@ async def test_a_job_is_put_back_as_it_was_read(api, kind):
     assert (answer.status_code, answer.json()["version"]) == (200, job["version"])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_change_of_one_field_leaves_the_others(api, kind):
+    before = await read(api, await created(api, kind))
+    headers = {"If-Match": "*", "Content-Type": "application/merge-patch+json"}
+
+    answer = await api.patch(f"/v1/jobs/{before['job_id']}", content=b'{"queue": "other"}', headers=headers)
+
+    assert answer.status_code == 200, answer.text
+    assert {field: answer.json()[field] for field in JobSpec.__struct_fields__} == {
+        field: before[field] for field in JobSpec.__struct_fields__
+    } | {"queue": "other"}
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if SPECS[kind].name is not None])
 async def test_an_export_asks_for_the_same_and_a_plan_finds_no_difference(api, kind):
     made = await created(api, kind)

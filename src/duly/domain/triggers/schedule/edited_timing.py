@@ -10,7 +10,7 @@ import msgspec
 
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.elapsed import FixedDelay
-from duly.domain.triggers.on_event import is_on_event
+from duly.domain.triggers.on_event import NEVER, is_on_event
 from duly.domain.triggers.schedule.density import check_density
 from duly.domain.triggers.schedule.planning import arm
 from duly.domain.triggers.schedule.schedules import Schedule
@@ -42,7 +42,8 @@ def edited_timing(
 
     Its first fire comes after `now`, and after `floor`, which cannot be taken back; there is none when the timing is as before.
     """
-    kept, since = _as_before(shape, before.stored), min(now, before.pending_at)  # The pending fire may be the last.
+    kept = _as_before(shape, before.stored)
+    since = now if before.pending_at == NEVER else min(now, before.pending_at)  # The pending fire may be the last.
     timing = timing_of(kept, job_id=job_id, now=since, calendars=calendars)
     if _is_unchanged(timing, shape, before):
         return msgspec.structs.replace(timing, first_at=None, anchor_at=before.anchor_at)
