@@ -11,6 +11,7 @@ import pytest
 
 from duly.api.server.listen import address_of, listen
 from duly.api.server.server import Server
+from duly.api.streams import event_ids
 from duly.api.streams import events as module
 from duly.api.streams.events import EventHub, Wanted
 from duly.domain.errors import DatabaseUnusable
@@ -242,7 +243,7 @@ class TestResuming:
             for run in runs:
                 await finished(await late.enter_async_context(database.transaction()), worker_id, run, clock)
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(module, "_OPEN_MAX", 1)
+                patched.setattr(event_ids, "_OPEN_MAX", 1)
                 await a_leased_run(database, worker_id)
                 [last] = await stream.events(1)
         other = EventHub(database, Log("test"))

@@ -10,11 +10,9 @@ in history, of which any hub can tell what came after it. Runs that ended may th
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Protocol
 
@@ -32,6 +30,7 @@ from duly.api.streams.cloud_events import (
     workflow_changed,
     workflow_ended,
 )
+from duly.api.streams.event_ids import EVENT_ID, moment_at, position_of, text_of
 from duly.api.streams.logs import LogStreams
 from duly.clock import Rng, moment_of
 from duly.domain.errors import DulyError
@@ -50,10 +49,6 @@ REPLAY_MAX = 1_000
 REPLAY_AGE_MAX = timedelta(hours=1)
 _ASK_SECONDS = 2.0  # whether a listener is still admitted
 _SKEW = timedelta(seconds=2)  # rows become visible in another order than they were written
-_OPEN_MAX = 16  # of the open transactions that a place names; with more open, it lies a little further back
-_PLACE = re.compile(
-    r"([0-9a-f]{8})-(\d{1,18})-(\d{1,15})-([0-9a-f]{8})-([0-9a-f]{1,16}(?:\.[0-9a-f]{1,16}){0,16})", re.ASCII
-)
 _BEAT = b": alive\n\n"
 _ELSEWHERE = "0" * 8
 
@@ -281,11 +276,11 @@ class EventHub:
         return is_gap or wanted.fits(event)
 
     def _place(self, number: int, at: datetime, seen: Position, name: str | None = None) -> str:
-        return f"{name or self._name}-{number}-{int(at.timestamp() * 1000)}-{_text_of(seen)}"
+        return f"{name or self._name}-{number}-{int(at.timestamp() * 1000)}-{text_of(seen)}"
 
     def _place_of(self, last_id: str, tenant: int) -> int | None:
         """Find a place that the ring still holds; None when it is another's, or gone."""
-        found = _PLACE.fullmatch(last_id)
+        found = EVENT_ID.fullmatch(last_id)
         if found is None or found[1] != self._name:
             return None
         place = int(found[2])
@@ -294,12 +289,12 @@ class EventHub:
 
     async def _replayed(self, wanted: Wanted, last_id: str) -> list[bytes]:
         """Read from history what ended since an event; where that cannot be told in full, tell that there is a gap."""
-        now, found = self._moment(), _PLACE.fullmatch(last_id)
-        since = None if found is None else _moment_at(int(found[3]))
+        now, found = self._moment(), EVENT_ID.fullmatch(last_id)
+        since = None if found is None else moment_at(int(found[3]))
         if found is None or since is None or now - since > REPLAY_AGE_MAX:
             return [self._gap(now, "the Last-Event-ID is not one of ours, or more than an hour old")]
         here, _ = await positions(self._database)
-        seen = _position_of(found, here)
+        seen = position_of(found, here)
         if seen is None:
             return [self._gap(now, "the Last-Event-ID is of another database, or of one before a failover")]
         endings = Endings(self._database, seen)
@@ -322,28 +317,3 @@ class EventHub:
 
     def _moment(self) -> datetime:
         return moment_of(self._clock.now())
-
-
-def _moment_at(milliseconds: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
-
-
-def _text_of(seen: Position) -> str:
-    """Write a position as part of an event's id: the server, the end, and how far before it each open transaction is."""
-    short = seen.shortened(_OPEN_MAX)
-    return f"{_digest(seen.cluster)}-{'.'.join([f'{short.end:x}', *(f'{short.end - one:x}' for one in short.open)])}"
-
-
-def _position_of(place: re.Match[str], here: Position) -> Position | None:
-    """Read a position out of an event's id; None when it is another server's."""
-    end, *distances = (int(part, 16) for part in place[5].split("."))
-    if place[4] != _digest(here.cluster) or end > here.end or any(distance > end for distance in distances):
-        return None
-    return Position(here.cluster, end, tuple(end - distance for distance in distances))
-
-
-def _digest(cluster: str) -> str:
-    return hashlib.sha256(cluster.encode()).hexdigest()[:8]
