@@ -147,7 +147,7 @@ def test_exporting_says_what_it_needs(run, write):
         write(f"source: {source}\njobs: {{{source}: {{target: x, schedule: daily}}}}")
         assert run("apply", "--yes").returncode == 0
     several = run("export")
-    assert (several.returncode, "name one with --source: one, two" in several.stderr) == (1, True)
+    assert (several.returncode, "name one with source: one, two" in several.stderr) == (1, True)
     assert "two:" in run("export", "--source", "two").stdout
 
 

@@ -121,7 +121,7 @@ def test_the_same_key_submits_once(up):
     assert id_in(first.stdout) == id_in(again.stdout)
     assert "nothing new" in again.stdout
     assert other.returncode == 1
-    assert "another key" in other.stderr
+    assert "Use a new key" in other.stderr
     assert "cancelled" in up.duly("runs", "cancel", id_in(first.stdout)).stdout
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from duly.cli.programs import limits_in_words
 from duly.domain.diagnosis.doctor import Finding, is_well
+from duly.store.connection.local import this_account
 from duly.worker.targets import cgroup
 from tests.cli.processes import inside
 
@@ -66,7 +67,7 @@ def test_files_say_what_was_changed_by_hand(where, request, tmp_path):
     assert "priority: 5 → 1" in shown.stdout
     [row] = [row for row in json.loads(duly("files", "--json").stdout) if row["source"] == where]
     assert (row["jobs"], row["drifted"]) == (2, 1)
-    assert row["applied_by"] == ("the command line" if where == "local" else row["applied_by"])
+    assert row["applied_by"] == (this_account().id if where == "local" else row["applied_by"])
     missing = duly("files", "show", "nothing")
     assert missing.returncode == 4
     assert "no file 'nothing' was applied" in missing.stderr

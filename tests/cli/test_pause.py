@@ -8,12 +8,14 @@ import pytest
 from tests.cli.processes import wait_for
 from tests.cli.test_commands import id_in
 
+TENANT = "1"
+
 
 @pytest.fixture
 def going_on(up):
     """Take every pause back, whatever a test left."""
     yield up
-    for flags in (["--all"], ["--queue", "mail"], ["--tenant", "7"], ["--queue", "mail", "--tenant", "7"]):
+    for flags in (["--all"], ["--queue", "mail"], ["--tenant", TENANT], ["--queue", "mail", "--tenant", TENANT]):
         up.duly("resume", *flags)
 
 
@@ -55,24 +57,24 @@ def test_a_queue_is_paused_and_resumed_by_its_name(going_on):
 
 def test_other_pauses_are_named_with_what_ends_them(going_on):
     up = going_on
-    up.duly("pause", "--queue", "mail", "--tenant", "7", "--reason", "it floods")
+    up.duly("pause", "--queue", "mail", "--tenant", TENANT, "--reason", "it floods")
     up.duly("pause", "--queue", "mail")
 
     lines = up.duly("resume", "--queue", "mail").stdout.splitlines()
 
     assert lines[0] == "queue mail: resumed"
-    assert lines[1].startswith("  also paused: queue mail of tenant 7, since ")
-    assert lines[1].endswith("(it floods): duly resume --queue mail --tenant 7")
+    assert lines[1].startswith("  also paused: queue mail of tenant 1, since ")
+    assert lines[1].endswith("(it floods): duly resume --queue mail --tenant 1")
     [mail] = [row for row in json.loads(up.duly("queues", "--json").stdout) if row["queue"] == "mail"]
     assert mail["state"] == "paused for some"
 
 
 def test_a_program_gets_the_answer_as_json(going_on):
-    said = json.loads(going_on.duly("pause", "--tenant", "7", "--json").stdout)
+    said = json.loads(going_on.duly("pause", "--tenant", TENANT, "--json").stdout)
 
-    assert (said["scope"], said["answer"]) == ({"tenant": 7, "queue": None}, "paused")
+    assert (said["scope"], said["answer"]) == ({"tenant": int(TENANT), "queue": None}, "paused")
     assert [hold["reason"] for hold in said["paused"]] == ["paused on request"]
-    assert json.loads(going_on.duly("resume", "--tenant", "7", "--json").stdout)["answer"] == "resumed"
+    assert json.loads(going_on.duly("resume", "--tenant", TENANT, "--json").stdout)["answer"] == "resumed"
 
 
 def test_readiness_says_what_is_paused_and_stays(going_on):

@@ -65,7 +65,7 @@ def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
         assert said in refused.stderr or "often" in refused.stderr
     assert "no tenant 'x'" in duly("recover", "approve", "--yes", "--tenant", "x=skip").stderr
     approved = duly("recover", "approve", "--yes", "--all", "skip", "--schedule", "nightly=fire_once", "--rate", "5")
-    assert "is approved by the command line" in approved.stdout
+    assert "is approved by local:" in approved.stdout
     assert "fire_once (chosen)" in approved.stdout
     assert "1 run left to make, at 5 a second" in approved.stdout
 

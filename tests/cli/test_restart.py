@@ -7,8 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from duly.api.problems import found_in
 from duly.cli import patience, workflows
 from duly.cli.failures import REFUSED
+from duly.client.errors import Unavailable as NoAnswer
 from duly.moves.cancel import cancel_run
 from duly.store.connection.database import Database, DiskFull, ReadOnly, Unavailable
 from tests.builders import a_ready_run
@@ -17,9 +19,8 @@ from tests.outage import a_server, away
 from tests.worker.stories import until
 
 SILENT = "the database did not answer"
-# Whether so many commands look at their runs: what each asks last.
-LOOKS = """select count(*) = $1 from pg_stat_activity
- where application_name = 'duly' and (query like '%duly.logs%' or query like '%checkpoint%')"""
+# Whether so many commands have asked about their runs: each ends what it asked with a commit.
+LOOKS = """select count(*) >= $1 from pg_stat_activity where application_name = 'duly' and query ilike 'commit%'"""
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +43,7 @@ async def test_whoever_follows_a_run_outlasts_a_restart(server, store, tmp_path)
         running("logs", str(run_id), "-f", *where, cwd=tmp_path) as logs,
         running("runs", "show", str(run_id), "-f", *where, cwd=tmp_path) as shown,
     ):
+        await asyncio.to_thread(waiting.wait_for_line, "job ")
         await until(lambda: store.fetchval(LOOKS, 3))
         async with away(server):
             for process in (waiting, logs, shown):
@@ -60,20 +62,23 @@ async def test_whoever_follows_a_run_outlasts_a_restart(server, store, tmp_path)
 async def test_a_person_is_told_why_it_is_waited_for(monkeypatch, capsys, error):
     """A database without room answers, and so does one that takes no writes."""
     monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.01)
-    question = AsyncMock(side_effect=[error, error, "an answer"])
+    told = found_in(error, is_local=True)
+    assert told is not None
+    refused = NoAnswer(told.detail)
+    question = AsyncMock(side_effect=[refused, refused, "an answer"])
 
     assert await patience.about_run(UUID(int=7)).ask(question) == "an answer"
     assert capsys.readouterr().err == f"{error}; waiting\n"
 
 
 async def test_after_a_long_silence_it_ends_and_says_that_the_run_goes_on(monkeypatch, capsys):
-    monkeypatch.setattr("duly.sdk.waiting._SILENCE_SECONDS_MAX", 0.6)
+    monkeypatch.setattr(patience, "_SILENCE_SECONDS_MAX", 0.6)
     run_id = UUID(int=7)
 
     async def nobody_answers():
-        raise Unavailable(SILENT)
+        raise NoAnswer(SILENT)
 
-    with pytest.raises(Unavailable, match=rf"did not answer, for 1 s\. The run goes on .*: duly logs {run_id} -f"):
+    with pytest.raises(NoAnswer, match=rf"did not answer, for 1 s\. The run goes on .*: duly logs {run_id} -f"):
         await patience.about_run(run_id).ask(nobody_answers)
     assert capsys.readouterr().err == f"{SILENT}; waiting\n"
 
@@ -82,12 +87,12 @@ async def test_a_workflow_that_is_waited_for_may_outlast_its_database(monkeypatc
     monkeypatch.setattr(patience, "_PAUSE_SECONDS", 0.01)
     answers = iter([{"state": "running"}, None, None, {"state": "succeeded"}])
 
-    class Desk:
-        async def get(self, workflow_id):
-            if (found := next(answers)) is None:
-                raise Unavailable(SILENT)
-            return found
+    async def read(client, workflow_id):
+        if (found := next(answers)) is None:
+            raise NoAnswer(SILENT)
+        return found
 
-    desk: Any = Desk()
-    assert await workflows._ended(desk, UUID(int=7)) == {"state": "succeeded"}
+    monkeypatch.setattr(workflows, "read_workflow_row", read)
+    client: Any = None
+    assert await workflows._ended(client, UUID(int=7)) == {"state": "succeeded"}
     assert capsys.readouterr().err == f"{SILENT}; waiting\n"

@@ -118,7 +118,7 @@ def test_a_webhook_is_submitted_shown_listed_edited_and_exported_without_its_sec
     exported = duly("export", "--by-hand")
     assert edited.returncode == 0, edited.stderr
     assert '"Authorization":"***"' in shown.stdout
-    assert '"timeout_seconds":20' in shown.stdout
+    assert "timeout PT20S" in shown.stdout
     [row] = json.loads(listed.stdout)
     assert row["target"] == {"type": "webhook", "handler": "@webhook", "url": "https://receiver.example/orders?…"}
     assert json.loads(duly("jobs", "show", "order", "--json").stdout)["target"]["headers"] == {"Authorization": "***"}

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 
@@ -19,6 +20,7 @@ SPOKEN = {
     "read_job_by_name": "jobs.get_by_name",
     "explain_job": "jobs.explain",
     "list_job_versions": "jobs.versions",
+    "list_moved_fires": "jobs.moved_fires",
     "explain_run": "runs.explain",
     "apply_file": "jobs.apply",
     "export_file": "jobs.export",
@@ -230,6 +232,18 @@ class TestJobs:
         found = await everything(client.jobs.versions(job.job_id, page_size=1))
 
         assert [(one.version, one.queue) for one in found] == [(2, "mail"), (1, "default")]
+
+    async def test_the_next_fires_that_new_time_zone_data_has_moved(self, client, database):
+        job = await client.jobs.create("app:mail", schedule=EVERY_HOUR)
+        await database.execute(
+            "insert into duly.zone_moves (job_id, tenant, tzdb, was_at, next_at, moved_at)"
+            " select job_id, tenant, '2026b', '2026-11-03T02:00Z', '2026-11-03T01:00Z', '2026-11-02T09:00Z' from duly.jobs"
+        )
+
+        [moved] = await client.jobs.moved_fires(job.job_id)
+
+        assert (moved.job_id, moved.tzdb) == (job.job_id, "2026b")
+        assert list(await client.jobs.moved_fires(uuid4())) == []
 
     async def test_the_backfills_of_a_job(self, client, database):
         anchored = {"trigger": {"type": "interval", "every": "PT1H", "anchor": "2020-01-01T00:00:00Z"}}

@@ -39,6 +39,7 @@ A_SUMMARY: dict[str, Any] = {
     "target": {"type": "function", "handler": "a"},
     "queue": "default",
     "priority": 5,
+    "description": "Once, now",
     "tags": [],
     "version": 1,
     "owner": "api",

@@ -45,17 +45,29 @@ def create(
     `pages` are the dashboard, where there is one: it has the front page, and those who log in.
     """
     operations = OPERATIONS if dispatcher is not None else []
-    problems = Problems(Rng(), log)
     if dispatcher is not None:
         metrics.add(dispatcher.metrics)
         metrics.add(dispatcher.services.shedding)
-    return App(
+    return _app(
         [
             *_watching(vitals, metrics, dispatcher),
             *(served(dispatcher) if dispatcher else []),
             *_described(operations),
             *(pages or ([_front_page] if dispatcher else [])),
         ],
+        log,
+    )
+
+
+def create_for_one(dispatcher: Dispatcher, log: Log) -> Litestar:
+    """Build the application of a process that asks itself: the operations, and nothing for those who watch or read."""
+    return _app(served(dispatcher), log)
+
+
+def _app(handlers: Sequence[HTTPRouteHandler], log: Log) -> Litestar:
+    problems = Problems(Rng(), log)
+    return App(
+        handlers,
         problems=problems,
         exception_handlers={
             HTTPException: problems.on_http_exception,

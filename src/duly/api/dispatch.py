@@ -13,11 +13,13 @@ from functools import partial
 from typing import Any
 
 import litestar
+import msgspec
 
 from duly.api import request as requests
 from duly.api.admission import WAITS, LoadShedding, OpenRequests, admit
 from duly.api.auth.authenticate import Authentication, Keys
 from duly.api.auth.browser import Logins
+from duly.api.auth.local import AnyProgram
 from duly.api.idempotency import KeyedRequest, perform
 from duly.api.metrics.requests import RequestMetrics
 from duly.api.operations import Call, Operation, Services
@@ -29,7 +31,7 @@ from duly.clock import Rng
 from duly.domain.limits.overload import AGE_LIMIT
 from duly.domain.targets.target import Allowed
 from duly.domain.tenancy.api_key import Identity
-from duly.domain.tenancy.audit import Actor
+from duly.domain.tenancy.audit import Actor, ActorKind
 from duly.log import Log
 from duly.moves.admin.admit import Admission
 from duly.moves.group_commit import GroupCommit
@@ -82,6 +84,8 @@ class Dispatcher:
             gauge=Gauge(database, age_limit),
             group_commit=GroupCommit(database, rng),
         )
+        any_program = AnyProgram(check_call=self.services.allowed.check_call)
+        self._services_of_local = msgspec.structs.replace(self.services, allowed=any_program)
 
     async def dispatch(self, operation: Operation, request: AnyRequest) -> litestar.Response[Any]:
         """Carry out the operation that a request asks for, and return its response, whatever happens."""
@@ -122,7 +126,7 @@ class Dispatcher:
 
         async def act(database: Database) -> Response:
             call: Call[Any, Any] = Call(
-                services=self.services,
+                services=self._services_of_local if identity.is_local else self.services,
                 identity=identity,
                 keyed=keyed,
                 request_id=request_id,
@@ -167,5 +171,6 @@ def _actor(identity: Identity, request_id: str) -> Actor | None:
     """Return in whose name a request is done; what is open is nobody's."""
     if identity.is_anonymous:
         return None
-    key, is_session = identity.key, identity.session_id is not None
-    return Actor("session" if is_session else "key", key.key_id, key.name, request_id)
+    key = identity.key
+    kind: ActorKind = "key" if identity.session_id is None else "session"
+    return Actor("local" if identity.is_local else kind, key.key_id, key.name, request_id)

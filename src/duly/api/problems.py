@@ -75,6 +75,10 @@ CODES: Mapping[type[Exception], str] = {
 }
 
 
+# In the scope of a request that a local account sends; see `api/auth/local.py`.
+LOCAL = "duly.local"
+
+
 class Refusal(DulyError):
     """A refusal of the door itself: the kind of problem, in words, and headers that belong to it."""
 
@@ -105,14 +109,19 @@ class Found(msgspec.Struct, frozen=True):
     title: str | None = None
 
 
-def found_in(error: Exception, base: str = "") -> Found | None:
-    """Return the problem that an exception is; None when it is a failure of ours. `base` is where a schedule stands."""
+def found_in(error: Exception, base: str = "", *, is_local: bool = False) -> Found | None:
+    """Return the problem that an exception is; None when it is a failure of ours. `base` is where a schedule stands.
+
+    A local caller is told what is wrong with the database: it is theirs.
+    """
     if isinstance(error, Refusal):
         return Found(error.code, str(error), error.headers, [], error.remedy, error.title)
     code = next((CODES[kind] for kind in type(error).__mro__ if kind in CODES), None)
     if code is None:
         return None
-    return Found(code, _detail_of(error, code), _retry(error, code), _faults_in(error, base))
+    is_told = is_local and isinstance(error, DulyError)
+    detail = str(error) if is_told and code == "unavailable" else _detail_of(error, code)
+    return Found(code, detail, _retry(error, code), _faults_in(error, base))
 
 
 def _retry(error: Exception, code: str) -> dict[str, str]:
@@ -171,7 +180,7 @@ class Problems:
 
     def of_error(self, request: AnyRequest, error: Exception, request_id: str, base: str = "") -> Response:
         """Return the problem that an exception is. `base` is where a schedule stands in the body."""
-        found = found_in(error, base)
+        found = found_in(error, base, is_local=LOCAL in request.scope)
         if found is None:
             path = shown_path(request.url.path)
             self._log.error("request_failed", path=path, error=repr(error), request_id=request_id)

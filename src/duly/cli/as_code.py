@@ -5,21 +5,27 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path as FilePath
 from typing import Any
 
 import click
+import msgspec
 
-from duly.cli.desk import Desk, File, at_desk
+from duly.cli.client import connected
 from duly.cli.failures import REFUSED
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
-from duly.cli.plan_text import applied_lines, obstacle_lines, plan_lines
+from duly.cli.plan_text import applied_lines, obstacle_lines, plan_lines, plan_of
 from duly.cli.say import say
+from duly.cli.submission import live_workers
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import Invalid
 from duly.domain.jobs.manifest import Manifest, read_manifest
 from duly.domain.jobs.manifest_plan import Plan, StepKind
 from duly.domain.jobs.manifest_text import FILE_BYTES_MAX, Document, read_text
+from duly.domain.problems import Path, Problem
 from duly.settings import Settings
+from duly.wire.jobs.manifests import Applied
 
 FILE_DEFAULT = "duly.yaml"
 
@@ -62,6 +68,13 @@ def apply(
     asyncio.run(_apply(settings, read_file(file), asked, yes=yes, expect=expect, as_json=as_json))
 
 
+class File(msgspec.Struct, frozen=True):
+    """A file of schedules: as it was written, and as it was read."""
+
+    document: Any
+    manifest: Manifest
+
+
 def read_file(file: str) -> File:
     """Read a file of schedules. Raises UsageError, InvalidManifest."""
     document, name = read_document(file)
@@ -75,7 +88,7 @@ def read_document(file: str) -> tuple[Document, str]:
         if file == "-":
             data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
         else:
-            with Path(file).open("rb") as opened_file:
+            with FilePath(file).open("rb") as opened_file:
                 data = opened_file.read(FILE_BYTES_MAX + 1)
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -87,13 +100,36 @@ def read_document(file: str) -> tuple[Document, str]:
     return read_text(text, name), name
 
 
+async def _send(client: AsyncClient, file: File, **how: Any) -> Applied:
+    """Have a file planned or applied. Raises InvalidManifest, with the places in the file, as if we had found them."""
+    try:
+        return await client.jobs.apply(file.document, **how)
+    except Invalid as error:
+        if error.code != "invalid_manifest":
+            raise
+        problems = [Problem(_path(fault.pointer, file.document), fault.message) for fault in error.errors]
+        raise file.manifest.refused(problems) from None
+
+
+def _path(pointer: str, document: Any) -> Path:
+    """Read a JSON pointer; only the document tells the places of a list from names that are numbers."""
+    path: list[str | int] = []
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        is_place = isinstance(document, list) and name.isdecimal() and int(name) < len(document)
+        key: str | int = int(name) if is_place else name
+        document = document[key] if is_place else document.get(key) if isinstance(document, dict) else None
+        path.append(key)
+    return tuple(path)
+
+
 async def _plan(settings: Settings, file: File, *, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
-    async with at_desk(settings) as desk:
-        found = await desk.plan(file)
+    async with connected(settings) as client:
+        found = plan_of(await _send(client, file, dry_run=True))
         if as_json:
             print_json(found)
         else:
-            await _show(desk, file.manifest, found, prune=prune, adopt=adopt)
+            await _show(client, file.manifest, found, prune=prune, adopt=adopt)
             say(f"digest {found.digest}")
     found.check(adopt=adopt)
     return REFUSED if check and _does_something(found, prune=prune) else 0
@@ -102,23 +138,24 @@ async def _plan(settings: Settings, file: File, *, prune: bool, adopt: bool, che
 async def _apply(
     settings: Settings, file: File, asked: dict[str, bool], *, yes: bool, expect: str | None, as_json: bool
 ) -> None:
-    async with at_desk(settings) as desk:
+    async with connected(settings) as client:
         if not as_json:
-            found = await desk.plan(file)
-            await _show(desk, file.manifest, found, **asked)
+            found = plan_of(await _send(client, file, dry_run=True))
+            await _show(client, file.manifest, found, **asked)
             found.check(adopt=asked["adopt"])
             if not yes and expect is None and _does_something(found, prune=asked["prune"]):
                 _ask()
                 expect = found.digest  # What was agreed to is done, and nothing else.
-        done = await desk.apply(file, **asked, expected=expect)
+        done = await _send(client, file, **asked, digest=expect)
     if as_json:
-        print_json(done)
+        calendars = [one.name for one in done.calendars]
+        print_json({"plan": plan_of(done), "done": done.done, "calendars": calendars, "orphans": done.orphans})
     else:
         say("\n".join(applied_lines(done)))
 
 
-async def _show(desk: Desk, manifest: Manifest, found: Plan, *, prune: bool, adopt: bool) -> None:
-    live = await desk.living()
+async def _show(client: AsyncClient, manifest: Manifest, found: Plan, *, prune: bool, adopt: bool) -> None:
+    live = await live_workers(client)
     lines = plan_lines(found, manifest, prune=prune, adopt=adopt)
     say("\n".join([*lines, *([] if live is None else obstacle_lines(found, manifest, live))]))
 

@@ -3,34 +3,49 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from shlex import quote
 from typing import Literal
 from uuid import UUID
 
 import click
+import msgspec
 
 from duly.cli.arguments import read_moment
-from duly.cli.desk import Desk, Stretch, at_desk
+from duly.cli.client import connected
+from duly.cli.finding import job_id_of
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, show_list
+from duly.cli.output import Listing, json_option, listing_options, moment, print_json, show_list
+from duly.cli.paging import first
 from duly.cli.say import say
 from duly.cli.screen import some
+from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.job import check_moment
-from duly.moves.schedules.backfill import UNCONFIRMED_MAX, Asked
 from duly.settings import Settings
+from duly.wire.jobs.verbs import BackfillAsked, BackfillStatus
+
+_UNCONFIRMED_MAX = 10_000
 
 COLUMNS = {
-    "id": lambda row: row["backfill_id"],
-    "job": lambda row: row["job_id"],
-    "why": lambda row: "missed" if row["origin"] == "schedule" else "asked for",
-    "state": lambda row: row["state"],
-    "made": lambda row: f"{row['made']} of {row['total']}",
-    "from": lambda row: row["from_at"],
-    "to": lambda row: row["to_at"],
-    "rate": lambda row: f"{row['rate']:g}/s",
+    "id": lambda one: one.backfill_id,
+    "job": lambda one: one.job_id,
+    "why": lambda one: "missed" if one.origin == "schedule" else "asked for",
+    "state": lambda one: one.state,
+    "made": lambda one: f"{one.made} of {one.total}",
+    "from": lambda one: one.from_at,
+    "to": lambda one: one.to_at,
+    "rate": lambda one: f"{one.rate:g}/s",
 }
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """The occurrences of [start, end), `rate` a second; one after the other, or beside each other."""
+
+    start: datetime
+    end: datetime
+    rate: float
+    overlap: Literal["queue", "allow"]
 
 
 @click.command("backfill")
@@ -76,12 +91,10 @@ def backfill_job(
 def list_backfills(settings: Settings, listing: Listing, job: str | None, limit: int) -> None:
     """List what was made again or made up for, of JOB or of all, the newest first."""
 
-    async def read(desk: Desk) -> Sequence[Row]:
-        return await desk.backfills(None if job is None else await desk.job_id(job), limit)
+    async def read(client: AsyncClient) -> list[BackfillStatus]:
+        return await first(client.backfills.list(None if job is None else await job_id_of(client, job)), limit)
 
-    show_list(
-        settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …", at_desk
-    )
+    show_list(settings, listing, read, COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …")
 
 
 @click.command("cancel-backfill")
@@ -94,24 +107,33 @@ def cancel(settings: Settings, backfill_id: UUID, as_json: bool) -> None:
 
 
 async def _backfill(settings: Settings, job: str, stretch: Stretch, dry_run: bool, yes: bool, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        job_id = await desk.job_id(job)
-        asked = await desk.backfill(job_id, stretch, dry_run=True)
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        make = partial(
+            client.jobs.backfill,
+            job_id,
+            stretch.start,
+            stretch.end,
+            rate=stretch.rate,
+            overlap=stretch.overlap,
+            confirm=True,
+        )
+        asked = await make(dry_run=True)
         if not dry_run and asked.count:
             _confirm(asked.count, yes or asked.is_partial)  # More than can be asked for are refused.
-            asked = await desk.backfill(job_id, stretch, dry_run=False)
+            asked = await make(dry_run=False)
     if as_json:
-        print_json(asked)
+        print_json({name: getattr(asked, name) for name in ("backfill_id", "count", "first", "is_partial")})
     else:
         say("\n".join(_lines(asked, job, stretch.rate, dry_run=dry_run)))
 
 
 def _confirm(count: int, yes: bool) -> None:
-    if count > UNCONFIRMED_MAX and not yes:
+    if count > _UNCONFIRMED_MAX and not yes:
         click.confirm(f"The stretch has {count:,} occurrences. Make all of them?", abort=True, err=True)
 
 
-def _lines(asked: Asked, job: str, rate: float, *, dry_run: bool) -> list[str]:
+def _lines(asked: BackfillAsked, job: str, rate: float, *, dry_run: bool) -> list[str]:
     first = f", from {moment(asked.first[0])}" if asked.first else ""
     if asked.backfill_id is not None:
         return [
@@ -125,8 +147,8 @@ def _lines(asked: Asked, job: str, rate: float, *, dry_run: bool) -> list[str]:
 
 
 async def _cancel(settings: Settings, backfill_id: UUID, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        taken = await desk.cancel_backfill(backfill_id)
+    async with connected(settings) as client:
+        taken = (await client.backfills.cancel(backfill_id)).taken_back
     if as_json:
         print_json({"backfill_id": backfill_id, "taken_back": taken})
     else:

@@ -10,12 +10,14 @@ from typing import Any
 import click
 import msgspec
 
-from duly.cli.desk import at_desk
+from duly.cli.client import connected
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows, show_list
 from duly.cli.say import say
 from duly.cli.screen import some
+from duly.client.asynchronous.client import AsyncClient
+from duly.domain.triggers.calendars import read_calendar
 from duly.settings import Settings
 
 COLUMNS = {
@@ -26,8 +28,8 @@ COLUMNS = {
     "weekly": lambda row: len(row.get("weekly") or ()),
 }
 USER_COLUMNS = {
-    "job": lambda row: row["name"],
-    "next": lambda row: row["scheduled_at"],
+    "job": lambda user: user.name,
+    "next": lambda user: user.scheduled_at,
 }
 
 
@@ -43,7 +45,11 @@ def list_calendars(settings: Settings, listing: Listing) -> None:
     """List calendars by name."""
 
     empty = "no calendars; make one: duly calendars put FILE"
-    show_list(settings, listing, lambda desk: desk.calendars(), COLUMNS, empty, at_desk)
+
+    async def read(client: AsyncClient) -> list[Row]:
+        return [calendar.definition async for calendar in client.calendars.list()]
+
+    show_list(settings, listing, read, COLUMNS, empty)
 
 
 @calendars.command("show")
@@ -78,17 +84,16 @@ def delete(settings: Settings, name: str, as_json: bool) -> None:
 
 
 async def _show(settings: Settings, name: str, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        found = await desk.calendar(name)
-        users = await desk.users_of_calendar(name)
+    async with connected(settings) as client:
+        calendar = await client.calendars.get(name)
+    found, users = calendar.definition, calendar.jobs or []
     if as_json:
         print_json({**found, "jobs": users})
         return
     say(f"calendar {name}, {found.get('tz') or 'UTC'}")
     for line in _covered(found):
         say(line)
-    if users is not None:
-        print_rows(users, USER_COLUMNS, "no job uses it")
+    print_rows(users, USER_COLUMNS, "no job uses it")
 
 
 def _covered(found: Row) -> list[str]:
@@ -98,21 +103,21 @@ def _covered(found: Row) -> list[str]:
     return [*dates, *windows, *weekly]
 
 
-async def _put(settings: Settings, definition: object, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        kept = await desk.put_calendar(definition)
-        users = await desk.users_of_calendar(kept.name)
+async def _put(settings: Settings, definition: Any, as_json: bool) -> None:
+    name = read_calendar(definition).name
+    async with connected(settings) as client:
+        kept = await client.calendars.put(name, definition)
     if as_json:
-        print_json(kept)
+        print_json({"name": kept.name, "schedules": kept.schedules})
         return
     say(f"calendar {kept.name} is kept; {some(kept.schedules, 'schedule')} armed by it")
-    for user in users or ():
-        say(f"next  {moment(user['scheduled_at'])}  {user['name']}")
+    for user in kept.jobs or ():
+        say(f"next  {moment(user.scheduled_at)}  {user.name}")
 
 
 async def _delete(settings: Settings, name: str, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        await desk.delete_calendar(name)
+    async with connected(settings) as client:
+        await client.calendars.delete(name)
     if as_json:
         print_json({"name": name, "deleted": True})
     else:

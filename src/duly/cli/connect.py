@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
+from duly.cli.client import is_remote
 from duly.domain.errors import DatabaseUnusable
 from duly.postgres import embedded
 from duly.settings import Settings, SettingsError
@@ -17,12 +18,6 @@ from duly.store.schema import migrate
 from duly.store.tenancy.keyring import keyring_of
 
 T = TypeVar("T")
-
-
-def is_remote(settings: Settings) -> bool:
-    """Say whether we speak to a Duly over HTTP; a database that was typed goes before an address that was not."""
-    typed = [name for name in ("url", "database_url", "data") if settings.sources[name].startswith("--")]
-    return settings.url is not None and ("url" in typed or not typed)
 
 
 def database_url(settings: Settings) -> str:

@@ -12,16 +12,18 @@ import click
 import msgspec
 
 from duly.cli.arguments import read_payload
-from duly.cli.desk import at_desk
+from duly.cli.client import connected
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, json_option, listing_options, show_list
-from duly.cli.paging import chosen, filter_option, limit_option, none_of
+from duly.cli.output import Listing, Row, json_option, listing_options, show_list
+from duly.cli.paging import chosen, filter_option, first, limit_option, none_of
 from duly.cli.replaying import BulkMove, Move, move_matching, move_these
 from duly.cli.runs import print_run
+from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.filter import DEAD
-from duly.moves.bulk import dead as moves
 from duly.settings import Settings
+from duly.wire.pages import PAGE_SIZE_MAX
+from duly.wire.runs import BULK_LIMIT_DEFAULT, BULK_LIMIT_MAX
 
 COLUMNS = {
     "id": lambda row: row["run_id"],
@@ -65,7 +67,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
             raise click.UsageError(
                 "name the runs, or choose them with --filter, or give --all; --queue narrows --all down"
             )
-        cap = limit if limit is not None or everything or dry_run else moves.LIMIT_DEFAULT
+        cap = limit if limit is not None or everything or dry_run else BULK_LIMIT_DEFAULT
         return function(choice=Choice(run_ids, everything, queue, filter_text, cap, dry_run), **given)
 
     command: Callable[..., Any] = call
@@ -77,8 +79,8 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--queue", help="Only those of this queue; with --all or --filter."),
             click.option(
                 "--limit",
-                type=click.IntRange(1, moves.LIMIT_MAX),
-                help=f"So many at most; with --filter {moves.LIMIT_DEFAULT} unless told otherwise, while --dry-run counts all.",
+                type=click.IntRange(1, BULK_LIMIT_MAX),
+                help=f"So many at most; with --filter {BULK_LIMIT_DEFAULT} unless told otherwise, while --dry-run counts all.",
             ),
             click.option("--dry-run", is_flag=True, help="Count them and show a few; change nothing."),
         )
@@ -115,14 +117,14 @@ def list_dead(
     """List the dead, the last buried first."""
     wanted = chosen(filter_text, DEAD, queue=queue)
 
-    show_list(
-        settings,
-        listing,
-        lambda desk: desk.dead_groups(wanted, limit) if group else desk.dead(wanted, limit),
-        GROUP_COLUMNS if group else COLUMNS,
-        none_of("dead runs", wanted, "no dead runs"),
-        at_desk,
-    )
+    async def read(client: AsyncClient) -> list[Row]:
+        if group:
+            return [msgspec.structs.asdict(one) for one in (await client.dead.groups(wanted or None))[:limit]]
+        found = client.dead.list(wanted or None, page_size=min(limit, PAGE_SIZE_MAX))
+        return [msgspec.structs.asdict(one) for one in await first(found, limit)]
+
+    empty = none_of("dead runs", wanted, "no dead runs")
+    show_list(settings, listing, read, GROUP_COLUMNS if group else COLUMNS, empty)
 
 
 @dead.command("show")
@@ -146,8 +148,8 @@ def replay(settings: Settings, choice: Choice, rate: float | None, as_json: bool
     return _move(
         settings,
         choice,
-        lambda desk, run_ids: desk.replay(run_ids),
-        lambda desk, *asked, dry_run: desk.replay_matching(*asked, dry_run=dry_run, rate=rate),
+        lambda client, run_id: client.dead.replay(run_id),
+        lambda client, **which: client.dead.replay_matching(**which, rate=rate),
         "replayed",
         as_json,
     )
@@ -165,8 +167,8 @@ def edit(settings: Settings, choice: Choice, payload: str, as_json: bool) -> int
     return _move(
         settings,
         choice,
-        lambda desk, run_ids: desk.edit_dead(run_ids, arguments),
-        lambda desk, *asked, dry_run: desk.edit_matching(*asked, dry_run=dry_run, payload=arguments),
+        lambda client, run_id: client.dead.edit(run_id, arguments),
+        lambda client, **which: client.dead.edit_matching(**which, payload=arguments),
         "edited",
         as_json,
     )
@@ -185,8 +187,8 @@ def discard(settings: Settings, choice: Choice, yes: bool, as_json: bool) -> int
     return _move(
         settings,
         choice,
-        lambda desk, run_ids: desk.discard(run_ids),
-        lambda desk, *asked, dry_run: desk.discard_matching(*asked, dry_run=dry_run),
+        lambda client, run_id: client.dead.discard(run_id),
+        lambda client, **which: client.dead.discard_matching(**which),
         "discarded",
         as_json,
     )
@@ -201,5 +203,5 @@ def _move(settings: Settings, choice: Choice, these: Move, matching: BulkMove, d
 
 
 async def _show(settings: Settings, run_id: UUID, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        await print_run(desk, run_id, as_json=as_json)
+    async with connected(settings) as client:
+        await print_run(client, run_id, as_json=as_json)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
+from uuid import UUID
 
 import click
+import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.cli.desk import Row
-from duly.cli.destination_desk import DestinationDesk, at_destinations, found
+from duly.cli.client import ask
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import (
     Columns,
     Listing,
+    Row,
     json_option,
     listing_options,
     moment,
@@ -24,11 +24,16 @@ from duly.cli.output import (
     show_list,
     text,
 )
+from duly.cli.paging import first
 from duly.cli.say import say
-from duly.domain.duration import parse_option
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import NotFound
+from duly.domain.duration import parse_option, to_iso
+from duly.domain.targets.webhook_url import origin_of
 from duly.settings import Settings
+from duly.wire.destinations import Destination, SigningSecret
+from duly.wire.pages import PAGE_SIZE_MAX
 
-_Answer = TypeVar("_Answer")
 _SHOWN_MAX = 10_000
 _FAILURES_MAX = 10
 _NONE = "none"
@@ -79,7 +84,11 @@ def destinations() -> None:
 def list_destinations(settings: Settings, listing: Listing) -> None:
     """List destinations, what each may be sent, and what waits for it."""
     empty = "no webhook has been sent, and no destination made; make one: duly destinations make URL"
-    show_list(settings, listing, lambda desk: desk.list(_SHOWN_MAX), COLUMNS, empty, at_destinations)
+
+    async def read(client: AsyncClient) -> list[Row]:
+        return [_row(one) for one in await _all(client)]
+
+    show_list(settings, listing, read, COLUMNS, empty)
 
 
 @destinations.command("show")
@@ -89,15 +98,16 @@ def list_destinations(settings: Settings, listing: Listing) -> None:
 def show(settings: Settings, which: str, as_json: bool) -> None:
     """Show one destination, and what failed there last."""
 
-    async def read(desk: DestinationDesk) -> tuple[Row, Sequence[Row]]:
-        row = await found(desk, which, _SHOWN_MAX)
-        return row, await desk.failures(row, _FAILURES_MAX)
+    async def read(client: AsyncClient) -> tuple[Destination, list[Row]]:
+        one = await _found(client, which)
+        failed = client.destinations.failures(one.destination_id, page_size=_FAILURES_MAX)
+        return one, [msgspec.structs.asdict(failure) for failure in await first(failed, _FAILURES_MAX)]
 
-    row, failures = _at(settings, read)
+    found, failures = ask(settings, read)
     if as_json:
-        print_json({**row, "last_failures": failures})
+        print_json({**_row(found), "last_failures": failures})
         return
-    _print(row, as_json)
+    _print(found, as_json)
     if failures:
         say("\nlast failures")
         print_rows(failures, FAILURES, "")
@@ -109,7 +119,7 @@ def show(settings: Settings, which: str, as_json: bool) -> None:
 @with_settings("url", "secrets_key")
 def make(settings: Settings, address: str, as_json: bool) -> None:
     """Make a destination before the first webhook goes there, so that its secret can be told to the receiver."""
-    _print(_at(settings, lambda desk: desk.make(address)), as_json)
+    _print(ask(settings, lambda client: _make(client, address)), as_json)
 
 
 @destinations.command("limit")
@@ -131,10 +141,15 @@ def limit(
 ) -> None:
     """Say what a destination may be sent. All workers together keep to it."""
 
-    async def change(desk: DestinationDesk) -> Row:
-        return await desk.limit((await found(desk, which, _SHOWN_MAX))["destination_id"], places, rate, retries)
+    async def change(client: AsyncClient) -> Destination:
+        return await client.destinations.limit(
+            (await _found(client, which)).destination_id,
+            places=UNSET if places is None else places,
+            rate_per_second=rate,
+            retry_share=UNSET if retries is None else retries,
+        )
 
-    _print(_at(settings, change), as_json)
+    _print(ask(settings, change), as_json)
 
 
 @destinations.command("close")
@@ -144,10 +159,10 @@ def limit(
 def close(settings: Settings, which: str, as_json: bool) -> None:
     """Close the breaker by hand: the destination is called again, and what waits for it goes on, at a rate."""
 
-    async def change(desk: DestinationDesk) -> Row:
-        return await desk.close((await found(desk, which, _SHOWN_MAX))["destination_id"])
+    async def change(client: AsyncClient) -> Destination:
+        return await client.destinations.close((await _found(client, which)).destination_id)
 
-    _print(_at(settings, change), as_json)
+    _print(ask(settings, change), as_json)
 
 
 @destinations.command("open")
@@ -157,12 +172,12 @@ def close(settings: Settings, which: str, as_json: bool) -> None:
 @with_settings("url")
 def open_(settings: Settings, which: str, span: str, as_json: bool) -> None:
     """Open the breaker by hand: for a while nothing is sent to the destination, and what is for it waits."""
-    chosen = parse_option(span, "--for")
+    chosen = to_iso(parse_option(span, "--for"))
 
-    async def change(desk: DestinationDesk) -> Row:
-        return await desk.open((await found(desk, which, _SHOWN_MAX))["destination_id"], chosen)
+    async def change(client: AsyncClient) -> Destination:
+        return await client.destinations.open((await _found(client, which)).destination_id, duration=chosen)
 
-    _print(_at(settings, change), as_json)
+    _print(ask(settings, change), as_json)
 
 
 @destinations.command("rotate")
@@ -172,16 +187,16 @@ def open_(settings: Settings, which: str, span: str, as_json: bool) -> None:
 def rotate(settings: Settings, which: str, as_json: bool) -> None:
     """Give a destination a new signing secret, and show it. The one before is good for 24 hours more."""
 
-    async def change(desk: DestinationDesk) -> tuple[Row, str]:
-        row = await found(desk, which, _SHOWN_MAX)
-        return row, (await desk.rotate(row["destination_id"])).reveal()
+    async def change(client: AsyncClient) -> tuple[str, str]:
+        one = await _found(client, which)
+        return one.origin, (await client.destinations.rotate(one.destination_id)).secret
 
-    row, secret = _at(settings, change)
+    origin, secret = ask(settings, change)
     if as_json:
-        print_json({"origin": row["origin"], "secret": secret})
+        print_json({"origin": origin, "secret": secret})
         return
     say(secret)
-    say(f"requests to {row['origin']} are signed with it and, for 24 hours, with the one before", err=True)
+    say(f"requests to {origin} are signed with it and, for 24 hours, with the one before", err=True)
 
 
 @destinations.command("secret")
@@ -191,31 +206,72 @@ def rotate(settings: Settings, which: str, as_json: bool) -> None:
 def secret(settings: Settings, which: str, as_json: bool) -> None:
     """Show what requests to a destination are signed with, the newest first."""
 
-    async def read(desk: DestinationDesk) -> list[dict[str, Any]]:
-        row = await found(desk, which, _SHOWN_MAX)
-        return [{"secret": one.reveal(), **about} for one, about in await desk.secrets(row["destination_id"])]
+    async def read(client: AsyncClient) -> list[SigningSecret]:
+        return (await client.destinations.secrets((await _found(client, which)).destination_id)).items
 
-    secrets = _at(settings, read)
+    secrets = ask(settings, read)
     if as_json:
-        print_json(secrets)
+        print_json([{name: getattr(one, name) for name in _SECRET} for one in secrets])
         return
     for one in secrets:
-        say(one["secret"])
-        if one["retires_at"] is not None:
-            say(f"the one above retires at {moment(one['retires_at'])}", err=True)
+        say(one.secret)
+        if one.retires_at is not None:
+            say(f"the one above retires at {moment(one.retires_at)}", err=True)
 
 
-def _at(settings: Settings, ask: Callable[[DestinationDesk], Awaitable[_Answer]]) -> _Answer:
-    async def asked() -> _Answer:
-        async with at_destinations(settings) as desk:
-            return await ask(desk)
-
-    return asyncio.run(asked())
+async def _all(client: AsyncClient) -> list[Destination]:
+    return await first(client.destinations.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)
 
 
-def _print(row: Row, as_json: bool) -> None:
+async def _found(client: AsyncClient, which: str) -> Destination:
+    """Find a destination by its id, or by any address at it. Raises NotFound."""
+    try:
+        return await client.destinations.get(UUID(which))
+    except ValueError:
+        origin = origin_of(which)
+    for one in await _all(client):
+        if one.origin == origin:
+            return one
+    raise NotFound(f"no destination {origin}; `duly destinations` lists them, and `duly destinations make` makes one")
+
+
+async def _make(client: AsyncClient, address: str) -> Destination:
+    """Make a destination, if it is not there: made again, its limits would be set anew."""
+    origin = origin_of(address)
+    found = [one for one in await _all(client) if one.origin == origin]
+    return found[0] if found else await client.destinations.create(address)
+
+
+def _print(found: Destination, as_json: bool) -> None:
+    row = _row(found)
     if as_json:
         print_json(row)
         return
     for name, value in row.items():
         say(f"{name.replace('_', ' '):16}{text(value)}")
+
+
+def _row(one: Destination) -> Row:
+    return {name: getattr(one, name) for name in _SHOWN}
+
+
+_SECRET = ("secret", "number", "made_at", "retires_at")
+_SHOWN = (
+    "destination_id",
+    "origin",
+    "state",
+    "wait_until",
+    "turned_at",
+    "places",
+    "rate_per_second",
+    "in_flight",
+    "parked",
+    "steady_rate",
+    "ramp_rate",
+    "healthy_total",
+    "failing_total",
+    "retry_share",
+    "retries_total",
+    "turned_away_total",
+    "made_at",
+)

@@ -8,7 +8,8 @@ from datetime import timedelta
 
 import click
 
-from duly.cli.connect import is_remote, opened
+from duly.cli.client import is_remote
+from duly.cli.connect import opened
 from duly.cli.failures import REFUSED
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import Iterable
 from uuid import UUID
 
 import click
 
-from duly.cli.desk import Explained, at_desk
-from duly.cli.explain_workflow import explained
+from duly.cli.client import connected
+from duly.cli.explain_workflow import read_workflow_row, workflow_sentences
+from duly.cli.finding import job_id_of
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, moment, print_json
 from duly.cli.say import say
-from duly.cli.workflow_desk import at_workflows
-from duly.domain.errors import NotFound
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import NotFound
 from duly.settings import Settings
+from duly.wire.explanations import Explanation
 
 
 @click.command
@@ -28,26 +30,44 @@ def explain(settings: Settings, what: str, as_json: bool) -> None:
 
 
 async def _explain(settings: Settings, what: str, as_json: bool) -> None:
-    found = await _found(settings, what)
+    async with connected(settings) as client:
+        identifier = await job_id_of(client, what)
+        try:
+            found = await explanation_of(client, identifier)
+        except NotFound:
+            await _explain_workflow(client, identifier, as_json)
+            return
     if as_json:
-        print_json(found.document)
+        print_json(found)
         return
-    say(f"{found.kind} {found.id} is {found.state}")
-    for sentence in found.sentences:
-        say(f"  {sentence}")
-    if found.frees is not None:
-        say(f"frees it: {found.frees}")
-        when = "unknown" if found.probable_start_at is None else moment(found.probable_start_at)
-        say(f"starts, probably: {when}")
+    _say(found.kind, found.id, found.state, [reason.text for reason in found.reasons])
+    if found.holding is not None:
+        say(f"frees it: {found.holding.frees}")
+        when = found.holding.probable_start_at
+        say(f"starts, probably: {'unknown' if when is None else moment(when)}")
 
 
-async def _found(settings: Settings, what: str) -> Explained:
-    """Explain a run or a job; what is neither may be a workflow. Raises NotFound."""
+async def explanation_of(client: AsyncClient, identifier: UUID) -> Explanation:
+    """Explain a job or a run. Raises NotFound."""
     try:
-        async with at_desk(settings) as desk:
-            return await desk.explain(what)
+        return await client.jobs.explain(identifier)
     except NotFound:
-        with suppress(ValueError, NotFound):
-            async with at_workflows(settings) as workflows:
-                return explained(await workflows.get(UUID(what)))
-        raise
+        return await client.runs.explain(identifier)
+
+
+async def _explain_workflow(client: AsyncClient, identifier: UUID, as_json: bool) -> None:
+    try:
+        found = await read_workflow_row(client, identifier)
+    except NotFound:
+        lists = "`duly runs`, `duly jobs` and `duly workflows` list them"
+        raise NotFound(f"no run, job or workflow {identifier}; {lists}") from None
+    if as_json:
+        print_json(found)
+    else:
+        _say("workflow", found["workflow_id"], found["state"], workflow_sentences(found))
+
+
+def _say(kind: str, identifier: UUID, state: str, sentences: Iterable[str]) -> None:
+    say(f"{kind} {identifier} is {state}")
+    for sentence in sentences:
+        say(f"  {sentence}")

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
-from duly.cli.desk import Explained
+import msgspec
+
 from duly.cli.screen import some
+from duly.client.asynchronous.client import AsyncClient
 from duly.domain.workflows.workflow import NODE_ENDS, UNDONE
 
 Node = Mapping[str, Any]
 _TOLD_MAX = 20
 
 
-def explained(workflow: Mapping[str, Any]) -> Explained:
-    """Say why a workflow is where it is."""
-    sentences = list(_sentences(workflow))
-    return Explained("workflow", workflow["workflow_id"], workflow["state"], sentences, dict(workflow))
+async def read_workflow_row(client: AsyncClient, workflow_id: UUID) -> dict[str, Any]:
+    """Read a workflow with its nodes, as it is shown. Raises NotFound."""
+    row: dict[str, Any] = msgspec.to_builtins(await client.workflows.get(workflow_id), builtin_types=(datetime, UUID))
+    return row
 
 
 def how_far(nodes: Sequence[Node]) -> str:
@@ -25,7 +29,8 @@ def how_far(nodes: Sequence[Node]) -> str:
     return f"{ended} of {some(len(nodes), 'node has', 'nodes have')} ended"
 
 
-def _sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
+def workflow_sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
+    """Say why a workflow is where it is."""
     nodes, workflow_id = workflow["nodes"], workflow["workflow_id"]
     open_nodes = [node for node in nodes if node["state"] not in NODE_ENDS]
     if workflow["state"] == "paused":

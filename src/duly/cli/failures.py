@@ -41,10 +41,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     match error:
         case SettingsError() | WrongSettings() | InvalidAddress():
             return str(error), USAGE
-        case JobEnded():
-            return str(error), REFUSED
-        case NotFound():
-            return str(error), NOT_FOUND
+        case NotFound() if not isinstance(error, JobEnded):
+            return _detail(error), NOT_FOUND
         case DatabaseUnusable() | Unavailable() | NoAnswer():
             return str(error), DATABASE
         case TriggerError():
@@ -56,8 +54,14 @@ def _explained(error: Exception) -> tuple[str, int]:
         case InvalidFilter():
             return explained([(error.as_json(), error.expression)]).removeprefix(PREFIX), REFUSED
         case DulyError():
-            return str(error), REFUSED
+            return _detail(error), REFUSED
     return _fault(error), FAULT
+
+
+def _detail(error: Exception) -> str:
+    """Leave out what the API advises on every refusal of a kind where this one says itself what can be done."""
+    detail = getattr(error, "detail", "")
+    return detail if "; " in detail else str(error)
 
 
 def _fault(error: Exception) -> str:

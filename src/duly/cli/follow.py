@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
 from uuid import UUID
 
-import msgspec
-
-from duly.cli.desk import Desk
-from duly.cli.patience import about_run
+from duly.cli.patience import about_run, say_waiting
 from duly.cli.say import say
+from duly.client.asynchronous.client import AsyncClient
+from duly.wire.runs import LogLine, Run
 
 
-async def wait_for_end(desk: Desk, run_id: UUID) -> Mapping[str, Any]:
+async def wait_for_end(client: AsyncClient, run_id: UUID) -> Run:
     """Write a run's log to standard error until it has ended, and give the run."""
-    async for line in desk.log(run_id, follow=True):
+    async for line in client.runs.follow_logs(run_id, on_silence=say_waiting):
         say(log_line(line), err=True)
-    return await about_run(run_id).ask(lambda: desk.run(run_id))
+    return await about_run(run_id).ask(lambda: client.runs.get(run_id))
 
 
-def log_line(line: Mapping[str, Any]) -> str:
+def log_line(line: LogLine) -> str:
     """Write one line of a run's log for a person."""
-    fields: dict[str, Any] = msgspec.json.decode(line["fields"]) if line["fields"] else {}
-    words = " ".join(f"{name}={value}" for name, value in fields.items())
-    return (
-        f"{line['logged_at'].astimezone():%H:%M:%S.%f}"[:-3] + f"  {line['level']:8}{line['message']}  {words}".rstrip()
-    )
+    words = " ".join(f"{name}={value}" for name, value in (line.fields or {}).items())
+    return f"{line.logged_at.astimezone():%H:%M:%S.%f}"[:-3] + f"  {line.level:8}{line.message}  {words}".rstrip()

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
 import click
 
 from duly.cli.arguments import read_duration
-from duly.cli.desk import Row
-from duly.cli.gate_desk import GateDesk, at_gates
+from duly.cli.client import ask
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, json_option, listing_options, print_json, show_list, text
+from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list, text
+from duly.cli.paging import first
 from duly.cli.say import say
-from duly.domain.limits.concurrency import Rate
+from duly.client.asynchronous.client import AsyncClient
 from duly.settings import Settings
+from duly.wire.gates import Gate, GateRate
+from duly.wire.pages import PAGE_SIZE_MAX
 
-_Answer = TypeVar("_Answer")
 _SHOWN_MAX = 10_000
 COLUMNS = {
     "key": lambda row: row["key"],
@@ -45,7 +42,11 @@ def gates() -> None:
 def list_gates(settings: Settings, listing: Listing) -> None:
     """List the keys that are in use, or limited."""
     empty = "no run is held back by a key, and no key is limited"
-    show_list(settings, listing, lambda desk: desk.list(_SHOWN_MAX), COLUMNS, empty, at_gates)
+
+    async def read(client: AsyncClient) -> list[Row]:
+        return [_row(one) for one in await first(client.gates.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)]
+
+    show_list(settings, listing, read, COLUMNS, empty)
 
 
 @gates.command("show")
@@ -54,7 +55,7 @@ def list_gates(settings: Settings, listing: Listing) -> None:
 @with_settings("url")
 def show(settings: Settings, key: str, as_json: bool) -> None:
     """Show one key."""
-    _print(_at(settings, lambda desk: desk.get(key)), as_json)
+    _print(ask(settings, lambda client: client.gates.get(key)), as_json)
 
 
 @gates.command("limit")
@@ -69,8 +70,8 @@ def limit(settings: Settings, key: str, places: int | None, rate: str | None, bu
 
     What is left out is left to the runs. A lower limit lets those finish that are under way.
     """
-    asked = None if rate is None else _rate(key, rate, burst)
-    _print(_at(settings, lambda desk: desk.limit(key, places, asked)), as_json)
+    asked = None if rate is None else _rate(rate, burst)
+    _print(ask(settings, lambda client: client.gates.limit(key, limit=places, rate=asked)), as_json)
 
 
 @gates.command("lift")
@@ -79,32 +80,43 @@ def limit(settings: Settings, key: str, places: int | None, rate: str | None, bu
 @with_settings("url")
 def lift(settings: Settings, key: str, as_json: bool) -> None:
     """Take the limits of KEY away: what its runs carry counts again."""
-    _at(settings, lambda desk: desk.lift(key))
+    ask(settings, lambda client: client.gates.lift(key))
     if as_json:
         print_json({"key": key, "limit": None, "rate_limit": None})
     else:
         say(f"no limit is set for {key!r} any more")
 
 
-def _rate(key: str, written: str, burst: int) -> Rate:
+def _rate(written: str, burst: int) -> GateRate:
     number, _, per = written.partition("/")
     try:
-        return Rate(key, float(number), read_duration(per or "PT1S"), burst)
+        return GateRate(limit=float(number), per=read_duration(per or "PT1S"), burst=burst)
     except ValueError:
         raise click.UsageError(f"--rate {written!r} is not N/PER, as 10/PT1S") from None
 
 
-def _at(settings: Settings, ask: Callable[[GateDesk], Awaitable[_Answer]]) -> _Answer:
-    async def asked() -> _Answer:
-        async with at_gates(settings) as desk:
-            return await ask(desk)
-
-    return asyncio.run(asked())
-
-
-def _print(row: Row, as_json: bool) -> None:
+def _print(found: Gate, as_json: bool) -> None:
+    row = _row(found)
     if as_json:
         print_json(row)
         return
     for name, value in row.items():
         say(f"{name.replace('_', ' '):16}{text(value)}")
+
+
+def _row(one: Gate) -> Row:
+    limits = one.limits
+    return {
+        **{name: getattr(one, name) for name in ("key", "kind", "places", "inside", "waiting")},
+        "rate": _rate_text(one.rate),
+        "waiting_turn": one.waiting_turn,
+        "limit": None if limits is None else limits.limit,
+        "rate_limit": None if limits is None else _rate_text(limits.rate),
+    }
+
+
+def _rate_text(rate: GateRate | None) -> str | None:
+    if rate is None:
+        return None
+    at_once = f", {rate.burst} at once" if rate.burst > 1 else ""
+    return f"{rate.limit:g}/{rate.per}{at_once}"

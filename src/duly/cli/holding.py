@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 
 from duly.cli.output import moment
-from duly.domain.limits.pause import EVERYTHING, Hold, Scope
+from duly.domain.limits.pause import EVERYTHING, Scope
+from duly.wire.queues import Hold
 
 
 def told(hold: Hold) -> str:
     """Tell of a hold: what, since when, by whom, why, and what ends it."""
-    since = f"since {moment(hold.held_at)} by {hold.held_by}"
-    return f"{hold.scope}, {since} ({hold.reason}): {resume_line(hold.scope)}"
+    scope, since = Scope(hold.tenant, hold.queue), f"since {moment(hold.held_at)} by {hold.held_by}"
+    return f"{scope}, {since} ({hold.reason}): {resume_line(scope)}"
 
 
 def resume_line(scope: Scope) -> str:

@@ -17,6 +17,7 @@ from duly.cli import demo, scheduler
 from duly.cli.egress import keep_egress, may_call_loopback
 from duly.cli.first_key import FirstKey, first_key, tell_key
 from duly.cli.http_part import HttpPart, Start, Told
+from duly.cli.local_socket import close_locally, listen_locally
 from duly.cli.plan import Plan
 from duly.cli.postgres import Postgres
 from duly.cli.role_metrics import listen_for_metrics
@@ -58,8 +59,10 @@ class House:
         self._workforce = Workforce(plan, postgres.data, self._name, on_death=partial(self._child_died, "a worker"))
         is_apart = self._settings.metrics_port is not None
         self._metrics_listener = listen_for_metrics(self._settings, "duly up") if is_apart else None
+        self._local_listener = listen_locally(postgres.data)
+        listeners = {"http": listener, "metrics": self._metrics_listener, "local": self._local_listener}
         died = partial(self._child_died, "HTTP")
-        self._http = HttpPart(listener, self._metrics_listener, clock=self._clock, log=self._log, on_death=died)
+        self._http = HttpPart(listeners, clock=self._clock, log=self._log, on_death=died)
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[Any]] = []
@@ -218,6 +221,7 @@ class House:
         await asyncio.gather(self._http.stop(), self._let_loops_end())
         if self._metrics_listener is not None:
             self._metrics_listener.close()
+        close_locally(self._local_listener)
         self._log.info("stopped", seconds=self._clock.monotonic() - began)
 
     async def _let_loops_end(self) -> None:

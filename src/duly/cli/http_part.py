@@ -10,7 +10,7 @@ import asyncio
 import socket
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,18 +52,20 @@ class Told(msgspec.Struct):
 
 
 class HttpPart:
-    """Keeps the process running, and tells it what it has to know."""
+    """Keeps the process running, and tells it what it has to know.
+
+    The listeners are `http`, and where there are such `metrics`, and `local` for the commands of this account.
+    """
 
     def __init__(
         self,
-        listener: socket.socket,
-        metrics_listener: socket.socket | None,
+        listeners: Mapping[str, socket.socket | None],
         *,
         clock: Clock,
         log: Log,
         on_death: Callable[[int], None],
     ) -> None:
-        self._child = _HttpChild([one for one in (listener, metrics_listener) if one is not None])
+        self._child = _HttpChild({name: one for name, one in listeners.items() if one is not None})
         self._keeper = Keeper(self._child, "http", clock=clock, log=log, on_death=on_death)
         self._clock = clock
 
@@ -92,10 +94,10 @@ class HttpPart:
 
 
 class _HttpChild(Child):
-    def __init__(self, listeners: Sequence[socket.socket]) -> None:
-        descriptors = [listener.fileno() for listener in listeners]
-        command = [sys.executable, "-m", "duly.cli.http_process", *map(str, descriptors)]
-        super().__init__(command, stdout=PIPE, pass_fds=descriptors)
+    def __init__(self, listeners: Mapping[str, socket.socket]) -> None:
+        named = [f"{name}={listener.fileno()}" for name, listener in listeners.items()]
+        descriptors = [listener.fileno() for listener in listeners.values()]
+        super().__init__([sys.executable, "-m", "duly.cli.http_process", *named], stdout=PIPE, pass_fds=descriptors)
         self.is_ready = False
         self._start_line = b""
 

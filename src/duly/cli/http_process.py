@@ -6,12 +6,13 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from duly import log
 from duly.api.app import create
+from duly.api.auth.local import for_local
 from duly.api.health import Vitals
 from duly.api.metrics.collector import Metrics
 from duly.api.metrics.server import metrics_server
@@ -32,6 +33,7 @@ from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
 from duly.settings import shown
 from duly.store.connection.database import Database
+from duly.store.connection.local import this_account
 from duly.store.tenancy.keyring import first_keyring
 
 _TIDY_SECONDS = 2.0
@@ -65,18 +67,16 @@ class _Parent:
         return {name: age + max(0.0, now - self.told.told_at) for name, age in self.told.rounds.items()}
 
 
-async def _run(listener: socket.socket, metrics_listener: socket.socket | None) -> None:
+async def _run(listeners: Mapping[str, socket.socket]) -> None:
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     if line := await reader.readline():
         start = msgspec.json.decode(line, type=Start, dec_hook=lambda kind, value: kind(value))
         log.set_up(start.settings.log_level, as_json=start.settings.log_format == "json")
-        await _serve(start, listener, metrics_listener, reader)
+        await _serve(start, listeners, reader)
 
 
-async def _serve(
-    start: Start, listener: socket.socket, metrics_listener: socket.socket | None, reader: asyncio.StreamReader
-) -> None:
+async def _serve(start: Start, listeners: Mapping[str, socket.socket], reader: asyncio.StreamReader) -> None:
     settings = start.settings
     tls = read_tls(settings.tls_certificate, settings.tls_key)
     keyring = first_keyring(settings, start.data, Rng())
@@ -100,9 +100,12 @@ async def _serve(
         parent = _Parent()
         vitals = parent.vitals(database, start.workers_expected)
         metrics = Metrics(vitals, Log("metrics"), age_limit)
-        servers = [server_of(settings, create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)]
-        if metrics_listener is not None:
-            servers.append(metrics_server(create(vitals, metrics, Log("api")), metrics_listener))
+        app = create(vitals, metrics, Log("api"), door, pages_of(settings))
+        servers = [server_of(settings, app, listeners["http"], tls)]
+        if "metrics" in listeners:
+            servers.append(metrics_server(create(vitals, metrics, Log("api")), listeners["metrics"]))
+        if "local" in listeners:
+            servers.append(server_of(settings, for_local(app, this_account()), listeners["local"], None))
 
         async def follow(stop: Callable[[], None]) -> None:
             async for line in reader:
@@ -118,11 +121,11 @@ def _tell_ready() -> None:
 
 
 def main() -> None:
-    """Serve on the descriptor that is named, and metrics on the second, as the first line of standard input says."""
+    """Serve on the descriptors that are named, as the first line of standard input says."""
     raise_limit()
     try:
-        listener, *more = [socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:]]
-        run_loop(_run(listener, next(iter(more), None)))
+        named = [argument.split("=") for argument in sys.argv[1:]]
+        run_loop(_run({name: socket.socket(fileno=int(descriptor)) for name, descriptor in named}))
     except Exception as error:  # noqa: BLE001 - as for every command: a person gets a sentence, never a trace
         text, code = explain(error)
         say(f"duly: {text}", err=True)

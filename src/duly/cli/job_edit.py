@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 import click
 import msgspec
 
-from duly.cli import apps, gate_flags, schedule_flags
+from duly.cli import apps, gate_flags, job_fields, schedule_flags
 from duly.cli.arguments import read_duration, read_payload
-from duly.cli.desk import at_desk
+from duly.cli.client import connected
+from duly.cli.finding import job_id_of
+from duly.cli.job_text import is_one_shot, job_lines, job_row
 from duly.cli.options import with_settings
-from duly.cli.output import json_option, plain, print_json
+from duly.cli.output import json_option, print_json
 from duly.cli.retry_flags import changed_retry, retry_flags
 from duly.cli.runs import print_run
 from duly.cli.say import say
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import VersionChanged
+from duly.clock import host_now
 from duly.domain.duration import to_iso
+from duly.domain.errors import InvalidOption, Unsettled
+from duly.domain.jobs.compile import compile_recurring
 from duly.domain.jobs.job import Recurring, amended, check_delay, check_name, check_priority, check_timeout
+from duly.domain.jobs.spec import JobSpec
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.expiry import check_expires_after
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.triggers.schedule import options
 from duly.settings import Settings
+from duly.wire.jobs.jobs import Job
+
+_LOOKS_MAX = 10
 
 _RETRY = (
     "max_attempts",
@@ -70,16 +82,46 @@ def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
 
 async def _edit(settings: Settings, job: str, typed: dict[str, Any], as_json: bool) -> None:
     app = apps.load(settings.app) if settings.app else None
-    async with at_desk(settings) as desk:
-        job_id = await desk.job_id(job)
-        version = await desk.amend_job(job_id, lambda before: changed(before, typed, app))
-        seen = await desk.job(job_id)
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        version = await amend(client, job_id, lambda before: changed(before, typed, app))
+        found = await client.jobs.get(job_id)
+        is_once = is_one_shot(found)
         if not as_json:
-            say("\n".join([f"job {job_id}: version {version}", *([] if seen is None else seen.lines)]))
-        if seen is None:  # A one-shot: its run says it all.
-            await print_run(desk, job_id, as_json=as_json)
+            say("\n".join([f"job {job_id}: version {version}", *([] if is_once else job_lines(found))]))
+        if is_once:  # Its run says it all.
+            await print_run(client, job_id, as_json=as_json)
         elif as_json:
-            print_json(plain(seen.row))
+            print_json(job_row(found))
+
+
+async def amend(client: AsyncClient, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
+    """Change something about a job, and give its new version. Raises NotFound, DeclaredInCode, Unsettled."""
+    for _ in range(_LOOKS_MAX):
+        standing = await client.jobs.get(job_id)
+        before = _recurring_of(standing)
+        wanted = change(before)
+        fields, target = job_fields.fields_of(wanted), job_fields.target_of_job(wanted)
+        if fields == job_fields.fields_of(before):
+            return standing.version
+        try:
+            return (await client.jobs.replace(job_id, target, version=standing.version, **fields)).version
+        except VersionChanged:  # Somebody was faster: what was typed is changed in what they have made of it.
+            continue
+    raise Unsettled(f"job {job_id}")
+
+
+def _recurring_of(job: Job) -> Recurring:
+    """Give the definition of a job that the API tells."""
+    told = msgspec.to_builtins(job)
+    stated = {name: told[name] for name in JobSpec.__struct_fields__ if told.get(name) is not None}
+    try:
+        definition = msgspec.convert(stated, JobSpec)
+    except msgspec.ValidationError as error:
+        raise InvalidOption(
+            f"this job cannot be changed with this version of Duly, but with a newer one: {error}"
+        ) from None
+    return compile_recurring(definition, host_now())
 
 
 def changed(job: Recurring, typed: dict[str, Any], app: Any | None) -> Recurring:

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 
 from duly.cli import apps, job_many
 from duly.cli.arguments import read_payload
-from duly.cli.desk import Desk, JobSeen, at_desk
+from duly.cli.client import connected
 from duly.cli.failures import REFUSED
+from duly.cli.finding import job_id_of
+from duly.cli.job_text import fire_lines
 from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
-from duly.cli.output import json_option, print_json
+from duly.cli.output import json_option, moment, print_json
 from duly.cli.run import wait_and_tell
+from duly.cli.runs import cancel_words
 from duly.cli.say import say
+from duly.client.asynchronous.client import AsyncClient
 from duly.clock import Rng
-from duly.domain.errors import NotFound
 from duly.domain.jobs.job import check_key, check_reason
 from duly.domain.runs import payload as payloads
-from duly.moves.trigger import TriggerState
 from duly.settings import Settings
+from duly.wire.jobs.jobs import Job
+from duly.wire.jobs.verbs import JobStatus
 
-Change = Callable[[Desk, UUID], Awaitable[str]]
+Change = Callable[[AsyncClient, UUID], Awaitable[str]]
 
 _TRIGGERED = {
-    TriggerState.READY: "ready",
-    TriggerState.BLOCKED: "waits for the run that is active, as its overlap policy says",
-    TriggerState.SKIPPED: "skipped, because a run of this job is active; --beside runs it all the same",
-    TriggerState.REPLAYED: "asked for before under this key; nothing new was made",
+    "ready": "ready",
+    "blocked": "waits for the run that is active, as its overlap policy says",
+    "skipped_overlap": "skipped, because a run of this job is active; --beside runs it all the same",
+    "replayed": "asked for before under this key; nothing new was made",
 }
 
 
@@ -60,9 +66,7 @@ def resume_job(settings: Settings, job: str, many: Many | None, catch_up: bool, 
     """Resume JOB, given by its id or its name, or all that fit."""
     if many is not None:
         return change_many(settings, job_many.resuming(catch_up=catch_up), many, as_json=as_json)
-    asyncio.run(
-        _change(settings, job, lambda desk, job_id: desk.resume_job(job_id, catch_up=catch_up), as_json=as_json)
-    )
+    asyncio.run(_change(settings, job, partial(_resume, catch_up=catch_up), as_json=as_json))
     return 0
 
 
@@ -73,7 +77,7 @@ def resume_job(settings: Settings, job: str, many: Many | None, catch_up: bool, 
 def skip_next_of_job(settings: Settings, job: str, as_json: bool) -> None:
     """Leave the next occurrence of JOB out, and no other."""
 
-    asyncio.run(_change(settings, job, lambda desk, job_id: desk.skip_next(job_id), as_json=as_json))
+    asyncio.run(_change(settings, job, _skip_next, as_json=as_json))
 
 
 @click.command("cancel")
@@ -127,36 +131,40 @@ def trigger_job(
 
 
 async def _cancel(settings: Settings, job: str, *, as_json: bool, purge: bool = False) -> int:
-    async with at_desk(settings) as desk:
-        job_id = await desk.job_id(job)
-        stopped = await desk.cancel_job(job_id, purge=purge)
+    async with connected(settings) as client:
+        ended = await client.jobs.delete(await job_id_of(client, job), purge=purge)
+    job_id, may_start = ended.job_id, ended.may_start
     if as_json:
         purged = {"purged": True} if purge else {}
-        print_json(
-            {
-                "job_id": job_id,
-                "answer": stopped.answer,
-                "state": stopped.state,
-                "may_start": stopped.may_start,
-                **purged,
-            }
-        )
+        print_json({"job_id": job_id, "answer": ended.status, "state": ended.state, "may_start": may_start, **purged})
     else:
-        words = f"job {job_id}: purged" if purge else f"job {job_id}: {stopped.words}"
-        say("\n".join([words, *_may_start(stopped.may_start)]))
-    return REFUSED if stopped.is_too_late and not purge else 0
+        words = "purged" if purge else cancel_words(ended.status, ended.state)
+        say("\n".join([f"job {job_id}: {words}", *_may_start(may_start)]))
+    return REFUSED if ended.status == "too_late" and not purge else 0
+
+
+async def _resume(client: AsyncClient, job_id: UUID, *, catch_up: bool) -> str:
+    return _changed(await client.jobs.resume(job_id, catch_up=catch_up))
+
+
+async def _skip_next(client: AsyncClient, job_id: UUID) -> str:
+    return f"leaves out {moment((await client.jobs.skip_next(job_id)).scheduled_at)}"
 
 
 async def _pause(settings: Settings, job: str, reason: str, *, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        job_id = await desk.job_id(job)
-        paused = await desk.pause_job(job_id, reason)
-        seen = await desk.job(job_id)
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        paused = await client.jobs.pause(job_id, reason=reason)
+        found = await client.jobs.get(job_id)
+    answer = _changed(paused)
     if as_json:
-        print_json({"job_id": job_id, "answer": paused.answer, **_state(seen), "may_start": paused.may_start})
+        print_json({"job_id": job_id, "answer": answer, **_state(found), "may_start": paused.may_start})
     else:
-        fires = seen.fires if seen else []
-        say("\n".join([f"job {job_id}: {paused.answer}", *_may_start(paused.may_start), *fires]))
+        say("\n".join([f"job {job_id}: {answer}", *_may_start(paused.may_start), *fire_lines(found)]))
+
+
+def _changed(status: JobStatus) -> str:
+    return status.status if status.changed else "already"
 
 
 def _may_start(run_ids: Sequence[UUID]) -> list[str]:
@@ -165,42 +173,40 @@ def _may_start(run_ids: Sequence[UUID]) -> list[str]:
 
 async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:
     """Change a job, and say what became of it and when it fires now."""
-    async with at_desk(settings) as desk:
-        job_id = await desk.job_id(job)
-        answer = (await change(desk, job_id)).replace("_", " ")
-        seen = await desk.job(job_id)
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        answer = (await change(client, job_id)).replace("_", " ")
+        found = await client.jobs.get(job_id)
     if as_json:
-        print_json({"job_id": job_id, "answer": answer, **_state(seen)})
+        print_json({"job_id": job_id, "answer": answer, **_state(found)})
     else:
-        say("\n".join([f"job {job_id}: {answer}", *(seen.fires if seen else [])]))
+        say("\n".join([f"job {job_id}: {answer}", *fire_lines(found)]))
 
 
-def _state(seen: JobSeen | None) -> dict[str, Any]:
-    return {} if seen is None else {"state": seen.row["state"], "next_run_at": seen.row["next_run_at"]}
+def _state(found: Job) -> dict[str, Any]:
+    return {"state": found.status, "next_run_at": found.next_run_at}
 
 
 async def _trigger(
     settings: Settings, job: str, arguments: dict[str, Any] | None, beside: bool, key: str, wait: bool, as_json: bool
 ) -> int:
     app = None if arguments is None or not settings.app else apps.load(settings.app)
-    async with at_desk(settings) as desk:
-        job_id = await desk.job_id(job)
-        seen = await desk.job(job_id)
-        if seen is None:
-            raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
-        body = None if arguments is None else _body(arguments, seen.row["handler"], app)
-        run_id, state = await desk.trigger(job_id, seen.row["queue"], body, beside=beside, key=key)
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        if arguments is not None:
+            arguments = _checked(arguments, await client.jobs.get(job_id), app)
+        made = await client.jobs.trigger(job_id, payload=arguments, beside=beside, key=key)
         if as_json:
-            print_json({"job_id": job_id, "run_id": run_id, "state": state})
+            print_json({"job_id": job_id, "run_id": made.run_id, "state": made.state})
         else:
-            say(f"run {run_id}: {_TRIGGERED[TriggerState(state)]}", err=wait)
-        if state == TriggerState.SKIPPED:
+            say(f"run {made.run_id}: {_TRIGGERED[made.state]}", err=wait)
+        if made.state == "skipped_overlap":
             return REFUSED
-        return await wait_and_tell(desk, run_id) if wait else 0
+        return await wait_and_tell(client, made.run_id) if wait else 0
 
 
-def _body(arguments: dict[str, Any], name: str, app: Any | None) -> str:
-    """Write the arguments; a handler that is known here checks them by its annotations."""
-    handler = None if app is None else app.registry.get(name)
-    text: str = payloads.encode(arguments, "the payload") if handler is None else handler.encode((), arguments)
-    return text
+def _checked(arguments: dict[str, Any], found: Job, app: Any | None) -> dict[str, Any]:
+    """Check the arguments; a handler that is known here does it by its annotations, and gives them as it reads them."""
+    handler = None if app is None else app.registry.get(found.target.handler)
+    text = payloads.encode(arguments, "the payload") if handler is None else handler.encode((), arguments)
+    return msgspec.json.decode(text, type=dict[str, Any])

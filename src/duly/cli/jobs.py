@@ -10,46 +10,52 @@ import click
 import msgspec
 
 from duly.cli import backfills, job_edit, job_verbs, moved, versions
-from duly.cli.desk import JobSeen, at_desk
+from duly.cli.client import connected
+from duly.cli.finding import job_id_of
+from duly.cli.job_text import fire_lines, is_one_shot, job_row, policies, what_runs
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
-from duly.cli.paging import chosen, filter_option, limit_option, none_of
+from duly.cli.output import (
+    Listing,
+    Row,
+    json_option,
+    json_text,
+    listing_options,
+    moment,
+    print_json,
+    print_rows,
+    show_list,
+)
+from duly.cli.paging import chosen, filter_option, first, limit_option, none_of
 from duly.cli.runs import RUN_COLUMNS, print_run
 from duly.cli.say import say
-from duly.cli.target_rows import what_runs
+from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.declaration import REMOVED
 from duly.domain.jobs.filter import JOB_STATES, JOBS
 from duly.domain.targets.target import FUNCTION
-from duly.domain.triggers.schedule.summary import sentence
-from duly.domain.triggers.schedule.timing import schedule_of
 from duly.settings import Settings
+from duly.wire.jobs.jobs import Job, JobSummary
+from duly.wire.pages import PAGE_SIZE_MAX
+from duly.wire.runs import RunSummary
 
 _RUNS_SHOWN = 10
 
 
-def _sentence(row: Row) -> str:
-    """Say when a job fires; calendars do not change the words."""
-    stored = None if row["schedule"] is None else msgspec.json.decode(row["schedule"])
-    plain_shape = None if stored is None else msgspec.json.encode({**stored, "calendars": None}).decode()
-    return sentence(schedule_of(plain_shape, row["every_seconds"], row["anchor_at"], {}))
-
-
-def _state(row: Row) -> str:
+def _state(job: Job | JobSummary) -> str:
     """Say how a job stands; what is no longer declared is marked, because nobody took leave of it."""
-    return f"{row['state']}, {REMOVED}" if row["removed_at"] else str(row["state"])
+    return f"{job.status}, {REMOVED}" if job.removed_at else job.status
 
 
 COLUMNS = {
-    "id": lambda row: row["job_id"],
-    "name": lambda row: row["name"],
+    "id": lambda job: job.job_id,
+    "name": lambda job: job.name,
     "state": _state,
-    "handler": lambda row: row["handler"],
-    "queue": lambda row: row["queue"],
-    "schedule": lambda row: row["description"] if "description" in row else _sentence(row),
-    "next": lambda row: row["next_run_at"],
-    "tags": lambda row: row["tags"],
-    "note": lambda row: row["pause_reason"],
+    "handler": lambda job: job.target.handler,
+    "queue": lambda job: job.queue,
+    "schedule": lambda job: job.description,
+    "next": lambda job: job.next_run_at,
+    "tags": lambda job: job.tags,
+    "note": lambda job: job.pause_reason,
 }
 
 
@@ -92,9 +98,18 @@ def list_jobs(
 
     hint = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
     empty = none_of("schedules", wanted, hint)
-    show_list(
-        settings, listing, lambda desk: desk.jobs(wanted, limit, sort, one_shots=one_shots), COLUMNS, empty, at_desk
-    )
+
+    async def read(client: AsyncClient) -> list[Row]:
+        found = client.jobs.list(
+            wanted or None,
+            sort=None if sort == "created" else sort,
+            include="one_shots" if one_shots else None,
+            page_size=min(limit, PAGE_SIZE_MAX),
+        )
+        listed = await first(found, limit)
+        return [job_row(job) for job in listed] if listing.as_json else listed
+
+    show_list(settings, listing, read, COLUMNS, empty)
 
 
 @jobs.command("show")
@@ -124,51 +139,59 @@ for _verb in (
 
 
 async def _show(settings: Settings, job: str, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        job_id = await desk.job_id(job)
-        seen = await desk.job(job_id)
-        if seen is None:
-            await print_run(desk, job_id, as_json=as_json)
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        found = await client.jobs.get(job_id)
+        if is_one_shot(found):
+            await print_run(client, job_id, as_json=as_json)
             return
-        last = await desk.runs(f"job_id:{job_id}", _RUNS_SHOWN)
+        last = await first(client.runs.list(f"job_id:{job_id}", page_size=_RUNS_SHOWN), _RUNS_SHOWN)
     if as_json:
-        told = {"description": seen.description, "next_fires": seen.next_fires}
-        print_json({**plain(seen.row), **told, "runs": [plain(run) for run in last]})
+        print_json({**job_row(found), "runs": last})
     else:
-        _print_job(seen, last)
+        _print_job(found, last)
 
 
-def _print_told(found: Row) -> None:
-    """Say who is told of its runs' ends."""
-    for word in ("on_done", "on_dead"):
-        if found[word]:
-            say(f"{word}  {found[word].get('url') or 'job ' + found[word]['job']}")
-
-
-def _print_job(seen: JobSeen, last: Sequence[Row]) -> None:
-    found = seen.row
-    name = f" {found['name']!r}" if found["name"] else ""
-    say(f"job {found['job_id']}{name} is {found['state']}")
-    say(f"{seen.description}: {what_runs(found)} on queue {found['queue']}, priority {found['priority']}")
-    if found["target"]["type"] != FUNCTION:
-        say(f"target {msgspec.json.encode(found['target']).decode()}")
-    if seen.policies:
-        say(seen.policies)
-    if found["tags"]:
-        say(f"tags  {', '.join(found['tags'])}")
-    _print_told(found)
-    if found["source"]:
-        say(f"declared in {found['source']}: change it there")
-    if found["removed_at"]:
-        say(
-            f"{REMOVED} at {found['removed_at']:%Y-%m-%d %H:%M:%S} UTC: no worker declares it; cancel it, or declare it again"
-        )
-    if found["pause_reason"]:
-        since = f" at {moment(found['paused_at'])}" if found["paused_at"] else ""
-        say(f"paused{since}: {found['pause_reason']}")
-    for line in seen.fires:
+def _print_job(found: Job, last: Sequence[RunSummary]) -> None:
+    name = f" {found.name!r}" if found.name else ""
+    say(f"job {found.job_id}{name} is {found.status}")
+    say(f"{found.description}: {what_runs(found)} on queue {found.queue}, priority {found.priority}")
+    if found.target.type != FUNCTION:
+        say(f"target {_json(found.target)}")
+    if said := policies(found):
+        say(said)
+    if found.tags:
+        say(f"tags  {', '.join(found.tags)}")
+    _print_callbacks(found)
+    if found.source:
+        say(f"declared in {found.source}: change it there")
+    if found.removed_at:
+        since = f"{found.removed_at:%Y-%m-%d %H:%M:%S}"
+        say(f"{REMOVED} at {since} UTC: no worker declares it; cancel it, or declare it again")
+    if found.pause_reason:
+        at = f" at {moment(found.paused_at)}" if found.paused_at else ""
+        say(f"paused{at}: {found.pause_reason}")
+    for line in fire_lines(found):
         say(line)
-    if found["state"] == "active" and found["next_run_at"] is None:
+    if found.status == "active" and found.next_run_at is None:
         say("next  after the run that is active has ended")
-    say(f"payload {found['payload'] or '{}'}" + (f"   options {found['options']}" if found["options"] else ""))
+    say("   ".join([f"payload {json_text(found.payload or {})}", *_chosen(found)]))
     print_rows(last, RUN_COLUMNS, "no runs yet")
+
+
+def _print_callbacks(found: Job) -> None:
+    """Say who is told of its runs' ends."""
+    for word, callback in (("on_done", found.on_done), ("on_dead", found.on_dead)):
+        if callback is not None:
+            say(f"{word}  {callback.url or f'job {callback.job}'}")
+
+
+def _chosen(found: Job) -> list[str]:
+    """Write the options of a job that were chosen."""
+    named = ("retry", "timeout", "concurrency", "rate_limit", "expires_at", "expires_after")
+    values = {name: getattr(found, name) for name in named}
+    return [f"{name} {value if isinstance(value, str) else _json(value)}" for name, value in values.items() if value]
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

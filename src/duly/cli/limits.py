@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import click
 
-from duly.cli.desk import Desk, at_desk
+from duly.cli.client import connected
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
 from duly.cli.pause import Asked, scope_options
 from duly.cli.say import say
-from duly.domain.limits.limit import PLACES_MAX, Limit
+from duly.client.asynchronous.client import AsyncClient
+from duly.domain.limits.limit import PLACES_MAX
+from duly.domain.limits.pause import Scope
 from duly.settings import Settings
+from duly.wire.limits import Limit
 
 COLUMNS = {
     "of": lambda row: row["of"],
@@ -36,10 +38,10 @@ def limits() -> None:
 def list_limits(settings: Settings, listing: Listing) -> None:
     """Show every limit, and how much of it is under way."""
 
-    async def read(desk: Desk) -> Sequence[Row]:
-        return [_row(one) for one in await desk.limits()]
+    async def read(client: AsyncClient) -> list[Row]:
+        return [_row(one) async for one in client.limits.list()]
 
-    show_list(settings, listing, read, COLUMNS, "no limits: as much is under way as the workers have room for", at_desk)
+    show_list(settings, listing, read, COLUMNS, "no limits: as much is under way as the workers have room for")
 
 
 @limits.command("set")
@@ -62,9 +64,9 @@ def remove(settings: Settings, asked: Asked, as_json: bool) -> None:
 
 
 async def _set(settings: Settings, asked: Asked, places: int, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        scope = await asked.at(desk)
-        made = await desk.limit(scope, places)
+    async with connected(settings) as client:
+        scope = await asked.at(client)
+        made = await client.limits.put(places, everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
     if as_json:
         print_json(_row(made))
     else:
@@ -72,9 +74,9 @@ async def _set(settings: Settings, asked: Asked, places: int, as_json: bool) -> 
 
 
 async def _remove(settings: Settings, asked: Asked, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        scope = await asked.at(desk)
-        await desk.unlimit(scope)
+    async with connected(settings) as client:
+        scope = await asked.at(client)
+        await client.limits.remove(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
     if as_json:
         print_json({"of": str(scope), "tenant": scope.tenant, "queue": scope.queue, "places": None})
     else:
@@ -82,11 +84,10 @@ async def _remove(settings: Settings, asked: Asked, as_json: bool) -> None:
 
 
 def _row(limit: Limit) -> dict[str, object]:
-    scope = limit.scope
     return {
-        "of": str(scope),
-        "tenant": scope.tenant,
-        "queue": scope.queue,
+        "of": str(Scope(limit.tenant, limit.queue)),
+        "tenant": limit.tenant,
+        "queue": limit.queue,
         "places": limit.places,
         "running": limit.running,
         "set_by": limit.set_by,

@@ -7,10 +7,11 @@ from uuid import UUID
 
 import click
 
-from duly.cli.desk import at_desk
+from duly.cli.client import connected
 from duly.cli.follow import log_line
 from duly.cli.options import with_settings
-from duly.cli.output import json_option, plain, print_json
+from duly.cli.output import json_option, print_json
+from duly.cli.patience import say_waiting
 from duly.cli.runs import reason
 from duly.cli.say import say
 from duly.settings import Settings
@@ -27,15 +28,16 @@ def logs(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
 
 
 async def _logs(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
+    async with connected(settings) as client:
         is_silent = True
-        async for line in desk.log(run_id, follow=follow):
+        followed = client.runs.follow_logs(run_id, on_silence=say_waiting)
+        async for line in followed if follow else client.runs.logs(run_id):
             if as_json:
-                print_json(plain(line), is_one_line=True)
+                print_json(line, is_one_line=True)
             else:
                 say(log_line(line))
             is_silent = False
-        found = await desk.run(run_id) if is_silent else None
+        found = await client.runs.get(run_id) if is_silent else None
     if found is not None:
-        why = reason(found["reason"], found["attempts"][-1]["detail"] if found["attempts"] else None)
-        say(f"it logged nothing; it is {found['state']}{f': {why}' if why else ''}", err=True)
+        why = reason(found.reason, found.attempts[-1].detail if found.attempts else None)
+        say(f"it logged nothing; it is {found.state}{f': {why}' if why else ''}", err=True)

@@ -8,37 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, wraps
 from typing import Any
-from uuid import UUID
 
 import click
 import msgspec
 
-from duly.cli.connect import is_remote, opened_by_hand
+from duly.cli.client import connected
 from duly.cli.failures import REFUSED
 from duly.cli.output import print_json
 from duly.cli.paging import filter_option
 from duly.cli.say import say, say_over
 from duly.cli.screen import some
 from duly.client.asynchronous.client import AsyncClient
-from duly.client.errors import ApiError
+from duly.client.many import both
 from duly.domain.errors import DulyError
 from duly.domain.jobs.filter import Field, parse
-from duly.domain.runs.run import TENANT_DEFAULT
-from duly.moves.bulk import jobs_and_runs
-from duly.moves.bulk.jobs_and_runs import ChangeJob, ChangeRuns, Done, NotDone, Page
 from duly.settings import Settings
-from duly.store.connection.database import Database
-from duly.store.reads import lists
 from duly.wire.jobs.bulk import ManyDone
 
 _STEP_MAX = 10_000
-_DEADLINE_SECONDS = 20.0
-Step = Callable[[int, Any, bool], Awaitable[Done]]
-"""Change, or only count, so many from a place on."""
+_NOTHING = ManyDone(matched=0, changed=0, dry_run=False, sample=[], refused=[], next_page_token=None, is_partial=False)
+Step = Callable[[int, str | None, bool], Awaitable[ManyDone]]
 
 
 class Many(msgspec.Struct, frozen=True):
@@ -57,16 +49,13 @@ class Many(msgspec.Struct, frozen=True):
 
 
 class Verb(msgspec.Struct, frozen=True):
-    """What is done to many: its words, those of which there is something to change, and how it is done here and elsewhere."""
+    """What is done to many: its words, the fields of its filter, and how it is asked for."""
 
     word: str
     done: str
     noun: str
     fields: Mapping[str, Field]
-    states: tuple[str, ...]
-    elsewhere: Callable[..., Awaitable[ManyDone]]
-    job: ChangeJob | None = None
-    runs: ChangeRuns | None = None
+    change: Callable[..., Awaitable[ManyDone]]
 
 
 def many_options(named: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -112,7 +101,8 @@ def change_many(settings: Settings, verb: Verb, many: Many, *, as_json: bool = F
 async def _change(settings: Settings, verb: Verb, many: Many, *, as_json: bool) -> int:
     if not (many.dry_run or many.is_sure or sys.stdin.isatty()):
         raise click.UsageError("nobody can be asked here; add --yes, or --dry-run to have them counted")
-    async with _steps(settings, verb, many) as step:
+    async with connected(settings) as client:
+        step = partial(_step, client, verb, many)
         if not many.dry_run and not many.is_sure:
             counted, _ = await _walk(verb, step, many.limit, dry_run=True)
             if counted.matched:
@@ -127,18 +117,18 @@ async def _change(settings: Settings, verb: Verb, many: Many, *, as_json: bool) 
     return REFUSED if done.refused else 0
 
 
-async def _walk(verb: Verb, step: Step, limit: int | None, *, dry_run: bool) -> tuple[Done, bool]:
+async def _walk(verb: Verb, step: Step, limit: int | None, *, dry_run: bool) -> tuple[ManyDone, bool]:
     """Go from page to page. Gives what was done, and whether more fit than the limit."""
-    done, place = Done(0, 0, []), None
+    done, place = _NOTHING, None
     while limit is None or done.matched < limit:
         size = _STEP_MAX if limit is None else min(_STEP_MAX, limit - done.matched)
         try:
             found = await step(size, place, dry_run)
-        except (ApiError, DulyError):
+        except DulyError:
             if done.changed:
                 say(f"{some(done.changed, verb.noun)} {verb.done}, then it failed; ask again for the rest", err=True)
             raise
-        done, place = jobs_and_runs.together(done, found), found.after
+        done, place = both(done, found), found.next_page_token
         if sys.stderr.isatty():
             say_over(f"{some(done.matched, verb.noun)} found", nl=place is None)
         if place is None:
@@ -146,7 +136,7 @@ async def _walk(verb: Verb, step: Step, limit: int | None, *, dry_run: bool) -> 
     return done, place is not None
 
 
-def _tell(verb: Verb, done: Done, *, dry_run: bool, is_cut: bool) -> None:
+def _tell(verb: Verb, done: ManyDone, *, dry_run: bool, is_cut: bool) -> None:
     rest = "; more fit than the limit, so ask again for the rest" if is_cut else ""
     if dry_run:
         say(f"{some(done.matched, verb.noun)} would be {verb.done}; nothing was changed{rest}")
@@ -158,44 +148,8 @@ def _tell(verb: Verb, done: Done, *, dry_run: bool, is_cut: bool) -> None:
         say(f"{verb.noun} {refused.id} was left as it is: {refused.why}", err=True)
 
 
-@asynccontextmanager
-async def _steps(settings: Settings, verb: Verb, many: Many) -> AsyncIterator[Step]:
-    """Go to where the settings lead, and give how a step is done there."""
-    if is_remote(settings):
-        async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
-            yield partial(_elsewhere, client, verb, many)
-    else:
-        async with opened_by_hand(settings) as database:
-            yield partial(_here, database, verb, many)
-
-
-async def _elsewhere(client: AsyncClient, verb: Verb, many: Many, size: int, place: Any, dry_run: bool) -> Done:
+async def _step(client: AsyncClient, verb: Verb, many: Many, size: int, place: str | None, dry_run: bool) -> ManyDone:
+    """Change, or only count, so many from a place on."""
     chosen: dict[str, Any] = {"all": True} if many.everything else {"filter": many.filter_text}
     behind = {} if place is None else {"page_token": place}
-    told = await verb.elsewhere(client, **chosen, **behind, limit=size, dry_run=dry_run)
-    refused = [NotDone(one.id, one.why) for one in told.refused]
-    found = Done(told.matched, told.changed, told.sample, refused)
-    return msgspec.structs.replace(found, after=told.next_page_token)
-
-
-async def _here(database: Database, verb: Verb, many: Many, size: int, place: Any, dry_run: bool) -> Done:
-    chosen = parse(many.filter_text, verb.fields).among("state", verb.states)
-
-    async def jobs(session: Database, rows: int, after: UUID | None, looks: int) -> Page:
-        return await lists.jobs(session, TENANT_DEFAULT, chosen, rows, after, looks)
-
-    async def runs(session: Database, rows: int, after: UUID | None, looks: int) -> Page:
-        return await lists.runs(session, TENANT_DEFAULT, chosen, rows, after, looks)
-
-    @asynccontextmanager
-    async def opened() -> AsyncIterator[Database]:
-        yield database  # Each move is a transaction of its own.
-
-    way = jobs_and_runs.Way(limit=size, place=place)
-    if dry_run:
-        key, read = ("job_id", jobs) if verb.job else ("run_id", runs)
-        return await jobs_and_runs.count_matching(opened, read, key, way)
-    if verb.job:
-        return await jobs_and_runs.change_jobs_matching(opened, jobs, verb.job, way)
-    assert verb.runs is not None
-    return await jobs_and_runs.change_runs_matching(opened, runs, verb.runs, way)
+    return await verb.change(client, **chosen, **behind, limit=size, dry_run=dry_run)

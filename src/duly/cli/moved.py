@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 import msgspec
 
-from duly.cli.connect import opened
+from duly.cli.finding import job_id_of
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, listing_options, show_list
-from duly.domain.runs.run import TENANT_DEFAULT
-from duly.moves.schedules.schedule import find_job_id
+from duly.client.asynchronous.client import AsyncClient
 from duly.settings import Settings
-from duly.store.connection.database import Database
-from duly.store.tables import zones
 
 COLUMNS = {
     "job": lambda row: row["job_id"],
@@ -30,13 +25,12 @@ COLUMNS = {
 @click.argument("job", metavar="[JOB]", required=False)
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000))
 @listing_options
-@with_settings()
+@with_settings("url")
 def list_moved(settings: Settings, listing: Listing, job: str | None, limit: int) -> None:
     """List the next fires, of JOB or of all, that new time zone data has moved by more than a minute, the newest first."""
 
-    async def read(database: Database) -> Sequence[Row]:
-        job_id = None if job is None else await find_job_id(database, job)
-        moved = await zones.moves(database, TENANT_DEFAULT, job_id, limit)
-        return [msgspec.structs.asdict(one) for one in moved]
+    async def read(client: AsyncClient) -> list[Row]:
+        job_id = None if job is None else await job_id_of(client, job)
+        return [msgspec.structs.asdict(one) for one in await client.jobs.moved_fires(job_id, limit=limit)]
 
-    show_list(settings, listing, read, COLUMNS, "no next fire was moved by new time zone data", opened)
+    show_list(settings, listing, read, COLUMNS, "no next fire was moved by new time zone data")

@@ -5,25 +5,22 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 
+from duly.cli.client import connected
 from duly.cli.say import in_one_line, say, say_json
+from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
-from duly.domain.runs.payload import can_be_shown, read_anyhow
 from duly.settings import Settings
 
-Source = TypeVar("Source")
-Row = Mapping[str, Any]
+Row = Any  # A struct of the client, or a mapping.
 Columns = Mapping[str, Callable[[Row], object]]
 
-# Columns that hold JSON as text, to be shown as the JSON they are.
-_JSON_COLUMNS = frozenset({"payload", "options", "result", "detail", "fields", "schedule"})
 _WIDTH_OF_A_PIPE = 240
 _STYLES = {
     "succeeded": "green",
@@ -71,26 +68,24 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 def show_list(
     settings: Settings,
     listing: Listing,
-    read: Callable[[Source], Awaitable[Sequence[Row]]],
+    read: Callable[[AsyncClient], Awaitable[Sequence[Row]]],
     columns: Columns,
     empty: str,
-    at: Callable[[Settings], AbstractAsyncContextManager[Source]],
 ) -> None:
     """Read rows where they are, and show them, once or until interrupted."""
-    asyncio.run(_show_list(settings, listing, read, columns, empty, at))
+    asyncio.run(_show_list(settings, listing, read, columns, empty))
 
 
 async def _show_list(
     settings: Settings,
     listing: Listing,
-    read: Callable[[Source], Awaitable[Sequence[Row]]],
+    read: Callable[[AsyncClient], Awaitable[Sequence[Row]]],
     columns: Columns,
     empty: str,
-    at: Callable[[Settings], AbstractAsyncContextManager[Source]],
 ) -> None:
-    async with at(settings) as source:
+    async with connected(settings) as client:
         while True:
-            rows = await read(source)
+            rows = await read(client)
             if listing.watch and not listing.as_json and sys.stdout.isatty():
                 click.clear()
             print_rows(rows, columns, empty, as_json=listing.as_json, is_one_line=listing.watch)
@@ -104,7 +99,7 @@ def print_rows(
 ) -> None:
     """Print rows as a table, or as one JSON array."""
     if as_json:
-        print_json([plain(row) for row in rows], is_one_line=is_one_line)
+        print_json(rows, is_one_line=is_one_line)
     elif rows:
         print_table([[text(read(row)) for read in columns.values()] for row in rows], list(columns))
     else:
@@ -132,16 +127,9 @@ def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
     Console(width=None if is_terminal else _WIDTH_OF_A_PIPE, highlight=False).print(table)
 
 
-def plain(row: Row) -> dict[str, Any]:
-    """Give a row as it goes into JSON: text that holds JSON becomes that JSON."""
-    return {
-        name: _as_stored(value) if name in _JSON_COLUMNS and isinstance(value, str) else value
-        for name, value in row.items()
-    }
-
-
-def _as_stored(json_text: str) -> Any:
-    return msgspec.Raw(json_text.encode()) if can_be_shown(json_text) else read_anyhow(json_text)
+def json_text(value: object) -> str:
+    """Write a value as JSON in one line, for a person."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
 
 
 def text(value: object) -> str:

@@ -1,22 +1,29 @@
-"""Patience: whoever waits for a run or a workflow goes on waiting while the database is away, because that goes on as well."""
+"""Patience: whoever waits for a run or a workflow goes on waiting while nobody answers, because that goes on as well."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from uuid import UUID
 
 from duly.cli.say import say
+from duly.client.errors import ApiError, Unavailable
 from duly.clock import SystemClock
-from duly.sdk.waiting import Silence
-from duly.store.connection.database import Unavailable
 
 T = TypeVar("T")
 _PAUSE_SECONDS = 0.5
+_SILENCE_SECONDS_MAX = 60.0
+
+
+def say_waiting(error: ApiError) -> None:
+    """Say why it is waited for."""
+    why = re.sub(r"; given up after \d+ (try|tries)\.?$", "", error.detail)
+    say(f"{why.rstrip('.')}; waiting", err=True)
 
 
 class Patience:
-    """Asks about something, again and again while the database is away or has no room; `look_again` is the command for later."""
+    """Asks about something, again and again while nobody answers; `look_again` is the command for later."""
 
     def __init__(self, what: str, look_again: str) -> None:
         self._goes_on = f"The {what} goes on without us; to look again: {look_again}"
@@ -24,15 +31,17 @@ class Patience:
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
         """Give the answer. Raises Unavailable, with where to look again, after a minute without one."""
-        silence: Silence | None = None
+        silent_since: float | None = None
         while True:
             try:
                 return await question()
             except Unavailable as error:
-                if silence is None:
-                    say(f"{error}; waiting", err=True)
-                    silence = Silence(self._clock, self._goes_on)
-                silence.bear(error)
+                now = self._clock.monotonic()
+                if silent_since is None:
+                    say_waiting(error)
+                    silent_since = now
+                if now - silent_since >= _SILENCE_SECONDS_MAX:
+                    raise Unavailable(f"{error.detail}, for {now - silent_since:.0f} s. {self._goes_on}") from error
             await self._clock.sleep(_PAUSE_SECONDS)
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import click
 import msgspec
 
-from duly.cli.desk import Desk, at_desk
+from duly.cli.client import connected
+from duly.cli.finding import tenant_named
 from duly.cli.holding import resume_line, told
 from duly.cli.options import with_settings
 from duly.cli.output import json_option, print_json
 from duly.cli.say import say
-from duly.domain.limits.pause import Hold, Scope
-from duly.moves.admin.pause import HoldAnswer
+from duly.client.asynchronous.client import AsyncClient
+from duly.domain.jobs.job import check_name
+from duly.domain.limits.pause import Scope
 from duly.settings import Settings
+from duly.wire.queues import Hold, HoldChange
 
 REASON = "paused on request"
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
@@ -32,11 +35,12 @@ class Asked(msgspec.Struct, frozen=True):
     tenant: str | None = None
     queue: str | None = None
 
-    async def at(self, desk: Desk) -> Scope:
+    async def at(self, client: AsyncClient) -> Scope:
         """Find the scope; a number is taken as it is. Raises NotFound when no tenant has that name."""
+        queue = None if self.queue is None else check_name(self.queue, "queue")
         if self.tenant is None or _NUMBER.fullmatch(self.tenant):
-            return Scope(None if self.tenant is None else int(self.tenant), self.queue)
-        return Scope((await desk.tenant(self.tenant)).tenant, self.queue)
+            return Scope(None if self.tenant is None else int(self.tenant), queue)
+        return Scope((await tenant_named(client, self.tenant)).tenant, queue)
 
 
 def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,41 +81,46 @@ def resume(settings: Settings, asked: Asked, as_json: bool) -> None:
 
 def pause_scope(settings: Settings, asked: Asked, reason: str, *, as_json: bool) -> None:
     """Hold a scope, and say so."""
-    asyncio.run(_change(settings, asked, lambda desk, scope: desk.hold(scope, reason), as_json))
+    asyncio.run(_change(settings, asked, partial(_pause, reason=reason), as_json))
 
 
 def resume_scope(settings: Settings, asked: Asked, *, as_json: bool) -> None:
     """Lift the hold of a scope, and say so."""
-    asyncio.run(_change(settings, asked, lambda desk, scope: desk.lift(scope), as_json))
+    asyncio.run(_change(settings, asked, _resume, as_json))
 
 
 async def _change(
     settings: Settings,
     asked: Asked,
-    change: Callable[[Desk, Scope], Awaitable[tuple[str, Sequence[Hold]]]],
+    change: Callable[[AsyncClient, Scope], Awaitable[HoldChange]],
     as_json: bool,
 ) -> None:
-    async with at_desk(settings) as desk:
-        scope = await asked.at(desk)
-        answer, standing = await change(desk, scope)
+    async with connected(settings) as client:
+        scope = await asked.at(client)
+        done = await change(client, scope)
     if as_json:
-        print_json({"scope": scope, "answer": answer, "paused": standing})
+        print_json({"scope": scope, "answer": done.status, "paused": done.standing})
     else:
-        say("\n".join([_sentence(scope, HoldAnswer(answer)), *_others(scope, standing)]))
+        say("\n".join([_sentence(scope, done.status), *_others(scope, done.standing)]))
 
 
-def _sentence(scope: Scope, answer: HoldAnswer) -> str:
-    match answer:
-        case HoldAnswer.PAUSED:
-            return f"{scope}: paused; nothing new starts within a second, and what waits is kept: {resume_line(scope)}"
-        case HoldAnswer.ALREADY:
-            return f"{scope}: paused already: {resume_line(scope)}"
-        case HoldAnswer.RESUMED:
-            return f"{scope}: resumed"
-        case HoldAnswer.NOT_PAUSED:
-            return f"{scope}: was not paused; nothing has changed"
+async def _pause(client: AsyncClient, scope: Scope, *, reason: str) -> HoldChange:
+    return await client.holds.pause(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant, reason=reason)
+
+
+async def _resume(client: AsyncClient, scope: Scope) -> HoldChange:
+    return await client.holds.resume(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
+
+
+def _sentence(scope: Scope, answer: str) -> str:
+    known = {
+        "paused": f"paused; nothing new starts within a second, and what waits is kept: {resume_line(scope)}",
+        "already": f"paused already: {resume_line(scope)}",
+        "not_paused": "was not paused; nothing has changed",
+    }
+    return f"{scope}: {known.get(answer, answer)}"
 
 
 def _others(scope: Scope, standing: Sequence[Hold]) -> list[str]:
-    """Name the other holds that keep all of a scope, or some of it, back."""
-    return [f"  also paused: {told(hold)}" for hold in standing if hold.scope != scope]
+    """Name the other pauses that keep all of a scope, or some of it, back."""
+    return [f"  also paused: {told(hold)}" for hold in standing if Scope(hold.tenant, hold.queue) != scope]

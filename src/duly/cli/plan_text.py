@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from duly.cli.desk import Living
+from duly.cli.job_text import what_submitted_runs
 from duly.cli.screen import some
-from duly.cli.target_rows import what_job_runs
 from duly.domain.jobs.manifest import Manifest
 from duly.domain.jobs.manifest_diff import Difference
 from duly.domain.jobs.manifest_plan import CalendarStep, Pausing, Plan, Step, StepKind
 from duly.domain.triggers.schedule import options
 from duly.domain.triggers.schedule.summary import sentence
-from duly.moves.schedules.apply import Applied
+from duly.wire.jobs.manifests import Applied
+from duly.wire.queues import Worker
 
 _SHOWN_MAX = 200
 _NOTES_MAX = 10
@@ -44,18 +44,23 @@ def plan_lines(plan: Plan, manifest: Manifest, *, prune: bool, adopt: bool) -> l
     return [*calendars, *shown, *more, f"{plan.source}: {_summary(plan, prune=prune)}"]
 
 
+def plan_of(told: Applied) -> Plan:
+    """Give the plan in what the API tells."""
+    return msgspec.convert(msgspec.to_builtins(told), Plan)
+
+
 def applied_lines(applied: Applied) -> list[str]:
     """Write what an apply has done."""
     counts = [
         f"{len(names)} {word}"
         for kind, word in _DONE.items()
-        if (names := [done.name for done in applied.done if done.kind is kind])
+        if (names := [done.name for done in applied.done if done.kind == kind])
     ]
     calendars = [f"{some(len(applied.calendars), 'calendar')} kept"] if applied.calendars else []
-    return [f"{applied.plan.source}: {', '.join([*calendars, *counts]) or 'nothing was to be changed'}"]
+    return [f"{applied.source}: {', '.join([*calendars, *counts]) or 'nothing was to be changed'}"]
 
 
-def obstacle_lines(plan: Plan, manifest: Manifest, live: Sequence[Living]) -> list[str]:
+def obstacle_lines(plan: Plan, manifest: Manifest, live: Sequence[Worker]) -> list[str]:
     """Say what nobody would run at this moment."""
     steps = plan.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT)
     wanted = dict.fromkeys((job.handler, job.queue) for job in (manifest.jobs[step.name].job for step in steps))
@@ -77,7 +82,7 @@ def _becomes(step: Step, manifest: Manifest, *, prune: bool, adopt: bool) -> str
     match step.kind:
         case StepKind.CREATE:
             job = manifest.jobs[step.name].job
-            words = f"{sentence(options.check(job.schedule))}: {what_job_runs(job)} on queue {job.queue}"
+            words = f"{sentence(options.check(job.schedule))}: {what_submitted_runs(job)} on queue {job.queue}"
             return f"   {words}{f'   ({step.note})' if step.note else ''}{drift}"
         case StepKind.REMOVE:
             return f"   {step.note}: {'it is cancelled' if prune else 'it is kept; --prune cancels it'}{drift}"

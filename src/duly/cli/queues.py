@@ -8,27 +8,30 @@ from datetime import timedelta
 
 import click
 
-from duly.cli.desk import at_desk
+from duly.cli.client import connected
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
+from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
 from duly.cli.pause import Asked, pause_scope, reason_option, resume_scope
+from duly.cli.queue_text import attention, queue_row, queue_state
 from duly.cli.say import say
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import Forbidden
 from duly.domain.duration import parse
 from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.limits.overload import check_age_limit
 from duly.settings import Settings
 
 COLUMNS = {
-    "queue": lambda row: row["queue"],
-    "ready": lambda row: row["ready"],
-    "oldest": lambda row: timedelta(seconds=row["oldest_age_seconds"]) if row["ready"] else None,
-    "workers": lambda row: row["workers"],
-    "slots": lambda row: row["slots"],
-    "desired": lambda row: row["desired_workers"],
-    "coming": lambda row: _coming(row["coming"]),
-    "state": lambda row: row["state"],
-    "needs attention": lambda row: row["attention"],
+    "queue": lambda queue: queue.name,
+    "ready": lambda queue: queue.ready,
+    "oldest": lambda queue: timedelta(seconds=queue.oldest_age_seconds) if queue.ready else None,
+    "workers": lambda queue: queue.workers,
+    "slots": lambda queue: queue.slots,
+    "desired": lambda queue: queue.desired_workers,
+    "coming": lambda queue: _coming(queue.coming),
+    "state": queue_state,
+    "needs attention": lambda queue: "; ".join(attention(queue)),
 }
 
 
@@ -51,7 +54,15 @@ def queues() -> None:
 @with_settings("url")
 def list_queues(settings: Settings, listing: Listing) -> None:
     """Show what waits in each queue, and the command that would serve what nobody serves."""
-    show_list(settings, listing, lambda desk: desk.queues(), COLUMNS, "no queue has work, and no worker lives", at_desk)
+
+    async def read(client: AsyncClient) -> list[Row]:
+        try:
+            found = [queue async for queue in client.queues.list(everyone=True)]
+        except Forbidden:
+            found = [queue async for queue in client.queues.list()]
+        return [queue_row(queue) for queue in found] if listing.as_json else found
+
+    show_list(settings, listing, read, COLUMNS, "no queue has work, and no worker lives")
 
 
 @queues.command("pause")
@@ -98,9 +109,9 @@ def _span(text: str) -> timedelta:
 
 
 async def _set_queue(settings: Settings, queue: str, limit: timedelta | None, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        await desk.limit_queue(queue, limit)
     told = None if limit is None else limit.total_seconds()
+    async with connected(settings) as client:
+        await client.queues.change(queue, age_limit=told)
     if as_json:
         print_json({"queue": queue, "age_limit_seconds": told})
         return

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 import click
 import msgspec
 
+from duly.cli.client import connected
+from duly.cli.finding import job_id_of, tenant_named
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows
-from duly.cli.recovery_desk import RecoveryDesk, at_recovery
 from duly.cli.say import say
 from duly.cli.screen import some
+from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
 from duly.domain.errors import InvalidOption
-from duly.domain.jobs.recovery import Choice, Rule
+from duly.domain.jobs.recovery import Choice
 from duly.settings import Settings
-from duly.wire.recovery import RecoveryPlan, RecoveryState
+from duly.wire.recovery import RecoveryPlan, RecoveryRule, RecoveryState
 
 _SHOWN = 20
 # What is chosen, in the words of misfire policies.
@@ -89,9 +91,9 @@ def dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
 
 
 async def _show(settings: Settings, listing: Listing) -> None:
-    async with at_recovery(settings) as desk:
+    async with connected(settings) as client:
         while True:
-            plan = await desk.read()
+            plan = await client.recovery.get()
             if listing.watch and not listing.as_json and sys.stdout.isatty():
                 click.clear()
             _print(plan, as_json=listing.as_json, is_one_line=listing.watch)
@@ -109,36 +111,37 @@ async def _approve(
     yes: bool,
     as_json: bool,
 ) -> None:
-    async with at_recovery(settings) as desk:
-        rules = [Rule(_choice(everyone, f"--all {everyone}"))] if everyone is not None else []
-        rules += [await _rule_of_tenant(desk, text) for text in tenants]
-        rules += [await _rule_of_schedule(desk, text) for text in schedules]
+    async with connected(settings) as client:
+        rules = [RecoveryRule(choice=_choice(everyone, f"--all {everyone}"))] if everyone is not None else []
+        rules += [await _rule_of_tenant(client, text) for text in tenants]
+        rules += [await _rule_of_schedule(client, text) for text in schedules]
         if not yes:
-            _print(await desk.preview(rules, rate), rate=rate)
+            _print(await client.recovery.approve(rules=rules, rate=rate, dry_run=True), rate=rate)
             click.confirm("Carry it out?", abort=True)
-        _print(await desk.approve(rules, rate), as_json=as_json)
+        _print(await client.recovery.approve(rules=rules, rate=rate), as_json=as_json)
 
 
 async def _dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
-    async with at_recovery(settings) as desk:
+    async with connected(settings) as client:
         if not yes:
-            _print(await desk.read())
+            _print(await client.recovery.get())
             click.confirm("Leave out all that is not made yet?", abort=True)
-        _print(await desk.dismiss(), as_json=as_json)
+        _print(await client.recovery.dismiss(), as_json=as_json)
 
 
-async def _rule_of_tenant(desk: RecoveryDesk, text: str) -> Rule:
+async def _rule_of_tenant(client: AsyncClient, text: str) -> RecoveryRule:
     tenant, _, choice = text.rpartition("=")
     if not tenant:
         raise InvalidOption(f"--tenant {text} is not a tenant and a choice; write it as acme=skip, or 3=skip")
-    return Rule(_choice(choice, f"--tenant {text}"), tenant=await desk.tenant(tenant))
+    number = (await tenant_named(client, tenant)).tenant
+    return RecoveryRule(choice=_choice(choice, f"--tenant {text}"), tenant=number)
 
 
-async def _rule_of_schedule(desk: RecoveryDesk, text: str) -> Rule:
+async def _rule_of_schedule(client: AsyncClient, text: str) -> RecoveryRule:
     job, _, choice = text.rpartition("=")
     if not job:
         raise InvalidOption(f"--schedule {text} is not a job and a choice; write it as nightly-report=fire_once")
-    return Rule(_choice(choice, f"--schedule {text}"), job_id=await desk.job_id(job))
+    return RecoveryRule(choice=_choice(choice, f"--schedule {text}"), job_id=await job_id_of(client, job))
 
 
 def _choice(text: str, whole: str) -> Choice:

@@ -8,28 +8,30 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from duly.cli.desk import Desk, Moved, at_desk
+from duly.cli.client import connected
 from duly.cli.failures import NOT_FOUND
 from duly.cli.output import print_json
 from duly.cli.say import say, say_over
 from duly.cli.screen import some
-from duly.moves.bulk import dead
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import NotFound
 from duly.settings import Settings
+from duly.wire.runs import BULK_LIMIT_MAX, BulkAnswer
 
-Move = Callable[[Desk, Sequence[UUID]], Awaitable[list[UUID]]]
+Move = Callable[[AsyncClient, UUID], Awaitable[object]]
 
 
 class BulkMove(Protocol):
     """A move of all that a filter chooses."""
 
-    def __call__(self, desk: Desk, filter_text: str, limit: int, after: Any, /, *, dry_run: bool) -> Awaitable[Moved]:
+    def __call__(self, client: AsyncClient, **chosen: Any) -> Awaitable[BulkAnswer]:
         """Move those that fit, up to a limit, from where an earlier one ended."""
         ...
 
 
 def replay_runs(settings: Settings, run_ids: Sequence[UUID], *, as_json: bool) -> int:
     """Replay these runs and give the exit code."""
-    return move_these(settings, run_ids, lambda desk, asked: desk.replay(asked), "replayed", as_json=as_json)
+    return move_these(settings, run_ids, lambda client, run_id: client.dead.replay(run_id), "replayed", as_json=as_json)
 
 
 def move_these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str, *, as_json: bool) -> int:
@@ -45,8 +47,8 @@ def move_matching(
 
 
 async def _these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: str, as_json: bool) -> int:
-    async with at_desk(settings) as desk:
-        moved = set(await move(desk, run_ids))
+    async with connected(settings) as client:
+        moved = {run_id for run_id in run_ids if await _is_moved(move(client, run_id))}
     if as_json:
         print_json([{"run_id": run_id, "answer": done if run_id in moved else "not_dead"} for run_id in run_ids])
     else:
@@ -55,17 +57,26 @@ async def _these(settings: Settings, run_ids: Sequence[UUID], move: Move, done: 
     return 0 if moved.issuperset(run_ids) else NOT_FOUND
 
 
+async def _is_moved(moving: Awaitable[object]) -> bool:
+    try:
+        await moving
+    except NotFound:
+        return False
+    return True
+
+
 async def _matching(
     settings: Settings, chosen: str, move: BulkMove, done: str, limit: int | None, dry_run: bool, as_json: bool
 ) -> None:
     matched = moved = 0
     sample: Sequence[UUID] = []
-    after: Any = None
-    async with at_desk(settings) as desk:
+    after: str | None = None
+    which: dict[str, Any] = {"filter": chosen, "all": not chosen, "dry_run": dry_run}
+    async with connected(settings) as client:
         while True:
-            size = dead.LIMIT_MAX if limit is None else min(limit - matched, dead.LIMIT_MAX)
-            found = await move(desk, chosen, size, after, dry_run=dry_run)
-            matched, moved, after = matched + found.matched, moved + found.moved, found.after
+            size = BULK_LIMIT_MAX if limit is None else min(limit - matched, BULK_LIMIT_MAX)
+            found = await move(client, **which, limit=size, page_token=after)
+            matched, moved, after = matched + found.matched, moved + found.moved, found.next_page_token
             sample = sample or found.sample
             if sys.stderr.isatty():
                 say_over(f"{matched} found", nl=False)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 import click
-import msgspec
 
 from duly.cli import apps, submission
-from duly.cli.desk import Desk, at_desk
+from duly.cli.client import connected
 from duly.cli.failures import REFUSED
 from duly.cli.follow import wait_for_end
 from duly.cli.options import with_settings
-from duly.cli.output import duration, plain, print_json
+from duly.cli.output import duration, print_json
 from duly.cli.runs import reason
-from duly.cli.say import say, say_json
+from duly.cli.say import say
 from duly.cli.submission import Typed
 from duly.cli.submit import JSON, handler_arguments, output_option
-from duly.clock import Rng
+from duly.client.asynchronous.client import AsyncClient
 from duly.settings import Settings
+from duly.wire.runs import Run
 
 
 @click.command
@@ -40,51 +39,50 @@ def run(settings: Settings, wait: bool, output: str, **typed: Any) -> int:
 
 async def _run(settings: Settings, wait: bool, output: str, typed: Typed) -> int:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
-    async with at_desk(settings) as desk:
-        sent = await submission.send(desk, job, typed.key, Rng())
-        lines = await submission.answer(desk, job, sent, settings.app)
+    async with connected(settings) as client:
+        sent = await submission.send(client, job, typed.key)
+        lines = await submission.answer(client, job, sent, settings.app)
         if output == JSON:
-            return await _document(desk, submission.document(job, sent, lines), wait)
+            return await _document(client, submission.document(job, sent, lines), wait)
         say("\n".join(lines), err=wait)
-        return await wait_and_tell(desk, sent.job_id) if wait else 0
+        return await wait_and_tell(client, sent.job_id) if wait else 0
 
 
-async def _document(desk: Desk, made: dict[str, Any], wait: bool) -> int:
+async def _document(client: AsyncClient, made: dict[str, Any], wait: bool) -> int:
     """Print one JSON object: what was accepted and, when it was waited for, what it came to. Gives the exit code."""
     if not wait:
         print_json(made)
         return 0
-    found = await _waited_for(desk, made["run_id"])
-    last = found["attempts"][-1]
-    ended = {"state": found["state"], "reason": found["reason"], "attempts": found["attempt"], "result": last["result"]}
-    print_json(plain({**made, **ended}))
-    return 0 if found["state"] == "succeeded" else REFUSED
+    found = await _waited_for(client, made["run_id"])
+    result = found.attempts[-1].result
+    print_json({**made, "state": found.state, "reason": found.reason, "attempts": found.attempt, "result": result})
+    return 0 if found.state == "succeeded" else REFUSED
 
 
-async def wait_and_tell(desk: Desk, run_id: UUID) -> int:
+async def wait_and_tell(client: AsyncClient, run_id: UUID) -> int:
     """Stay until a run has ended: its log goes to standard error, its result to standard output. Gives the exit code."""
-    found = await _waited_for(desk, run_id)
+    found = await _waited_for(client, run_id)
     say(ending(found), err=True)
-    result = found["attempts"][-1]["result"]
-    if found["state"] == "succeeded" and result is not None:
-        say_json(msgspec.json.format(result.encode(), indent=2))
-    return 0 if found["state"] == "succeeded" else REFUSED
+    result = found.attempts[-1].result
+    if found.state == "succeeded" and result is not None:
+        print_json(result)
+    return 0 if found.state == "succeeded" else REFUSED
 
 
-async def _waited_for(desk: Desk, run_id: UUID) -> Mapping[str, Any]:
+async def _waited_for(client: AsyncClient, run_id: UUID) -> Run:
     try:
-        return await wait_for_end(desk, run_id)
+        return await wait_for_end(client, run_id)
     except (KeyboardInterrupt, asyncio.CancelledError):
         say(f"the run goes on without us; to end it: duly runs cancel {run_id}", err=True)
         raise
 
 
-def ending(found: Mapping[str, Any]) -> str:
+def ending(found: Run) -> str:
     """Say how a run ended."""
-    last = found["attempts"][-1]
-    took = f" in {duration(last['finished_at'] - last['started_at'])}" if last["started_at"] else ""
-    tries = f" after {found['attempt']} attempts" if found["attempt"] > 1 else ""
-    words = reason(found["reason"], last["detail"])
+    last = found.attempts[-1]
+    took = f" in {duration(last.finished_at - last.started_at)}" if last.started_at else ""
+    tries = f" after {found.attempt} attempts" if found.attempt > 1 else ""
+    words = reason(found.reason, last.detail)
     why = f": {words}" if words else ""
-    remedy = f"; look at it with `duly runs show {found['run_id']}`" if found["state"] == "dead" else ""
-    return f"{found['state']}{took}{tries}{why}{remedy}"
+    remedy = f"; look at it with `duly runs show {found.run_id}`" if found.state == "dead" else ""
+    return f"{found.state}{took}{tries}{why}{remedy}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -12,48 +12,56 @@ import click
 import msgspec
 
 from duly.cli.arguments import read_moment, read_payload
-from duly.cli.desk import Desk, Stopped, at_desk
+from duly.cli.client import ask, connected
 from duly.cli.failures import REFUSED
+from duly.cli.finding import job_id_of
 from duly.cli.lazy import ListingGroup
 from duly.cli.many import Many, change_many, many_options
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, Row, json_option, listing_options, moment, plain, print_json, print_rows, show_list
-from duly.cli.paging import chosen, filter_option, limit_option, none_of, quoted
+from duly.cli.output import Listing, json_option, json_text, listing_options, moment, print_json, print_rows, show_list
+from duly.cli.paging import chosen, filter_option, first, limit_option, none_of, quoted
 from duly.cli.patience import about_run
 from duly.cli.replaying import replay_runs
 from duly.cli.run_many import CANCELLING, replaying
 from duly.cli.say import say
 from duly.cli.screen import some
-from duly.cli.target_rows import what_runs
-from duly.clock import Rng, SystemClock
+from duly.client.asynchronous.client import AsyncClient
+from duly.clock import SystemClock
 from duly.domain.jobs.filter import RUN_STATES, RUNS
-from duly.domain.runs import payload as payloads
 from duly.domain.runs.progress import progress_text
-from duly.moves.run_again import Changes
+from duly.domain.targets.words import described
 from duly.settings import Settings
-from duly.store.boxes.runs import FINAL
+from duly.wire.pages import PAGE_SIZE_MAX
+from duly.wire.runs import FINAL, Attempt, Progress, Run, RunCancelled, RunSummary
 
 _LOOK_SECONDS = 0.5
 
+
+def _reason_in_list(run: RunSummary) -> str | None:
+    if (skipped := run.skipped) is not None:
+        return _stretch(run.reason, skipped.count, skipped.first, skipped.last)
+    return _missed(run.reason, run.missed)
+
+
 RUN_COLUMNS = {
-    "id": lambda row: row["run_id"],
-    "state": lambda row: row["state"],
-    "handler": lambda row: row["handler"],
-    "queue": lambda row: row["queue"],
-    "attempt": lambda row: row["attempt"],
-    "due": lambda row: row["due_at"],
-    "reason": lambda row: reason(row["reason"], row.get("detail")),
+    "id": lambda run: run.run_id,
+    "state": lambda run: run.state,
+    "handler": lambda run: run.handler,
+    "queue": lambda run: run.queue,
+    "attempt": lambda run: run.attempt,
+    "due": lambda run: run.due_at,
+    "reason": _reason_in_list,
 }
 
 ATTEMPT_COLUMNS = {
-    "attempt": lambda row: row["attempt"],
-    "outcome": lambda row: row["outcome"],
-    "became": lambda row: row["became"],
-    "started": lambda row: row["started_at"],
-    "took": lambda row: row["finished_at"] - row["started_at"] if row["started_at"] else None,
-    "late": lambda row: row["started_at"] - row["due_at"] if row["started_at"] and row["due_at"] else None,
-    "fence": lambda row: row["fence"],
-    "reason": lambda row: reason(row["reason"], row["detail"]),
+    "attempt": lambda one: one.attempt,
+    "outcome": lambda one: one.outcome,
+    "became": lambda one: one.became,
+    "started": lambda one: one.started_at,
+    "took": lambda one: one.finished_at - one.started_at if one.started_at else None,
+    "late": lambda one: one.started_at - one.due_at if one.started_at and one.due_at else None,
+    "fence": lambda one: one.fence,
+    "reason": lambda one: reason(one.reason, one.detail),
 }
 
 
@@ -91,13 +99,13 @@ def list_runs(
     of = {name: None if one is None else str(one) for name, one in (("parent", parent), ("workflow", workflow))}
     wanted = chosen(filter_text, RUNS, state=state, queue=queue, **of)
 
-    async def read(desk: Desk) -> Sequence[Row]:
-        of_job = wanted if job is None else chosen(wanted, RUNS, job_id=str(await desk.job_id(job)))
-        return await desk.runs(of_job, limit)
+    async def read(client: AsyncClient) -> list[RunSummary]:
+        of_job = wanted if job is None else chosen(wanted, RUNS, job_id=str(await job_id_of(client, job)))
+        return await first(client.runs.list(of_job or None, page_size=min(limit, PAGE_SIZE_MAX)), limit)
 
     said = " AND ".join(part for part in (wanted, "" if job is None else f"job:{quoted(job)}") if part)
     empty = none_of("runs", said, "no runs; make one: duly submit HANDLER")
-    show_list(settings, listing, read, RUN_COLUMNS, empty, at_desk)
+    show_list(settings, listing, read, RUN_COLUMNS, empty)
 
 
 @runs.command("show")
@@ -170,14 +178,13 @@ def again(
     RUN stays as it is. Dead runs can also be replayed, which keeps their id: duly dead replay.
     """
     arguments = None if payload is None else read_payload((), payload, "--payload")
-    text = None if arguments is None else payloads.encode(arguments, "the payload")
-    changes = Changes(text, queue, priority, read_moment(at, "--at"))
-    asyncio.run(_again(settings, run_id, changes, key or str(Rng().uuid()), as_json))
-
-
-async def _again(settings: Settings, run_id: UUID, changes: Changes, key: str, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        made = await desk.run_again(run_id, changes, key=key)
+    changes: dict[str, Any] = {
+        "payload": arguments,
+        "queue": queue,
+        "priority": priority,
+        "at": read_moment(at, "--at"),
+    }
+    made = ask(settings, lambda client: client.runs.run_again(run_id, **changes, key=key)).run_id
     if as_json:
         print_json({"run_id": made, "job_id": made, "again_of": run_id})
     else:
@@ -185,59 +192,68 @@ async def _again(settings: Settings, run_id: UUID, changes: Changes, key: str, a
 
 
 async def _show(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
+    async with connected(settings) as client:
         if follow:
-            await _follow_progress(desk, run_id)
-        await print_run(desk, run_id, as_json=as_json)
+            await _follow_progress(client, run_id)
+        await print_run(client, run_id, as_json=as_json)
 
 
-async def _follow_progress(desk: Desk, run_id: UUID) -> None:
+async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
     """Write how far a run has come, on standard error, whenever that has changed, until it has ended."""
     last, patience = "", about_run(run_id)
     while True:
-        found = await patience.ask(lambda: desk.run(run_id))
-        now = progress_text(found["progress"]) if found["progress"] else found["state"]
+        found = await patience.ask(lambda: client.runs.get(run_id))
+        now = _progress(found.progress) if found.progress else found.state
         if now != last:
             say(now, err=True)
-        if found["state"] in FINAL:
+        if found.state in FINAL:
             return
         last = now
         await SystemClock().sleep(_LOOK_SECONDS)
 
 
 async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool, as_json: bool) -> int:
-    done: dict[UUID, Stopped] = {}
-    async with at_desk(settings) as desk:
+    done: list[RunCancelled] = []
+    async with connected(settings) as client:
         try:
             for run_id in run_ids:
-                done[run_id] = await desk.cancel_run(run_id, children=children)
+                done += [await client.runs.cancel(run_id, children=children)]
         finally:  # One that is not there ends it; what was cancelled before is told all the same.
             _tell_cancelled(done, as_json=as_json)
-    return REFUSED if any(stopped.is_too_late for stopped in done.values()) else 0
+    return REFUSED if any(one.status == "too_late" for one in done) else 0
 
 
-def _tell_cancelled(done: Mapping[UUID, Stopped], *, as_json: bool) -> None:
+def _tell_cancelled(done: Sequence[RunCancelled], *, as_json: bool) -> None:
     if as_json:
         print_json(
-            [
-                {"run_id": run_id, "answer": one.answer, "state": one.state, "children": one.children}
-                for run_id, one in done.items()
-            ]
+            [{"run_id": one.run_id, "answer": one.status, "state": one.state, "children": one.children} for one in done]
         )
         return
-    for run_id, stopped in done.items():
-        say(f"run {run_id}: {stopped.words}")
+    for one in done:
+        subtasks = f"; {some(one.children, 'subtask')} with it" if one.children else ""
+        say(f"run {one.run_id}: {cancel_words(one.status, one.state)}{subtasks}")
 
 
-async def print_run(desk: Desk, run_id: UUID, *, as_json: bool) -> None:
+def cancel_words(status: str, state: str) -> str:
+    """Say what became of a request to cancel."""
+    remedy = "; `duly runs cancel` asks its worker to stop it" if state == "running" else ""
+    known = {
+        "too_late": f"too late: it is {state}{remedy}",
+        "requested": "requested: its worker has been asked to stop it",
+    }
+    return known.get(status, status)
+
+
+async def print_run(client: AsyncClient, run_id: UUID, *, as_json: bool) -> None:
     """Print one run with its attempts. Raises NotFound."""
-    found = await desk.run(run_id)
+    found = await client.runs.get(run_id)
     if as_json:
-        print_json({**plain(found), "attempts": [plain(attempt) for attempt in found["attempts"]]})
+        print_json(found)
         return
     _print_found(found)
-    if found["state"] not in FINAL:
-        say(_live(found["state"], (await desk.explain(str(run_id))).sentences))
+    if found.state not in FINAL:
+        reasons = (await client.runs.explain(run_id)).reasons
+        say(_live(found.state, [reason.text for reason in reasons]))
 
 
 def _live(state: str, sentences: Sequence[str]) -> str:
@@ -245,93 +261,93 @@ def _live(state: str, sentences: Sequence[str]) -> str:
     return "; ".join(sentences if state == "running" else sentences[:1])
 
 
-def _print_found(found: Mapping[str, Any]) -> None:
-    why = reason(found["reason"], _last_detail(found))
-    say(f"run {found['run_id']} is {found['state']}{f': {why}' if why else ''}")
-    say(f"{what_runs(found)} on queue {found['queue']}, due {moment(found['due_at'])}")
-    if missed := missed_by(found):
-        say(f"it stands for {some(missed, 'occurrence')} that came too late, itself included")
-    if marks := _marks_line(found):
-        say(marks)
+def _print_found(found: Run) -> None:
+    why = reason(found.reason, found.attempts[-1].detail if found.attempts else None)
+    say(f"run {found.run_id} is {found.state}{f': {why}' if why else ''}")
+    say(f"{_what_runs(found)} on queue {found.queue}, due {moment(found.due_at)}")
+    if found.missed:
+        say(f"it stands for {some(found.missed, 'occurrence')} that came too late, itself included")
+    if metadata := _metadata_line(found):
+        say(metadata)
     if made := _made_line(found):
         say(made)
-    if found.get("payload"):
-        say(f"payload {found['payload']}")
-    elif not found.get("payload_kept", True):
+    if found.payload is not None:
+        say(f"payload {json_text(found.payload)}")
+    elif not found.payload_kept:
         say("its payload is no longer kept")
-    if found["progress"]:
-        say(f"progress {progress_text(found['progress'])}, told {moment(found['progress']['updated_at'])}")
-    if found["checkpoint"]:
-        saved = found["checkpoint"]
-        say(f"checkpoint of {some(saved['bytes'], 'byte')}, saved {moment(saved['saved_at'])}")
-    if found["attempts"] or found["state"] != "running":
-        print_rows(found["attempts"], ATTEMPT_COLUMNS, "no attempts yet")
-    if found["attempts"]:
-        _print_last(found["attempts"][-1])
+    if found.progress:
+        say(f"progress {_progress(found.progress)}, told {moment(found.progress.updated_at)}")
+    if saved := found.checkpoint:
+        say(f"checkpoint of {some(saved.bytes, 'byte')}, saved {moment(saved.saved_at)}")
+    if found.attempts or found.state != "running":
+        print_rows(found.attempts, ATTEMPT_COLUMNS, "no attempts yet")
+    if found.attempts:
+        _print_last(found.attempts[-1])
 
 
-def _made_line(found: Mapping[str, Any]) -> str:
+def _what_runs(found: Run) -> str:
+    return found.handler if found.target is None else described(msgspec.structs.asdict(found.target))
+
+
+def _progress(told: Progress) -> str:
+    return progress_text(msgspec.structs.asdict(told))
+
+
+def _made_line(found: Run) -> str:
     """Say who submitted a run, and which definition it uses or used."""
-    by, definition = found.get("submitted_by"), found.get("definition") or {}
-    said = {
-        "submitted by": None if by is None else f"{by['name']} ({by['action']}, {moment(by['at'])})",
-        "priority": found["priority"],
-        "version": definition.get("version"),
-        **{name: definition.get(name) for name in ("retry", "timeout", "concurrency", "rate_limit")},
+    by, definition = found.submitted_by, found.definition
+    said: dict[str, object] = {
+        "submitted by": None if by is None else f"{by.name} ({by.action}, {moment(by.at)})",
+        "priority": found.priority,
     }
+    if definition is not None:
+        named = ("version", "retry", "timeout", "concurrency", "rate_limit")
+        said |= {name: getattr(definition, name) for name in named}
     return "   ".join(f"{name} {_written(value)}" for name, value in said.items() if value is not None)
 
 
 def _written(value: object) -> str:
-    return msgspec.json.encode(value).decode() if isinstance(value, dict) else str(value)
+    return msgspec.json.encode(value).decode() if isinstance(value, msgspec.Struct) else str(value)
 
 
-def _marks_line(found: Mapping[str, Any]) -> str:
-    """Say what a run is marked with."""
+def _metadata_line(found: Run) -> str:
+    """Say what is known of a run besides: its tags, where it comes from and what it belongs to."""
     said = {
-        "tags": ", ".join(found["tags"]),
-        "request": found["request_id"],
-        "trace": found["traceparent"],
-        "parent": found["parent"],
-        "after": ", ".join(f"{job} ({on})" for job, on in found["after"]),
-        "workflow": found["workflow_id"],
-        "node": found["node"],
+        "tags": ", ".join(found.tags),
+        "request": found.request_id,
+        "trace": found.traceparent,
+        "parent": found.parent,
+        "after": ", ".join(f"{one.job} ({one.on})" for one in found.after),
+        "workflow": found.workflow_id,
+        "node": found.node,
     }
     return "   ".join(f"{name} {value}" for name, value in said.items() if value)
 
 
-def reason(words: str | None, detail: str | None) -> str | None:
+def reason(words: str | None, detail: object) -> str | None:
     """Say why, with all that a record stands for: a stretch of skipped occurrences, or those that a run makes up for."""
-    known = _object(detail)
+    known = detail if isinstance(detail, dict) else {}
     if "count" in known:
-        first, last = (moment(datetime.fromisoformat(known[end]).astimezone(UTC)) for end in ("first", "last"))
-        stretch = first if known["count"] == 1 else f"{first} to {last}"
-        return f"{words}: {some(known['count'], 'occurrence')}, {stretch}"
-    if "missed" in known:
-        return "; ".join([*([words] if words else []), f"{known['missed']} missed"])
-    return words
+        first, last = (datetime.fromisoformat(known[end]) for end in ("first", "last"))
+        return _stretch(words, known["count"], first, last)
+    return _missed(words, known.get("missed"))
 
 
-def missed_by(found: Mapping[str, Any]) -> int:
-    """Say how many missed occurrences a run stands for: its options say so while it lives, its last attempt afterwards."""
-    return int(_object(found.get("options")).get("missed") or _object(_last_detail(found)).get("missed") or 0)
+def _stretch(words: str | None, count: int, first: datetime, last: datetime) -> str:
+    ends = [moment(end.astimezone(UTC)) for end in ([first] if count == 1 else [first, last])]
+    return f"{words}: {some(count, 'occurrence')}, {' to '.join(ends)}"
 
 
-def _last_detail(found: Mapping[str, Any]) -> str | None:
-    return found["attempts"][-1]["detail"] if found["attempts"] else None
+def _missed(words: str | None, count: int | None) -> str | None:
+    return words if count is None else "; ".join([*([words] if words else []), f"{count} missed"])
 
 
-def _object(text: str | None) -> dict[str, Any]:
-    value = None if text is None else msgspec.json.decode(text)
-    return value if isinstance(value, dict) else {}
-
-
-def _print_last(attempt: Mapping[str, Any]) -> None:
-    if attempt["result"] is not None:
-        say(f"result {attempt['result']}")
-    detail = _object(attempt["detail"])
+def _print_last(attempt: Attempt) -> None:
+    if attempt.result is not None:
+        say(f"result {json_text(attempt.result)}")
+    detail = attempt.detail if isinstance(attempt.detail, dict) else {}
     trace = detail.get("traceback")
     if isinstance(trace, str):
         say(trace)
     elif detail.keys() - {"missed", "first", "last", "count"}:
-        say(f"detail {attempt['detail']}")
+        say(f"detail {json_text(detail)}")

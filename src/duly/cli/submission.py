@@ -8,12 +8,15 @@ from typing import Any
 import click
 import msgspec
 
-from duly.cli import gate_flags, schedule_flags
+from duly.cli import gate_flags, job_fields, schedule_flags
 from duly.cli.arguments import read_duration, read_moment, read_payload
-from duly.cli.desk import Desk, Living, Sent
+from duly.cli.fires import both_clocks
+from duly.cli.job_text import FIRES_SHOWN, job_lines, what_submitted_runs
 from duly.cli.retry_flags import RetryTyped, changed_retry, expiry_changes, is_typed
 from duly.cli.target_flags import read_target
-from duly.clock import Rng
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.definitions import SubmittedJob
+from duly.client.errors import Forbidden
 from duly.domain.jobs.job import (
     Recurring,
     Submission,
@@ -32,6 +35,7 @@ from duly.domain.runs.options import NO_OPTIONS, RunOptions, options_of
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.target import Target, check_handler, handler_of, is_reserved
 from duly.domain.targets.words import what_lets_it_run
+from duly.wire.queues import Worker
 
 _NAMES_SHOWN = 10
 
@@ -103,28 +107,47 @@ def read(typed: Typed, app: Any | None) -> Submission | Recurring:
     )
 
 
-async def send(desk: Desk, job: Submission | Recurring, key: str | None, rng: Rng) -> Sent:
+async def send(client: AsyncClient, job: Submission | Recurring, key: str | None) -> SubmittedJob:
     """Make the job durable."""
-    return await desk.submit(job, key if key is not None else str(rng.uuid()))
+    fields, after = job_fields.fields_of(job), job_fields.after_of(job)
+    return await client.jobs.create(job_fields.target_of_job(job), key=key, after=after, **fields)
 
 
-async def answer(desk: Desk, job: Submission | Recurring, sent: Sent, app_path: str | None) -> list[str]:
+async def answer(
+    client: AsyncClient, job: Submission | Recurring, sent: SubmittedJob, app_path: str | None
+) -> list[str]:
     """Say what was accepted, when it fires, and what stands in its way, as far as we may know."""
-    again = "   (submitted before under this key; nothing new was made)" if sent.replayed else ""
-    living = await desk.living()
-    obstacles = [] if living is None else _obstacles(job, living, app_path)
-    return [f"job {sent.job_id}{again}", *sent.lines, *obstacles]
+    again = "   (submitted before under this key; nothing new was made)" if sent.is_replayed else ""
+    says = job_lines(await client.jobs.get(sent.job_id)) if isinstance(job, Recurring) else _once(job, sent)
+    live = await live_workers(client)
+    obstacles = [] if live is None else _obstacles(job, live, app_path)
+    return [f"job {sent.job_id}{again}", *says, *obstacles]
 
 
-def document(job: Submission | Recurring, sent: Sent, lines: Sequence[str]) -> dict[str, Any]:
+def _once(job: Submission, sent: SubmittedJob) -> list[str]:
+    """Say when a one-shot runs."""
+    how = "Once, now" if job.at is None and not job.delay else "Once"
+    assert sent.next_run_at is not None, "a one-shot has its moment"
+    return [f"{how}: {what_submitted_runs(job)} on queue {job.queue}", f"{'at':6}{both_clocks(sent.next_run_at)}"]
+
+
+async def live_workers(client: AsyncClient) -> list[Worker] | None:
+    """Name the workers that live; None: only the operator may know."""
+    try:
+        return [worker async for worker in client.workers.list()]
+    except Forbidden:
+        return None
+
+
+def document(job: Submission | Recurring, sent: SubmittedJob, lines: Sequence[str]) -> dict[str, Any]:
     """Give the same for a program: the job, the only run of a one-shot, what a schedule means, and the sentences."""
-    means = {"description": sent.description, "next_fires": sent.next_fires}
+    means = {"description": sent.description, "next_fires": sent.next_fires[:FIRES_SHOWN]}
     more = means if isinstance(job, Recurring) else {}
     run = {} if sent.run_id is None else {"run_id": sent.run_id}
-    return {"job_id": sent.job_id, **run, **more, "replayed": sent.replayed, "says": list(lines[1:])}
+    return {"job_id": sent.job_id, **run, **more, "replayed": sent.is_replayed, "says": list(lines[1:])}
 
 
-def _obstacles(job: Submission | Recurring, live: Sequence[Living], app_path: str | None) -> list[str]:
+def _obstacles(job: Submission | Recurring, live: Sequence[Worker], app_path: str | None) -> list[str]:
     app = app_path or "module:app"
     command = f"duly worker {app}"
     serving = [row for row in live if job.queue in row.queues]

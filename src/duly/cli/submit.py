@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from duly.cli import apps, submission
-from duly.cli.desk import at_desk
+from duly.cli.client import connected
 from duly.cli.gate_flags import gate_flags
 from duly.cli.options import with_settings
 from duly.cli.output import print_json
@@ -18,7 +18,6 @@ from duly.cli.say import say
 from duly.cli.schedule_flags import schedule_flags
 from duly.cli.submission import Typed
 from duly.cli.target_flags import target_flags
-from duly.clock import Rng
 from duly.settings import Settings
 
 JSON = "json"
@@ -86,9 +85,9 @@ def submit(settings: Settings, quiet: bool, output: str, **typed: Any) -> None:
 
 async def _submit(settings: Settings, quiet: bool, output: str, typed: Typed) -> None:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
-    async with at_desk(settings) as desk:
-        sent = await submission.send(desk, job, typed.key, Rng())
-        lines = [str(sent.job_id)] if quiet else await submission.answer(desk, job, sent, settings.app)
+    async with connected(settings) as client:
+        sent = await submission.send(client, job, typed.key)
+        lines = [str(sent.job_id)] if quiet else await submission.answer(client, job, sent, settings.app)
     if output == JSON:
         print_json(submission.document(job, sent, lines))
     else:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
 import click
 import msgspec
 
-from duly.cli.desk import Desk, at_desk
+from duly.cli.client import connected
+from duly.cli.finding import tenant_named
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, json_option, listing_options, print_json, show_list
+from duly.cli.paging import first
 from duly.cli.say import say
+from duly.client.asynchronous.client import AsyncClient
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidSchedule
 from duly.settings import Settings
-from duly.store.tenancy.tenants import Limits, Tenant
+from duly.wire.keys import Tenant, TenantLimits
+from duly.wire.pages import PAGE_SIZE_MAX
 
 _SHOWN_MAX = 10_000
 _NONE = "none"
@@ -92,10 +96,11 @@ def tenants() -> None:
 def list_tenants(settings: Settings, listing: Listing) -> None:
     """List tenants and what each may have."""
 
-    async def read(desk: Desk) -> Sequence[Row]:
-        return [_row(tenant) for tenant in await desk.tenants(_SHOWN_MAX)]
+    async def read(client: AsyncClient) -> list[Row]:
+        found = await first(client.tenants.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)
+        return [_row(tenant) for tenant in found]
 
-    show_list(settings, listing, read, COLUMNS, "no tenants", at_desk)
+    show_list(settings, listing, read, COLUMNS, "no tenants")
 
 
 @tenants.command("create")
@@ -105,7 +110,7 @@ def list_tenants(settings: Settings, listing: Listing) -> None:
 @with_settings("url")
 def create(settings: Settings, name: str, as_json: bool, **limits: object) -> None:
     """Make a tenant. Its name is never given again."""
-    asyncio.run(_create(settings, name, _limits(Limits(), limits), as_json))
+    asyncio.run(_create(settings, name, _limits(TenantLimits(), limits), as_json))
 
 
 @tenants.command("suspend")
@@ -115,7 +120,7 @@ def create(settings: Settings, name: str, as_json: bool, **limits: object) -> No
 def suspend(settings: Settings, name: str, as_json: bool) -> None:
     """Let a tenant add nothing, and its keys open nothing, for now. What it has goes on."""
     told = "is suspended: its keys open nothing; its schedules go on"
-    asyncio.run(_change(settings, name, lambda desk, tenant: desk.suspend_tenant(tenant), told, as_json))
+    asyncio.run(_change(settings, name, "suspended", told, as_json))
 
 
 @tenants.command("resume")
@@ -124,7 +129,7 @@ def suspend(settings: Settings, name: str, as_json: bool) -> None:
 @with_settings("url")
 def resume(settings: Settings, name: str, as_json: bool) -> None:
     """Let a suspended tenant go on."""
-    asyncio.run(_change(settings, name, lambda desk, tenant: desk.resume_tenant(tenant), "is active", as_json))
+    asyncio.run(_change(settings, name, "active", "is active", as_json))
 
 
 @tenants.command("limits")
@@ -137,35 +142,40 @@ def limits(settings: Settings, name: str, as_json: bool, **limits: object) -> No
     asyncio.run(_limit(settings, name, limits, as_json))
 
 
-async def _create(settings: Settings, name: str, limits: Limits, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        made = await desk.create_tenant(name, limits)
+async def _create(settings: Settings, name: str, limits: TenantLimits, as_json: bool) -> None:
+    async with connected(settings) as client:
+        made = await client.tenants.create(name, limits=limits)
     _show(made, as_json, f"tenant {made.name} is made, number {made.tenant}")
 
 
 async def _change(
-    settings: Settings, name: str, change: Callable[[Desk, int], Awaitable[None]], told: str, as_json: bool
+    settings: Settings, name: str, state: Literal["active", "suspended"], told: str, as_json: bool
 ) -> None:
-    async with at_desk(settings) as desk:
-        await change(desk, (await desk.tenant(name)).tenant)
-        changed = await desk.tenant(name)
+    async with connected(settings) as client:
+        changed = await client.tenants.change((await tenant_named(client, name)).tenant, state=state)
     _show(changed, as_json, f"tenant {changed.name} {told}")
 
 
 async def _limit(settings: Settings, name: str, changes: dict[str, object], as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        found = await desk.tenant(name)
-        changed = msgspec.structs.replace(found, limits=_limits(found.limits, changes))
-        if changed.limits != found.limits:
-            await desk.limit_tenant(found.tenant, changed.limits)
-    shown = ", ".join(f"{name} {_words(value)}" for name, value in msgspec.structs.asdict(changed.limits).items())
-    _show(changed, as_json, f"tenant {changed.name}: {shown}")
+    async with connected(settings) as client:
+        tenant = await tenant_named(client, name)
+        wanted = _limits(tenant.limits, changes)
+        if wanted != tenant.limits:
+            tenant = await client.tenants.change(tenant.tenant, limits=wanted)
+    shown = ", ".join(f"{name} {_words(value)}" for name, value in msgspec.structs.asdict(tenant.limits).items())
+    _show(tenant, as_json, f"tenant {tenant.name}: {shown}")
 
 
-def _limits(before: Limits, given: dict[str, object]) -> Limits:
+def _limits(before: TenantLimits, given: dict[str, object]) -> TenantLimits:
     """Change what is named, and nothing else."""
-    changes = {name: None if value == _NONE else value for name, value in given.items() if value is not None}
+    changes = {name: _written(value) for name, value in given.items() if value is not None}
     return msgspec.structs.replace(before, **changes)
+
+
+def _written(value: object) -> object:
+    if isinstance(value, timedelta):
+        return to_iso(value)
+    return None if value == _NONE else value
 
 
 def _show(tenant: Tenant, as_json: bool, sentence: str) -> None:
@@ -177,12 +187,8 @@ def _show(tenant: Tenant, as_json: bool, sentence: str) -> None:
 
 def _row(tenant: Tenant) -> dict[str, object]:
     row = msgspec.structs.asdict(tenant)
-    limits = msgspec.structs.asdict(row.pop("limits"))
-    least = limits["least_period"]
-    return {**row, **limits, "least_period": None if least is None else to_iso(least)}
+    return {**row, **msgspec.structs.asdict(row.pop("limits"))}
 
 
 def _words(value: object) -> str:
-    if isinstance(value, timedelta):
-        return to_iso(value)
     return _NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)

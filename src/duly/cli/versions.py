@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
 import msgspec
 
-from duly.cli.desk import Desk, at_desk
+from duly.cli.finding import job_id_of
+from duly.cli.job_text import handler_in
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, Row, listing_options, show_list
+from duly.cli.paging import first
+from duly.client.asynchronous.client import AsyncClient
 from duly.settings import Settings
 
 COLUMNS = {
@@ -32,10 +33,18 @@ COLUMNS = {
 def list_versions(settings: Settings, listing: Listing, job: str, limit: int) -> None:
     """Show what JOB, given by its id or its name, was: version by version, the one that stands first."""
 
-    async def read(desk: Desk) -> Sequence[Row]:
-        return await desk.versions(await desk.job_id(job), limit)
+    async def read(client: AsyncClient) -> list[Row]:
+        found = await first(client.jobs.versions(await job_id_of(client, job)), limit)
+        return [
+            {
+                **msgspec.structs.asdict(one),
+                "handler": handler_in(one.target),
+                "schedule": one.schedule or msgspec.to_builtins(one.on_event),
+            }
+            for one in found
+        ]
 
-    show_list(settings, listing, read, COLUMNS, "a one-shot has no versions", at_desk)
+    show_list(settings, listing, read, COLUMNS, "a one-shot has no versions")
 
 
 def _words(schedule: Row) -> str:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
 from itertools import zip_longest
-from typing import Any
 from uuid import UUID
 
 import click
 
-from duly.cli.desk import at_desk
+from duly.cli.client import connected
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
 from duly.cli.output import Listing, json_option, listing_options, print_json, show_list
 from duly.cli.say import say
+from duly.client.asynchronous.client import AsyncClient
+from duly.clock import host_now
 from duly.domain.diagnosis.explain.words import spoken
 from duly.settings import Settings
+from duly.wire.queues import Worker
 
 
 def _weighed(queues: Sequence[str], weights: Sequence[int]) -> list[str]:
@@ -25,24 +28,24 @@ def _weighed(queues: Sequence[str], weights: Sequence[int]) -> list[str]:
     return [f"{queue}" if weight == 1 else f"{queue}={weight}" for queue, weight in pairs]
 
 
-def _state(row: Mapping[str, Any]) -> str:
+def _state(worker: Worker) -> str:
     """Say whether a worker serves; of one that stands still, for how long and in which handlers."""
-    if row["stalled_at"] is not None:
-        where = f" in {', '.join(row['stalled_in'])}" if row["stalled_in"] else ""
-        return f"stalled{where} for {spoken(row['read_at'] - row['stalled_at'])}"
-    return "draining" if row["is_draining"] else "serving"
+    if worker.stalled_at is not None:
+        where = f" in {', '.join(worker.stalled_in)}" if worker.stalled_in else ""
+        return f"stalled{where} for {spoken(host_now() - worker.stalled_at)}"
+    return "draining" if worker.is_draining else "serving"
 
 
 COLUMNS = {
-    "id": lambda row: row["worker_id"],
-    "name": lambda row: row["name"],
-    "version": lambda row: row["version"],
-    "queues": lambda row: _weighed(row["queues"], row["weights"]),
-    "handlers": lambda row: row["handlers"],
-    "slots": lambda row: row["slots"],
-    "up for": lambda row: row["read_at"] - row["started_at"],
+    "id": lambda worker: worker.worker_id,
+    "name": lambda worker: worker.name,
+    "version": lambda worker: worker.version,
+    "queues": lambda worker: _weighed(worker.queues, worker.weights),
+    "handlers": lambda worker: worker.handlers,
+    "slots": lambda worker: worker.slots,
+    "up for": lambda worker: host_now() - worker.started_at,
     "state": _state,
-    "lease": lambda row: row["until"] - row["read_at"] if row["until"] > row["read_at"] else "expired",
+    "lease": lambda worker: timedelta(seconds=worker.lease_seconds_left),
 }
 
 
@@ -58,7 +61,11 @@ def list_workers(settings: Settings, listing: Listing) -> None:
     """List the workers that live, what they serve and how long their lease still holds."""
 
     empty = "no worker lives; start one: duly worker module:app"
-    show_list(settings, listing, lambda desk: desk.workers(), COLUMNS, empty, at_desk)
+
+    async def read(client: AsyncClient) -> list[Worker]:
+        return [worker async for worker in client.workers.list()]
+
+    show_list(settings, listing, read, COLUMNS, empty)
 
 
 @workers.command("drain")
@@ -72,8 +79,8 @@ def drain(settings: Settings, worker_id: UUID, undo: bool, as_json: bool) -> Non
 
 
 async def _drain(settings: Settings, worker_id: UUID, *, is_draining: bool, as_json: bool) -> None:
-    async with at_desk(settings) as desk:
-        await desk.drain(worker_id, is_draining=is_draining)
+    async with connected(settings) as client:
+        await (client.workers.drain(worker_id) if is_draining else client.workers.resume(worker_id))
     if as_json:
         print_json({"worker_id": worker_id, "is_draining": is_draining})
     elif is_draining:

@@ -15,24 +15,29 @@ import msgspec
 
 from duly.cli import apps
 from duly.cli.as_code import read_document
-from duly.cli.explain_workflow import how_far
+from duly.cli.client import connected
+from duly.cli.explain_workflow import how_far, read_workflow_row
 from duly.cli.failures import REFUSED
 from duly.cli.lazy import ListingGroup
 from duly.cli.options import with_settings
-from duly.cli.output import Listing, json_option, listing_options, moment, print_json, print_rows, show_list
-from duly.cli.paging import chosen, filter_option, limit_option, none_of
+from duly.cli.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows, show_list
+from duly.cli.paging import chosen, filter_option, first, limit_option, none_of
 from duly.cli.patience import about_workflow
 from duly.cli.say import say
 from duly.cli.screen import some
 from duly.cli.workflow_check import problems_with
-from duly.cli.workflow_desk import WorkflowDesk, at_workflows
 from duly.cli.workflow_tree import drawn
+from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
+from duly.domain.fields import non_defaults
 from duly.domain.jobs.filter import WORKFLOW_STATES, WORKFLOWS
 from duly.domain.jobs.job import check_key, check_reason
 from duly.domain.jobs.manifest import read_workflow
+from duly.domain.jobs.spec_of import workflow_spec_of
 from duly.domain.workflows.workflow import FINAL
 from duly.settings import Settings
+from duly.wire.pages import PAGE_SIZE_MAX
+from duly.wire.workflows import WorkflowStatus
 
 _NODES_SHOWN = 200
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.1, 1.0
@@ -84,7 +89,12 @@ def list_workflows(
     """List workflows, the newest first."""
     wanted = chosen(filter_text, WORKFLOWS, state=state, name=name, tag=tag)
     empty = none_of("workflows", wanted, "no workflows yet; make one: duly workflows submit FILE")
-    show_list(settings, listing, lambda desk: desk.list(wanted, limit), COLUMNS, empty, at_workflows)
+
+    async def read(client: AsyncClient) -> list[Row]:
+        found = client.workflows.list(wanted or None, page_size=min(limit, PAGE_SIZE_MAX))
+        return [msgspec.structs.asdict(one) for one in await first(found, limit)]
+
+    show_list(settings, listing, read, COLUMNS, empty)
 
 
 @workflows.command("show")
@@ -121,7 +131,7 @@ def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, 
 def cancel(settings: Settings, workflow_ids: tuple[UUID, ...], reason: str, as_json: bool) -> None:
     """Cancel workflows: what waits will never start, what runs is asked to stop."""
     why = check_reason(reason)
-    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.cancel(workflow_id, why), as_json))
+    asyncio.run(_each(settings, workflow_ids, lambda client, one: client.workflows.cancel(one, reason=why), as_json))
 
 
 @workflows.command("pause")
@@ -130,7 +140,7 @@ def cancel(settings: Settings, workflow_ids: tuple[UUID, ...], reason: str, as_j
 @with_settings("url")
 def pause(settings: Settings, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
     """Let no further node of workflows start; those that run go on."""
-    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.pause(workflow_id), as_json))
+    asyncio.run(_each(settings, workflow_ids, lambda client, one: client.workflows.pause(one), as_json))
 
 
 @workflows.command("resume")
@@ -139,7 +149,7 @@ def pause(settings: Settings, workflow_ids: tuple[UUID, ...], as_json: bool) -> 
 @with_settings("url")
 def resume(settings: Settings, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
     """Let paused workflows go on."""
-    asyncio.run(_each(settings, workflow_ids, lambda desk, workflow_id: desk.resume(workflow_id), as_json))
+    asyncio.run(_each(settings, workflow_ids, lambda client, one: client.workflows.resume(one), as_json))
 
 
 @workflows.command("replay")
@@ -156,14 +166,14 @@ def replay(settings: Settings, workflow_id: UUID, node: str, dry_run: bool, as_j
 async def _each(
     settings: Settings,
     workflow_ids: Sequence[UUID],
-    move: Callable[[WorkflowDesk, UUID], Awaitable[str]],
+    move: Callable[[AsyncClient, UUID], Awaitable[WorkflowStatus]],
     as_json: bool,
 ) -> None:
     states: dict[UUID, str] = {}
-    async with at_workflows(settings) as desk:
+    async with connected(settings) as client:
         try:
             for workflow_id in workflow_ids:
-                states[workflow_id] = await move(desk, workflow_id)
+                states[workflow_id] = (await move(client, workflow_id)).state
         finally:  # One that is refused ends it; what was done before is told all the same.
             _tell_states(states, as_json=as_json)
 
@@ -177,10 +187,11 @@ def _tell_states(states: Mapping[UUID, str], *, as_json: bool) -> None:
 
 
 async def _replay(settings: Settings, workflow_id: UUID, node: str, *, is_dry: bool, as_json: bool) -> None:
-    async with at_workflows(settings) as desk:
-        done = await desk.replay(workflow_id, node, is_dry=is_dry)
+    async with connected(settings) as client:
+        done = await client.workflows.replay(workflow_id, node, dry_run=is_dry)
     if as_json:
-        print_json({"workflow_id": workflow_id, **msgspec.structs.asdict(done), "dry_run": is_dry})
+        told = {"nodes": done.nodes, "remade": done.remade, "kept": done.kept}
+        print_json({"workflow_id": workflow_id, **told, "dry_run": is_dry})
         return
     count = len(done.nodes)
     said = some(count, "node would run", "nodes would run") if is_dry else some(count, "node runs", "nodes run")
@@ -194,11 +205,11 @@ async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_jso
     document, name = read_document(file)
     check = partial(problems_with, apps.load(settings.app)) if settings.app else None
     workflow = read_workflow(document.value, document.places, name, check)
-    async with at_workflows(settings) as desk:
-        workflow_id = await desk.submit(workflow, key)
+    async with connected(settings) as client:
+        workflow_id = (await client.workflows.create(non_defaults(workflow_spec_of(workflow)), key=key)).workflow_id
         if not as_json:
             say(f"workflow {workflow_id} {workflow.name!r} of {some(len(workflow.nodes), 'node')}")
-        found = await (_ended(desk, workflow_id) if wait else desk.get(workflow_id))
+        found = await (_ended(client, workflow_id) if wait else read_workflow_row(client, workflow_id))
     if as_json:
         print_json(found)
     elif wait:
@@ -206,10 +217,10 @@ async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_jso
     return REFUSED if wait and found["state"] != "succeeded" else 0
 
 
-async def _ended(desk: WorkflowDesk, workflow_id: UUID) -> Mapping[str, Any]:
+async def _ended(client: AsyncClient, workflow_id: UUID) -> Mapping[str, Any]:
     pause, patience = _LOOK_SECONDS_MIN, about_workflow(workflow_id)
     while True:
-        found = await patience.ask(lambda: desk.get(workflow_id))
+        found = await patience.ask(lambda: read_workflow_row(client, workflow_id))
         if found["state"] in FINAL:
             return found
         await SystemClock().sleep(pause)
@@ -217,8 +228,8 @@ async def _ended(desk: WorkflowDesk, workflow_id: UUID) -> Mapping[str, Any]:
 
 
 async def _show(settings: Settings, listing: Listing, workflow_id: UUID) -> None:
-    async with at_workflows(settings) as desk:
-        look, patience = partial(desk.get, workflow_id), about_workflow(workflow_id)
+    async with connected(settings) as client:
+        look, patience = partial(read_workflow_row, client, workflow_id), about_workflow(workflow_id)
         while True:
             found = await (patience.ask(look) if listing.watch else look())
             if listing.watch and not listing.as_json and sys.stdout.isatty():
@@ -233,8 +244,8 @@ async def _show(settings: Settings, listing: Listing, workflow_id: UUID) -> None
 
 
 async def _show_result(settings: Settings, workflow_id: UUID, node: str) -> None:
-    async with at_workflows(settings) as desk:
-        print_json(await desk.result(workflow_id, node))
+    async with connected(settings) as client:
+        print_json((await client.workflows.node(workflow_id, node)).result)
 
 
 def _print(found: Mapping[str, Any]) -> None:

@@ -28,6 +28,11 @@ class Reply(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
 
+    @property
+    def is_replayed(self) -> bool:
+        """Whether it is the answer that was given before to the same request under its key."""
+        return self.headers.get("idempotency-replayed") == "true"
+
 
 class NoReply(msgspec.Struct, frozen=True):
     """A try that got no answer: why, whether the request may have arrived, and whether another try makes sense."""

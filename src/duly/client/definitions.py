@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Settling, getting, path, posting, reader
+from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Reply, Settling, getting, path, posting, reader
 from duly.client.errors import ApiError, VersionChanged
 from duly.client.writing import write
 from duly.domain.errors import Refused
@@ -16,6 +16,7 @@ from duly.domain.jobs.spec import Callback, Concurrency, EventMatch, JobSpec, Ra
 from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
 from duly.wire.jobs.definitions import JobTarget
 from duly.wire.jobs.jobs import CreatedJob, Job
+from duly.wire.jobs.verbs import TriggeredRun
 
 Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | WorkflowTarget | JobTarget | str
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
@@ -65,10 +66,32 @@ def _fields(job: JobSpec) -> list[tuple[str, Any]]:
     return found
 
 
-def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[CreatedJob]:
+class SubmittedJob(CreatedJob, frozen=True):
+    """A job that was accepted; `is_replayed`: it was submitted before under its key, and nothing new was made."""
+
+    is_replayed: bool = False
+
+
+def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[SubmittedJob]:
     """Ask for a job to be made, and perhaps for its end to be waited for."""
-    ask = posting(path("jobs"), CreatedJob, body, key=key, seconds_more=wait or 0)
-    return ask if wait is None else msgspec.structs.replace(ask, headers={"Prefer": f"wait={wait}"})
+    ask = posting(path("jobs"), SubmittedJob, body, key=key, seconds_more=wait or 0)
+    headers = {} if wait is None else {"Prefer": f"wait={wait}"}
+    return msgspec.structs.replace(ask, headers=headers, read=_submitted)
+
+
+def _submitted(reply: Reply) -> SubmittedJob:
+    return msgspec.structs.replace(reader(SubmittedJob)(reply), is_replayed=reply.is_replayed)
+
+
+def triggering(job_id: Id, body: object, key: str | None) -> Ask[TriggeredRun]:
+    """Ask for a job to be run now."""
+    ask = posting(path("jobs", job_id, "trigger"), TriggeredRun, body, key=key)
+    return msgspec.structs.replace(ask, read=_triggered)
+
+
+def _triggered(reply: Reply) -> TriggeredRun:
+    made = reader(TriggeredRun)(reply)
+    return msgspec.structs.replace(made, state="replayed") if reply.is_replayed else made
 
 
 def replacing(job_id: Id, version: int | None, body: Mapping[str, Any]) -> Ask[Job]:

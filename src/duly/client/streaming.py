@@ -9,11 +9,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from duly.client.asking import NoReply, Reply, unexpected
+from duly.client.errors import ApiError
 from duly.client.talking import Manners, error_in, gave_up_on, is_worth_repeating
 from duly.wire.runs import LogEnd, LogLine
 
 # The server sends a comment every 15 seconds; whoever is silent for three times as long is gone.
 SILENCE_SECONDS = 45.0
+_LOSSES_OF_SILENCE = 2  # A stream that was cut off is gone on with at once, unless nobody answers.
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -30,6 +32,7 @@ class Event(msgspec.Struct, frozen=True):
 
 T = TypeVar("T")
 Read = Callable[[str, str, str], T]
+OnSilence = Callable[[ApiError], None]
 
 
 def read_event(name: str, text: str, place: str) -> Event:
@@ -50,8 +53,9 @@ class Listening(Generic[T]):
     `read` makes of an event's name, its data and its place what the caller gets.
     """
 
-    def __init__(self, since: str | None, manners: Manners, read: Read[T]) -> None:
+    def __init__(self, since: str | None, manners: Manners, read: Read[T], on_silence: OnSilence | None = None) -> None:
         self._place = since
+        self._on_silence = on_silence
         self._read = read
         self._manners = manners
         self._heard_at = manners.monotonic()
@@ -93,6 +97,8 @@ class Listening(Generic[T]):
         if not is_worth_repeating(lost, error):
             raise error
         self._losses += 1
+        if self._losses == _LOSSES_OF_SILENCE and self._on_silence is not None:
+            self._on_silence(error)
         manners = self._manners
         pause = manners.patience.pause(self._losses, manners.rng.uniform(), error.retry_after)
         if manners.monotonic() + pause >= self._heard_at + manners.patience.deadline + SILENCE_SECONDS:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
+from duly.domain.fields import Moment
 from duly.wire.schema.schedule_schema import CalendarFields
 from duly.wire.schema.shapes import Told
 
 
+class CalendarUser(Told, frozen=True):
+    """A job that uses a calendar, and its next moment."""
+
+    job_id: UUID
+    name: str | None
+    scheduled_at: Moment
+
+
 class Calendar(Told, frozen=True):
-    """A calendar that is kept."""
+    """A calendar that is kept. Its `jobs`, up to 50, are told where one calendar is asked for."""
 
     name: str
     definition: CalendarFields
+    jobs: list[CalendarUser] | None = None
 
 
-class KeptCalendar(Calendar, frozen=True):
+class KeptCalendar(Calendar, frozen=True, kw_only=True):
     """A calendar that was put, and how many schedules were armed anew by it."""
 
     schedules: int

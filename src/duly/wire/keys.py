@@ -50,6 +50,11 @@ class Key(Told, frozen=True):
     expires_at: Moment | None
     revoked_at: Moment | None
     last_used_at: Moment | None
+    # Always there; of an older server they are not.
+    tenant_name: str = ""
+    state: Annotated[
+        Literal["active", "suspended", "expired", "revoked"], Meta(description="suspended: its tenant is.")
+    ] = "active"
 
 
 class MadeKey(Told, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from uuid import UUID
 
+import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import PRINTABLE, Duration, Moment, Name
@@ -42,6 +43,37 @@ class Queue(Told, frozen=True):
         list[int],
         Meta(description="How many runs of all tenants fall due in each of the next 15 minutes, as far as is known."),
     ]
+    # Always there; of an older server they are not.
+    holds: Annotated[list[Hold], Meta(description="What is paused of it, or with it.")] = msgspec.field(
+        default_factory=list
+    )
+    overloads: Annotated[list[QueueOverload], Meta(description="Whose runs in it have waited for too long.")] = (
+        msgspec.field(default_factory=list)
+    )
+    unknown_handlers: Annotated[
+        list[UnknownHandler], Meta(description="Handlers of runs in it that no live worker has; for the operator.")
+    ] = msgspec.field(default_factory=list)
+
+
+class QueueOverload(Told, frozen=True):
+    """A tenant whose oldest due run in a queue is older than it may be."""
+
+    tenant: int
+    age_seconds: float
+    age_limit_seconds: float
+
+
+class UnknownHandler(Told, frozen=True):
+    """A handler that no live worker has, and how many runs wait for one."""
+
+    handler: str
+    runs: int
+
+
+class QueueQuery(Asked, frozen=True):
+    """Whose runs are counted: the caller's own, or, for the operator, everyone's."""
+
+    everyone: bool = False
 
 
 class QueueChange(Asked, frozen=True):
@@ -129,6 +161,7 @@ class Worker(Told, frozen=True):
     weights: Annotated[list[int], Meta(description="Of its queues, in their order; none: all weigh the same.")]
     handlers: list[str]
     slots: int
+    pools: Annotated[dict[str, int], Meta(description="Its slots by kind; the functions' under an empty name.")]
     started_at: Moment
     lease_seconds_left: float
     held: Annotated[int, Meta(description="Runs in its hands, counted up to 10,000.")]

@@ -16,6 +16,7 @@ from duly.wire.schema.shapes import Asked, Told, check_reach
 State = Literal[
     "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
 ]
+FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
 Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoozed", "fenced", "skipped"]
 
 
@@ -34,6 +35,16 @@ class Attempt(Told, frozen=True):
     reason: str | None
     result: Any
     detail: Any
+    became: Annotated[str | None, Meta(description="The state of the run after it.")] = None
+    due_at: Moment | None = None
+
+
+class SkippedStretch(Told, frozen=True):
+    """Occurrences that did not run, told as one: how many, the first and the last."""
+
+    count: int
+    first: Moment
+    last: Moment
 
 
 class TargetSummary(Told, frozen=True):
@@ -45,6 +56,11 @@ class TargetSummary(Told, frozen=True):
     type: Annotated[str, Meta(examples=["function", "webhook", "command", "container"])]
     handler: str
     url: str | None = None
+
+
+Missed = Annotated[
+    int | None, Meta(description="How many occurrences that came too late the run stands for, itself included.")
+]
 
 
 class RunSummary(Told, frozen=True):
@@ -64,6 +80,10 @@ class RunSummary(Told, frozen=True):
     job_name: str | None = None
     workflow_id: UUID | None = None
     node: str | None = None
+    skipped: Annotated[SkippedStretch | None, Meta(description="Of what was skipped: the stretch it stands for.")] = (
+        None
+    )
+    missed: Missed = None
 
 
 class FollowedJob(Asked, frozen=True):
@@ -121,6 +141,7 @@ class Run(Told, frozen=True):
         Submitter | None,
         Meta(description="Null: its schedule made it, a batch or an event did, or a program on the database itself."),
     ] = None
+    missed: Missed = None
 
 
 class Submitter(Told, frozen=True):
@@ -315,13 +336,16 @@ class DeadEdit(Asked, frozen=True):
     payload: dict[str, Any]
 
 
+BULK_LIMIT_DEFAULT, BULK_LIMIT_MAX = 1_000, 10_000
+
+
 class BulkRequest(Asked, frozen=True):
     """Which dead letters: those that fit a filter, or all, up to a limit, from where an earlier request ended."""
 
     filter: DeadFilter = ""
     dry_run: bool = False
     limit: Annotated[
-        Annotated[int, Meta(ge=1, le=10_000)] | None,
+        Annotated[int, Meta(ge=1, le=BULK_LIMIT_MAX)] | None,
         Meta(description="So many at most. Without it 1,000 are changed, and a dry run counts all."),
     ] = None
     page_token: PageToken | None = None

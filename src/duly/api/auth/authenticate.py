@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from duly.api.auth.browser import Logins
+from duly.api.auth.local import local_identity
 from duly.api.operations import SAFE, Operation
 from duly.api.problems import AnyRequest, Refusal
 from duly.domain.errors import DulyError
@@ -54,6 +55,8 @@ class Authentication:
 
     async def _identify(self, request: AnyRequest) -> Identity:
         """Name the caller. A browser that changes something must ask from a page of ours."""
+        if (local := local_identity(request.scope)) is not None:
+            return local
         authorization = request.headers.get("authorization")
         token = None if self.logins is None else self.logins.token_in(request.headers)
         if self.logins is None or token is None or authorization is not None:

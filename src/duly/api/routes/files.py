@@ -70,7 +70,7 @@ async def apply_file(call: Call[ApplyQuery, dict[str, Any]]) -> Response:
         prune=asked.prune,
         adopt=asked.adopt,
         expected=asked.digest,
-        by=f"key {call.identity.key.name}"[:200],
+        by=call.identity.shown_name,
     )
     return Response(200, _told(made.plan, made.done, made.orphans))
 

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.api import definitions, paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
@@ -22,7 +24,7 @@ from duly.moves.schedules import pause as pauses
 from duly.moves.schedules.backfill import cancel_backfill as stop
 from duly.moves.schedules.skip_next import skip_next as leave_out
 from duly.moves.trigger import TriggerState, trigger
-from duly.store.tables import jobs, schedules
+from duly.store.tables import jobs, schedules, zones
 from duly.wire.jobs.verbs import (
     BackfillAsked,
     BackfillCancelled,
@@ -37,7 +39,7 @@ from duly.wire.jobs.verbs import (
     TriggeredRun,
     TriggerRequest,
 )
-from duly.wire.jobs.versions import JobVersion, JobVersionList
+from duly.wire.jobs.versions import JobVersion, JobVersionList, MovedFire, MovedFires, MovedQuery
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
@@ -239,3 +241,12 @@ async def cancel_backfill(call: Call[Nothing, None]) -> Response:
     if await schedules.find_backfill(call.database, call.tenant, backfill_id) is None:
         raise NotFound(f"no backfill {backfill_id}")
     return Response(200, BackfillCancelled(backfill_id=backfill_id, taken_back=await stop(call.database, backfill_id)))
+
+
+@routes.add(
+    "GET", "/v1/moved-fires", scope="jobs:read", query=MovedQuery, responses={200: MovedFires}, in_session=False
+)
+async def list_moved_fires(call: Call[MovedQuery, None]) -> Response:
+    """List the next fires, of a job or of all, that new time zone data has moved by more than a minute."""
+    found = await zones.moves(call.database, call.tenant, call.query.job_id, call.query.limit)
+    return Response(200, MovedFires(items=[MovedFire(**msgspec.structs.asdict(one)) for one in found]))

@@ -33,7 +33,8 @@ async def list_keys(call: Call[KeyQuery, None]) -> Response:
     after = paging.position(asked.page_token, of, str)
     found = await api_keys.page(call.database, tenant, after, asked.page_size)
     more = paging.token(found[-1].key_id, of) if len(found) == asked.page_size else None
-    return Response(200, KeyList(items=[_shown(key) for key in found], next_page_token=more))
+    items = [_shown(key, call.now) for key in found]
+    return Response(200, KeyList(items=items, next_page_token=more))
 
 
 @routes.add(
@@ -107,6 +108,12 @@ def _tenant(call: Call[Any, Any], asked: int | None) -> int:
     return call.tenant if asked is None else asked
 
 
-def _shown(key: ApiKey) -> Key:
-    fields = msgspec.structs.asdict(key)
-    return Key(**{**{name: fields[name] for name in Key.__struct_fields__}, "scopes": sorted(key.scopes)})
+def _shown(key: ApiKey, now: datetime) -> Key:
+    fields = msgspec.structs.asdict(key) | {"scopes": sorted(key.scopes), "state": _state(key, now)}
+    return Key(**{name: fields[name] for name in Key.__struct_fields__})
+
+
+def _state(key: ApiKey, now: datetime) -> str:
+    if key.revoked_at is not None:
+        return "revoked"
+    return "expired" if key.expires_at is not None and key.expires_at <= now else key.tenant_state

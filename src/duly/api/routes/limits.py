@@ -23,7 +23,6 @@ from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("limits")
-_BY_CHARACTERS_MAX = 180
 
 
 @routes.add("GET", "/v1/limits", scope="jobs:read", responses={200: LimitList}, in_session=False)
@@ -52,7 +51,7 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
     scope = _scope(call, call.body)
     if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
         raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
-    by, is_operator = f"key {call.identity.key.name}"[:_BY_CHARACTERS_MAX], call.identity.is_operator
+    by, is_operator = call.identity.shown_name, call.identity.is_operator
     made = await limit(call.database, scope, call.body.places, set_by=by, is_operator=is_operator)
     return Response(200, _shown(made))
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.request import read_duration
 from duly.api.response import Response
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.limits.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN
+from duly.domain.limits.overload import AGE_LIMIT_MAX, AGE_LIMIT_MIN, Overload
 from duly.domain.limits.pause import Hold as Held
 from duly.domain.limits.pause import Scope
 from duly.domain.tenancy.audit import Action
 from duly.moves.admin.overload import limit_age
 from duly.moves.admin.pause import Change, hold, lift
 from duly.moves.workers.drain import drain, undrain
-from duly.store.reads.pressure import Pressure
+from duly.store.boxes import ready
+from duly.store.connection.database import Database
+from duly.store.reads.pressure import Depth, Pressure
 from duly.store.tables import overloads, pauses
 from duly.store.tables import workers as store
 from duly.store.tables.workers import WorkerRow
@@ -36,8 +40,11 @@ from duly.wire.queues import (
     QueueChange,
     QueueChanged,
     QueueList,
+    QueueOverload,
     QueuePause,
+    QueueQuery,
     QueueResume,
+    UnknownHandler,
     Worker,
     WorkerList,
 )
@@ -47,16 +54,26 @@ routes = Routes("queues")
 _HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
 
 
-@routes.add("GET", "/v1/queues", scope="jobs:read", responses={200: QueueList}, in_session=False)
-async def list_queues(call: Call[Nothing, None]) -> Response:
-    """Show what waits of the caller's own in each queue, who serves it, and whether it is held."""
-    pressure, overloaded = await call.services.gauge.read(call.tenant), await overloads.standing(call.database)
-    living = [row for row in pressure.living if row.serves(call.tenant)]
-    held = [one.scope for one in await pauses.standing(call.database) if one.scope.tenant in (None, call.tenant)]
-    named = (scope.queue for scope in held if scope.queue is not None)
-    names = sorted({*pressure.own, *(queue for row in living for queue in row.queues), *named})
-    items = [_queue(name, living, held, pressure, is_overloaded=(call.tenant, name) in overloaded) for name in names]
-    return Response(200, QueueList(items=items))
+@routes.add("GET", "/v1/queues", scope="jobs:read", query=QueueQuery, responses={200: QueueList}, in_session=False)
+async def list_queues(call: Call[QueueQuery, None]) -> Response:
+    """Show what waits of the caller's own in each queue, who serves it, and whether it is held.
+
+    With `everyone`, which is for the operator, all that waits, and the handlers that no live worker has.
+    """
+    everyone = call.query.everyone
+    if everyone and not call.identity.is_operator:
+        raise Refusal("forbidden", "What waits of everyone is for the operator: an admin of the first tenant.")
+    pressure = await call.services.gauge.read(call.tenant)
+    standing = (await overloads.standing(call.database)).values()
+    overloaded = [one for one in standing if everyone or one.tenant == call.tenant]
+    living = [row for row in pressure.living if (_takes_runs(row) if everyone else row.serves(call.tenant))]
+    held = [one for one in await pauses.standing(call.database) if everyone or one.scope.tenant in (None, call.tenant)]
+    depths = await _depths(call.database) if everyone else pressure.own
+    unknown = await ready.unknown_handlers(call.database) if everyone else []
+    named = (one.scope.queue for one in held if one.scope.queue is not None)
+    names = sorted({*depths, *(queue for row in living for queue in row.queues), *named})
+    seen = _Seen(pressure, depths, living, held, overloaded, unknown)
+    return Response(200, QueueList(items=[_queue(name, seen) for name in names]))
 
 
 @routes.add(
@@ -80,7 +97,7 @@ async def change_queue(call: Call[Nothing, QueueChange]) -> Response:
         if call.body.age_limit is None
         else read_duration(call.body.age_limit, "age_limit", AGE_LIMIT_MIN, AGE_LIMIT_MAX)
     )
-    await limit_age(call.database, call.name, age_limit, _who(call))
+    await limit_age(call.database, call.name, age_limit, call.identity.shown_name)
     standing = call.services.gauge.age_limit if age_limit is None else age_limit
     return Response(200, QueueChanged(name=call.name, age_limit_seconds=standing.total_seconds()))
 
@@ -99,7 +116,7 @@ async def change_queue(call: Call[Nothing, QueueChange]) -> Response:
 async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
     """Let nothing new of a queue start. What waits is kept, what runs ends as ever."""
     scope = _scope_of_queue(call, call.body.everyone)
-    return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=_who(call)))
+    return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=call.identity.shown_name))
 
 
 @routes.add(
@@ -141,7 +158,7 @@ async def pause(call: Call[Nothing, HoldRequest]) -> Response:
     scope = _scope(call, call.body)
     if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
         raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
-    return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=_who(call)))
+    return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=call.identity.shown_name))
 
 
 @routes.add(
@@ -231,10 +248,30 @@ async def _living(call: Call[Nothing, None], worker_id: UUID) -> None:
         raise NotFound(f"no worker {worker_id} lives; GET /v1/workers lists those that do")
 
 
-def _queue(
-    name: str, living: Sequence[WorkerRow], held: Sequence[Scope], pressure: Pressure, *, is_overloaded: bool
-) -> Queue:
-    serving, depth = [row for row in living if name in row.queues], pressure.own.get(name)
+class _Seen(msgspec.Struct, frozen=True):
+    """All that was read of queues."""
+
+    pressure: Pressure
+    depths: Mapping[str, Depth]
+    living: Sequence[WorkerRow]
+    held: Sequence[Held]
+    overloaded: Sequence[Overload]
+    unknown: Sequence[Mapping[str, Any]]
+
+
+async def _depths(database: Database) -> dict[str, Depth]:
+    return {row["queue"]: Depth(row["runs"], row["oldest_due_at"]) for row in await ready.depth(database)}
+
+
+def _takes_runs(row: WorkerRow) -> bool:
+    return row.until > row.read_at and not row.is_draining
+
+
+def _queue(name: str, seen: _Seen) -> Queue:
+    pressure, depth = seen.pressure, seen.depths.get(name)
+    serving = [row for row in seen.living if name in row.queues]
+    touching = [one for one in seen.held if one.scope.touches(Scope(queue=name))]
+    overloaded = [one for one in seen.overloaded if one.queue == name]
     age = (pressure.read_at - depth.oldest_due_at).total_seconds() if depth else 0.0
     return Queue(
         name=name,
@@ -242,16 +279,26 @@ def _queue(
         oldest_age_seconds=max(0.0, age),
         workers=len(serving),
         slots=sum(row.slots_for(pressure.busiest_handler(name)) for row in serving),
-        is_held=any(scope.touches(Scope(queue=name)) for scope in held),
+        is_held=bool(touching),
         age_limit_seconds=pressure.age_limit_seconds(name),
-        is_overloaded=is_overloaded,
+        is_overloaded=bool(overloaded),
         desired_workers=pressure.desired_workers(name),
         coming=pressure.coming(name),
+        holds=[_hold(one) for one in touching],
+        overloads=[
+            QueueOverload(
+                tenant=one.tenant, age_seconds=one.age.total_seconds(), age_limit_seconds=one.age_limit.total_seconds()
+            )
+            for one in overloaded
+        ],
+        unknown_handlers=[
+            UnknownHandler(handler=row["handler"], runs=row["runs"]) for row in seen.unknown if row["queue"] == name
+        ],
     )
 
 
 def _worker(row: WorkerRow, held: int) -> Worker:
-    copied = ("worker_id", "name", "version", "tenant", "queues", "weights", "handlers", "slots", "started_at")
+    copied = ("worker_id", "name", "version", "tenant", "queues", "weights", "handlers", "slots", "pools", "started_at")
     left = (row.until - row.read_at).total_seconds()
     shown = {name: getattr(row, name) for name in (*copied, "is_draining", "stalled_at", "stalled_in")}
     return Worker(**shown, lease_seconds_left=left, held=held)
@@ -276,23 +323,15 @@ def _scope(call: Call[Any, Any], asked: HoldRequest | LiftRequest) -> Scope:
     return Scope(call.tenant, asked.queue)
 
 
-def _who(call: Call[Any, Any]) -> str:
-    return f"key {call.identity.key.name}"[:200]
-
-
 def _told(call: Call[Any, Any], change: Change) -> Response:
     return Response(200, HoldChange(status=change.answer.value, standing=_shown(call, change.standing)))
 
 
 def _shown(call: Call[Any, Any], standing: Sequence[Held]) -> list[Hold]:
     seen = [one for one in standing if call.identity.is_operator or one.scope.tenant in (None, call.tenant)]
-    return [
-        Hold(
-            tenant=one.scope.tenant,
-            queue=one.scope.queue,
-            reason=one.reason,
-            held_by=one.held_by,
-            held_at=one.held_at,
-        )
-        for one in seen
-    ]
+    return [_hold(one) for one in seen]
+
+
+def _hold(one: Held) -> Hold:
+    scope = one.scope
+    return Hold(tenant=scope.tenant, queue=scope.queue, reason=one.reason, held_by=one.held_by, held_at=one.held_at)

@@ -50,7 +50,7 @@ async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
     if call.body.dry_run:
         await recover.check_approval(call.database, rules, rate)
         return Response(200, told(await recovery_plan.read(call.database, call.services.gauge, rules=rules, rate=rate)))
-    await recover.approve(call.database, call.services.rng, _LOG, rules=rules, rate=rate, by=_who(call))
+    await recover.approve(call.database, call.services.rng, _LOG, rules=rules, rate=rate, by=call.identity.shown_name)
     return Response(200, await _shown(call))
 
 
@@ -66,12 +66,8 @@ async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
 )
 async def dismiss_recovery(call: Call[Nothing, None]) -> Response:
     """Leave out what was missed and is not made yet; each schedule's history tells it."""
-    await recover.dismiss(call.database, call.services.rng, _LOG, by=_who(call))
+    await recover.dismiss(call.database, call.services.rng, _LOG, by=call.identity.shown_name)
     return Response(200, await _shown(call))
-
-
-def _who(call: Call[Any, Any]) -> str:
-    return f"key {call.identity.key.name}"[:200]
 
 
 async def _shown(call: Call[Any, Any]) -> RecoveryPlan:

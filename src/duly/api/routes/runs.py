@@ -14,7 +14,7 @@ from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import EVENT_STREAM, Response
 from duly.api.streams.logs import Place, place_of, told
-from duly.api.views.runs import decoded, find_run, no_run, shown_attempt, shown_run
+from duly.api.views.runs import decoded, find_run, no_run, run_summary, shown_attempt, shown_run
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import RUNS, parse
 from duly.domain.jobs.job import check_name
@@ -41,7 +41,6 @@ from duly.wire.runs import (
     RunCancelled,
     RunList,
     RunMoved,
-    RunSummary,
     SavedCheckpoint,
 )
 from duly.wire.schema.shapes import Nothing
@@ -62,7 +61,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> Response:
     of_workflow = None if asked.workflow is None else str(asked.workflow)
     wanted = parse(asked.filter or "", RUNS).only("workflow", of_workflow)
     page = await lists.runs(call.database, call.tenant, wanted, asked.page_size, after)
-    items = [RunSummary(**{name: row[name] for name in RunSummary.__struct_fields__}) for row in page.rows]
+    items = [run_summary(row) for row in page.rows]
     return Response(200, RunList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 

@@ -13,12 +13,13 @@ from duly.domain.triggers.schedule.preview import preview_schedule
 from duly.domain.triggers.schedule.timing import calendars_in, read_calendars
 from duly.moves.schedules.calendars import drop_calendar, put_calendar
 from duly.store.tables import jobs, schedules
-from duly.wire.calendars import Calendar, Calendars, KeptCalendar
+from duly.wire.calendars import Calendar, Calendars, CalendarUser, KeptCalendar
 from duly.wire.jobs.previews import Preview, PreviewRequest
 from duly.wire.schema.schedule_schema import CalendarFields
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("calendars")
+_CALENDAR_USERS_TOLD = 50
 
 
 @routes.add("GET", "/v1/calendars", scope="jobs:read", responses={200: Calendars})
@@ -35,7 +36,7 @@ async def read_calendar(call: Call[Nothing, None]) -> Response:
     found = await schedules.calendars(call.database, call.tenant, [name])
     if name not in found:
         raise NotFound(f"no calendar is named {name!r}")
-    return Response(200, Calendar(name=name, definition=found[name]))
+    return Response(200, Calendar(name=name, definition=found[name], jobs=await _users(call, name)))
 
 
 @routes.add(
@@ -54,7 +55,8 @@ async def keep_calendar(call: Call[Nothing, dict[str, Any]]) -> Response:
     if definition["name"] != name:
         raise InvalidOption(f"the path names the calendar {name!r} and the body {definition['name']!r}; name one")
     kept = await put_calendar(call.database, definition, call.tenant)
-    return Response(200, KeptCalendar(name=name, definition=definition, schedules=kept.schedules))
+    users = await _users(call, name)
+    return Response(200, KeptCalendar(name=name, definition=definition, jobs=users, schedules=kept.schedules))
 
 
 @routes.add(
@@ -69,6 +71,11 @@ async def delete_calendar(call: Call[Nothing, None]) -> Response:
     """Forget a calendar that no job uses."""
     await drop_calendar(call.database, call.known_name, call.tenant)
     return Response(204)
+
+
+async def _users(call: Call[Any, Any], name: str) -> list[CalendarUser]:
+    users = await schedules.using_calendar(call.database, call.tenant, name, None, _CALENDAR_USERS_TOLD)
+    return [CalendarUser(job_id=one.job_id, name=one.name, scheduled_at=one.scheduled_at) for one in users]
 
 
 trigger_routes = Routes("triggers")

@@ -80,7 +80,7 @@ class _Guest(uvicorn.Server):
                 self._loop.remove_reader(self._listener.fileno())
                 self._loop.call_later(_PAUSE_SECONDS, self._accept_again)
                 return
-            peer = self._connections.make_room(group_of(name[0]))
+            peer = self._connections.make_room(group_of(name[0]) if name else "")  # A local socket has no address.
             if peer is not None:
                 self._connect(accepted, peer)
             else:
@@ -92,7 +92,8 @@ class _Guest(uvicorn.Server):
 
     def _connect(self, accepted: socket.socket, peer: Peer) -> None:
         accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if accepted.family != socket.AF_UNIX:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         protocol = BoundedProtocol(
             self._connections,
             peer,

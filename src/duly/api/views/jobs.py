@@ -7,6 +7,8 @@ from datetime import UTC, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.api import definitions
 from duly.api.views.runs import shown_run, status_of_one_shot
 from duly.domain.errors import NotFound
@@ -17,7 +19,9 @@ from duly.domain.runs.payload import read_anyhow
 from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.schedule.options import asked_shape
 from duly.domain.triggers.schedule.preview import fires_left
-from duly.domain.triggers.schedule.summary import only_run_id, sentence
+from duly.domain.triggers.schedule.schedules import Schedule
+from duly.domain.triggers.schedule.summary import brief, only_run_id, sentence
+from duly.domain.triggers.schedule.timing import schedule_of
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import lists, overview
@@ -93,7 +97,17 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         version=found["generation"],
         run_id=only_run_id(schedule, found["job_id"], found["pending_at"]),
         last_run=await _last_run(database, found),
+        notes=_notes(schedule, found),
     )
+
+
+def _notes(schedule: Schedule, found: Mapping[str, Any]) -> list[str]:
+    """Say what the words of a schedule became, and what of it may not be meant."""
+    asked = asked_shape(found["schedule"], found["every_seconds"]).get("trigger")
+    if asked is None:  # It waits for events.
+        return []
+    saved = [f"saved as {brief(schedule.trigger.canonical)}"] if asked.get("type") == "text" else []
+    return [*saved, *(warning.message for warning in schedule.warnings_after(found["read_at"]))]
 
 
 def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +146,29 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         **waits_of(asked_schedule(row)),
         version=row["generation"],
         run_id=row.get("run_id"),
+        description=row.get("description") or _described(row),
+        removed_at=row["removed_at"],
     )
 
 
-_COPIED = ("job_id", "name", "queue", "priority", "owner", "source", "pause_reason", "created_at")
+def _described(row: Mapping[str, Any]) -> str:
+    """Say when a job of a list fires; calendars do not change the words."""
+    stored = None if row["schedule"] is None else msgspec.json.decode(row["schedule"])
+    if stored is not None and stored.pop("calendars", None) is not None:
+        row = {**row, "schedule": msgspec.json.encode(stored).decode()}
+    return sentence(schedule_of(row["schedule"], row["every_seconds"], row["anchor_at"], {}))
+
+
+_COPIED = (
+    "job_id",
+    "name",
+    "queue",
+    "priority",
+    "owner",
+    "source",
+    "pause_reason",
+    "paused_at",
+    "removed_at",
+    "runs_left",
+    "created_at",
+)

@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+import msgspec
+
 from duly.api.definitions import run_definition, target_summary
 from duly.domain.errors import NotFound
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
@@ -17,7 +19,17 @@ from duly.store.connection.database import Database
 from duly.store.reads import overview
 from duly.store.tables import workflows
 from duly.store.tenancy import audit
-from duly.wire.runs import Attempt, CheckpointSize, FollowedJob, Progress, Run, RunLease, Submitter
+from duly.wire.runs import (
+    Attempt,
+    CheckpointSize,
+    FollowedJob,
+    Progress,
+    Run,
+    RunLease,
+    RunSummary,
+    SkippedStretch,
+    Submitter,
+)
 
 
 async def find_run(database: Database, tenant: int, run_id: UUID) -> dict[str, Any]:
@@ -68,7 +80,27 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         again_of=options.metadata.again_of,
         definition=run_definition(found["handler"], options, carried.get("generation") or 1),
         submitted_by=await _submitter(database, found),
+        missed=_missed(options, found["attempts"]),
     )
+
+
+def run_summary(row: Mapping[str, Any]) -> RunSummary:
+    """Return a run as lists show it."""
+    told = _object(row["detail"])
+    known = {name: row[name] for name in RunSummary.__struct_fields__ if name in row}
+    stretch = msgspec.convert(told, SkippedStretch) if "count" in told else None
+    return RunSummary(**known, skipped=stretch, missed=told.get("missed"))
+
+
+def _missed(options: RunOptions, attempts: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return how many occurrences a run stands for: its options say so while it lives, its last attempt afterwards."""
+    last = _object(attempts[-1]["detail"]) if attempts else {}
+    return options.history.missed or last.get("missed")
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    value = decoded(text)
+    return value if isinstance(value, dict) else {}
 
 
 async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter | None:
@@ -120,7 +152,7 @@ _COPIED = (
 
 def shown_attempt(row: Mapping[str, Any]) -> Attempt:
     """Return an attempt as responses show it."""
-    copied = ("attempt", "outcome", "started_at", "finished_at", "fence", "worker_id", "reason")
+    copied = ("attempt", "outcome", "started_at", "finished_at", "fence", "worker_id", "reason", "became", "due_at")
     return Attempt(**{name: row[name] for name in copied}, result=decoded(row["result"]), detail=decoded(row["detail"]))
 
 

@@ -11,17 +11,26 @@ import msgspec
 from duly.client.asking import Id, deleting, getting, given, path, posting, putting, query_of
 from duly.client.asynchronous.line import AsyncLine
 from duly.client.batches import CHUNK_LINES, batches
-from duly.client.definitions import JobFields, Target, changing, creating, definition, replacing
+from duly.client.definitions import (
+    JobFields,
+    SubmittedJob,
+    Target,
+    changing,
+    creating,
+    definition,
+    replacing,
+    triggering,
+)
 from duly.client.many import Chosen
 from duly.client.paging import listing
 from duly.domain.jobs.spec import JobSpec
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.batches import LineAnswer
 from duly.wire.jobs.bulk import ManyDone
-from duly.wire.jobs.jobs import CreatedJob, Job, JobSummary
+from duly.wire.jobs.jobs import Job, JobSummary
 from duly.wire.jobs.manifests import Applied
 from duly.wire.jobs.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext, TriggeredRun
-from duly.wire.jobs.versions import JobVersion
+from duly.wire.jobs.versions import JobVersion, MovedFire, MovedFires
 from duly.wire.runs import FollowedJob
 
 APPLY_SECONDS = 60.0  # The server takes as long as this for a large file.
@@ -42,7 +51,7 @@ class AsyncJobs:
         parent: Id | None = None,
         after: Sequence[Id | FollowedJob] | None = None,
         **fields: Unpack[JobFields],
-    ) -> CreatedJob:
+    ) -> SubmittedJob:
         """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
 
         With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came. `parent` is the run
@@ -131,7 +140,11 @@ class AsyncJobs:
     ) -> TriggeredRun:
         """Run a job now, beside its schedule, with a payload of its own if one is given."""
         body = given(payload=payload, beside=beside)
-        return await self._line.ask(posting(path("jobs", job_id, "trigger"), TriggeredRun, body, key=key))
+        return await self._line.ask(triggering(job_id, body, key))
+
+    async def moved_fires(self, job_id: Id | None = None, *, limit: int | None = None) -> Sequence[MovedFire]:
+        """Give the next fires, of a job or of all, that new time zone data has moved, the newest first."""
+        return (await self._line.ask(getting(path("moved-fires"), MovedFires, job_id=job_id, limit=limit))).items
 
     async def pause(self, job_id: Id, *, reason: str | None = None) -> JobStatus:
         """Stop a job from firing. What was staged and has not started is taken back."""

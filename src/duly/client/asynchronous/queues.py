@@ -16,9 +16,9 @@ class AsyncQueues:
     def __init__(self, line: AsyncLine) -> None:
         self._line = line
 
-    def list(self) -> AsyncIterator[Queue]:
-        """Give every queue that has work or a worker, or is held by its name."""
-        return self._line.pages(listing(path("queues"), Queue))
+    def list(self, *, everyone: bool = False) -> AsyncIterator[Queue]:
+        """Give every queue that has work or a worker, or is held by its name; with `everyone`, for the operator, all."""
+        return self._line.pages(listing(path("queues"), Queue, everyone=everyone or None))
 
     async def change(self, name: str, *, age_limit: str | float | None) -> QueueChanged:
         """Say how old the oldest due run of a queue may be before work is shed; None leaves it to the default."""

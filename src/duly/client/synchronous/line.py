@@ -11,7 +11,7 @@ from duly.client.asking import Ask, NoReply, Reply
 from duly.client.many import Chosen, both, changing_many, rest_of
 from duly.client.paging import Page, after
 from duly.client.pausing import pause
-from duly.client.streaming import SILENCE_SECONDS, Listening, Read
+from duly.client.streaming import SILENCE_SECONDS, Listening, OnSilence, Read
 from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.clock import Rng, SystemClock
 from duly.wire.jobs.bulk import ManyDone
@@ -64,13 +64,15 @@ class Line:
                 return
             ask = after(ask, page.next_page_token)
 
-    def listen(self, where: str, query: dict[str, str], since: str | None, read: Read[T]) -> Generator[T]:
+    def listen(
+        self, where: str, query: dict[str, str], since: str | None, read: Read[T], on_silence: OnSilence | None = None
+    ) -> Generator[T]:
         """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
 
         from duly.client.failing import no_reply
 
-        listening = Listening(since, self.manners, read)
+        listening = Listening(since, self.manners, read, on_silence)
         timeout = httpx2.Timeout(self.manners.patience.timeout, read=SILENCE_SECONDS)
         while True:
             headers = {**listening.headers(), **self.address.headers()}

@@ -17,9 +17,9 @@ class Queues:
     def __init__(self, line: Line) -> None:
         self._line = line
 
-    def list(self) -> Iterator[Queue]:
-        """Give every queue that has work or a worker, or is held by its name."""
-        return self._line.pages(listing(path("queues"), Queue))
+    def list(self, *, everyone: bool = False) -> Iterator[Queue]:
+        """Give every queue that has work or a worker, or is held by its name; with `everyone`, for the operator, all."""
+        return self._line.pages(listing(path("queues"), Queue, everyone=everyone or None))
 
     def change(self, name: str, *, age_limit: str | float | None) -> QueueChanged:
         """Say how old the oldest due run of a queue may be before work is shed; None leaves it to the default."""

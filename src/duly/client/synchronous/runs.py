@@ -13,7 +13,7 @@ import msgspec
 from duly.client.asking import Id, getting, given, path, posting, query_of
 from duly.client.many import Chosen
 from duly.client.paging import listing
-from duly.client.streaming import read_log
+from duly.client.streaming import OnSilence, read_log
 from duly.client.synchronous.line import Line
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.bulk import ManyDone
@@ -66,12 +66,16 @@ class Runs:
                 return
             token = page.next_page_token
 
-    def follow_logs(self, run_id: Id, *, since: str | None = None) -> Iterator[LogLine]:
+    def follow_logs(
+        self, run_id: Id, *, since: str | None = None, on_silence: OnSilence | None = None
+    ) -> Iterator[LogLine]:
         """Give what a run logs as it is written, until it has ended; a lost connection is made again, and nothing is left out.
 
-        `since` is the `place` of the last line that was got before. Raises NotFound.
+        `since` is the `place` of the last line that was got before. `on_silence` is called when nobody answers, with why; the log
+        is asked for again nevertheless. Raises NotFound.
         """
-        with closing(self._line.listen(path("runs", run_id, "logs"), {}, since, read_log)) as told:
+        listening = self._line.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)
+        with closing(listening) as told:
             for line in told:
                 if isinstance(line, LogEnd):
                     return

@@ -23,6 +23,8 @@ SECRET_BYTES = 24
 _ID_CHARACTERS, _ID_BYTES = 10, 7
 _TEXT = re.compile(r"duly_([a-z2-7]{10})_([a-z2-7]{39})")
 
+_NAME_CHARACTERS_MAX = 180
+
 
 class Scope(StrEnum):
     """What a key is good for."""
@@ -134,11 +136,15 @@ def _text(random: bytes) -> str:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The caller of a request: a key, the scopes that it implies, and the browser session that stands for it, if one does."""
+    """The caller of a request: a key, the scopes that it implies, and the browser session that stands for it, if one does.
+
+    With `is_local` it is an account of this machine, which needs no key: `api/auth/local.py` makes one up for it.
+    """
 
     key: ApiKey
     scopes: frozenset[str]
     session_id: UUID | None = None
+    is_local: bool = False
 
     @property
     def tenant(self) -> int:
@@ -149,6 +155,11 @@ class Identity(msgspec.Struct, frozen=True):
     def is_anonymous(self) -> bool:
         """Whether nobody is named: the path itself was the right to ask."""
         return self.key.tenant == 0
+
+    @property
+    def shown_name(self) -> str:
+        """Its name, where it is kept with what was done."""
+        return (self.key.name if self.is_local else f"key {self.key.name}")[:_NAME_CHARACTERS_MAX]
 
     @property
     def is_operator(self) -> bool:

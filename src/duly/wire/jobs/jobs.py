@@ -73,6 +73,12 @@ class Job(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False
     created_at: Moment | None
     after: list[FollowedJob] = msgspec.field(default_factory=list)
     run_id: Annotated[UUID | None, Meta(description="Of a one-shot, its run; null where a job may fire again.")] = None
+    paused_at: Moment | None = None
+    removed_at: Annotated[Moment | None, Meta(description="Since when no program declares it any more.")] = None
+    runs_left: Annotated[int | None, Meta(description="Of `max_runs`, how many are left; null: no limit.")] = None
+    notes: Annotated[
+        list[str], Meta(description="What the words of its schedule became, and what of it may not be meant.")
+    ] = msgspec.field(default_factory=list)
 
 
 # The fields of a job that only the server writes, in its place in the body of a PUT: what was read can be put back as it is.
@@ -109,6 +115,8 @@ class JobSummary(Told, frozen=True):
     pause_reason: str | None
     created_at: Annotated[Moment | None, Meta(description="Of a one-shot without a name it is not known.")]
     run_id: Annotated[UUID | None, Meta(description="Of a one-shot without a name, its run.")] = None
+    description: Annotated[str, Meta(description="When it fires, in words.")] = ""
+    removed_at: Annotated[Moment | None, Meta(description="Since when no program declares it any more.")] = None
 
 
 class JobList(Told, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Annotated
+from uuid import UUID
 
 from msgspec import Meta
 
@@ -10,7 +11,7 @@ from duly.domain.fields import Moment, Payload
 from duly.domain.jobs.spec import JobRules
 from duly.wire.jobs.definitions import JobTarget
 from duly.wire.pages import NextPageToken
-from duly.wire.schema.shapes import Told
+from duly.wire.schema.shapes import Asked, Told
 
 
 class JobVersion(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -31,3 +32,27 @@ class JobVersionList(Told, frozen=True):
 
     items: list[JobVersion]
     next_page_token: NextPageToken
+
+
+class MovedFire(Told, frozen=True):
+    """A next fire that new time zone data has moved by more than a minute; without a next moment nothing is left."""
+
+    job_id: UUID
+    name: str | None
+    was_at: Moment
+    next_at: Moment | None
+    tzdb: Annotated[str, Meta(description="The edition of the time zone data.", examples=["2026b"])]
+    moved_at: Moment
+
+
+class MovedFires(Told, frozen=True):
+    """Next fires that were moved, the newest first."""
+
+    items: list[MovedFire]
+
+
+class MovedQuery(Asked, frozen=True):
+    """Of which job; without one, of all."""
+
+    job_id: UUID | None = None
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 50

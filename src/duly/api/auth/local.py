@@ -1,0 +1,64 @@
+"""Local callers: the account of this machine that owns the data folder or the database, who needs no key.
+
+A listener that this account alone can reach, or a command that serves itself, puts the caller into the scope of each request. No
+header can: a scope is made by the server.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from duly.api.problems import LOCAL
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.targets.target import Allowed, Target, Webhook, WorkflowTarget, target_of_node
+from duly.domain.tenancy.api_key import ApiKey, Identity, Scope, implied_by
+from duly.domain.tenancy.audit import Actor
+
+
+def for_local(app: Any, actor: Actor) -> Any:
+    """Serve an application to a local account, as the operator."""
+    identity = _operator(actor)
+
+    async def call(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, LOCAL: identity}, receive, send)
+
+    return call
+
+
+def local_identity(scope: Any) -> Identity | None:
+    """Return the local account that a request comes from; None: it comes over the network, and needs a key."""
+    identity: Identity | None = scope.get(LOCAL)
+    return identity
+
+
+class AnyProgram(Allowed, frozen=True):
+    """Every program and image: who owns the database decides there. A worker still runs only what its own settings allow."""
+
+    def check(self, target: Target | None) -> None:
+        """Refuse addresses that no worker would call. Raises InvalidOption."""
+        match target:
+            case Webhook(url=url):
+                self.check_url(url)
+            case WorkflowTarget(nodes=nodes):
+                for node in nodes:
+                    self.check(target_of_node(node))
+
+
+def _operator(actor: Actor) -> Identity:
+    key = ApiKey(
+        key_id=actor.id,
+        tenant=TENANT_DEFAULT,
+        tenant_name="default",
+        tenant_state="active",
+        tenant_rate=None,
+        name=actor.name,
+        secret_hash=b"",
+        scopes=frozenset({Scope.ADMIN}),
+        rate=None,
+        created_at=datetime.min.replace(tzinfo=UTC),
+        expires_at=None,
+        revoked_at=None,
+        last_used_at=None,
+    )
+    return Identity(key, frozenset(map(str, implied_by(key.scopes))), is_local=True)
