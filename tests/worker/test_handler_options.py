@@ -41,6 +41,16 @@ async def test_what_was_said_at_submit_wins(url, store):
         assert len(await attempts_of(store, run_id)) == 2
 
 
+async def test_a_key_that_the_engine_adds_leaves_retries_to_the_handler(url, store):
+    run_id = await store.fetchval("select duly.submit('fail')")
+    await store.execute("""update duly.ready set options = '{"missed": 2, "rearm": true}'""")
+
+    async with working(url, failing_once()):
+        assert await ended(store, run_id) == "dead"
+
+    assert len(await attempts_of(store, run_id)) == 1
+
+
 async def test_a_run_that_is_only_marked_keeps_its_handlers_own_options_and_is_handed_its_marks(url, store):
     seen = []
 
