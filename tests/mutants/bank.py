@@ -374,7 +374,7 @@ BANK = [
     Sql("a schedule's idempotency key protects nothing", "submit_schedule", "keys.expires_at <= v_now", "true"),
     Sql("a used key takes another body", "submit_one_v2", "v_key.body_hash <> v_hash", "false"),
     *killed_by(
-        "tests/api/test_door.py",
+        "tests/api/test_dispatch.py",
         Python(
             "a used key over HTTP takes another body",
             "KeyedRequest._replayed",

@@ -1,1 +1,1 @@
-"""The HTTP door: health and metrics. Imports nothing by itself, so that other doors can read beside it."""
+"""The HTTP API. Imports nothing by itself, so that health and metrics can be read without its routes."""

@@ -80,7 +80,7 @@ LOCAL = "duly.local"
 
 
 class Refusal(DulyError):
-    """A refusal of the door itself: the kind of problem, in words, and headers that belong to it."""
+    """A refusal of the API itself: the code of its problem, its detail, and headers that belong to it."""
 
     def __init__(
         self,

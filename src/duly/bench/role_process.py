@@ -108,7 +108,7 @@ async def schedule(config: RoleConfig) -> None:
 
 async def serve(config: RoleConfig) -> None:
     """Be the front door."""
-    from duly.bench.doors import opened
+    from duly.bench.api_server import opened
 
     async with opened(config.url, config.port) as server:
         telling = asyncio.create_task(_tell(lambda: Told(server.started, 0, monotonic()), config.tell_seconds))

@@ -1,4 +1,4 @@
-"""The front door as it is measured, with a bare insert behind the same server to compare it with."""
+"""The API as it is measured, with a bare insert behind the same server to compare it with."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def opened(url: str, port: int) -> AsyncIterator[Server]:
             await database.execute(_INSERT, body.decode())
             return Response(body, status_code=202, media_type="application/json")
 
-        door = Dispatcher(
+        dispatcher = Dispatcher(
             database,
             sessions,
             Keys(database),
@@ -48,7 +48,7 @@ async def opened(url: str, port: int) -> AsyncIterator[Server]:
             Log("api"),
         )
         app = App(
-            [*served(door), bare],
+            [*served(dispatcher), bare],
             problems=Problems(Rng(), Log("api")),
             openapi_config=None,
             logging_config=None,
