@@ -415,7 +415,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "is it over": (runs.SQL["is_over"], lambda s: (s["settled"],)),
     "subtasks that have not ended": (runs.SQL["live_subtasks"], lambda s: (WORKER, UUID(int=0), BATCH)),
     "submit a subtask": (
-        jobs.SQL["submit_subtask"],
+        jobs.SQL["submit_checked"],
         lambda s: (
             1,
             a_key(),

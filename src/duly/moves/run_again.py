@@ -77,7 +77,7 @@ async def run_again(
         carried.get("options", NO_OPTIONS).again(run_id, marks or {}),
     )
     job = job if check is None else check(job)
-    submitted = await jobs.submit_one(database, tenant, key, job, HORIZON)
+    submitted = await jobs.submit_checked(database, tenant, key, job, HORIZON)
     await _note(database, tenant, run_id, job, submitted, has_payload=asked.payload is not None)
     return MadeAgain(submitted.job_id, submitted.scheduled_at, job.queue, submitted.replayed)
 

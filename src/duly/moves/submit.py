@@ -17,6 +17,7 @@ from duly.domain.triggers.schedule.timing import Timing, calendars_in, is_closed
 from duly.moves.admin.audit import actor_of, audited, note
 from duly.moves.admin.seal import sealed
 from duly.store.connection.database import Connection
+from duly.store.connection.session import Session
 from duly.store.tables import jobs as store
 from duly.store.tables.jobs import Submitted
 
@@ -30,7 +31,8 @@ async def submit(connection: Connection, job: Submission, *, key: str, tenant: i
     """
     job, actor = sealed(connection, tenant, job), actor_of(connection)
     if actor is None:
-        return await store.submit_one(connection, tenant, key, job, HORIZON)
+        insert = store.submit_checked if isinstance(connection, Session) else store.submit_one
+        return await insert(connection, tenant, key, job, HORIZON)
     return await store.create_one_shot(connection, tenant, key, job, HORIZON, actor)
 
 

@@ -46,10 +46,20 @@ async def submit(
 
 
 async def submit_one(connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta) -> Submitted:
-    """Insert one one-shot under a key."""
+    """Insert one one-shot under a key. For the engine alone."""
+    if job.options.metadata.parent:
+        return await submit_checked(connection, tenant, key, job, horizon)
     values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
-    statement = SQL["submit_subtask" if job.options.metadata.parent else "submit_one"]
-    rows = await connection.fetch(statement, tenant, key, *values, horizon)
+    rows = await connection.fetch(SQL["submit_one"], tenant, key, *values, horizon)
+    return Submitted(*rows[0])
+
+
+async def submit_checked(
+    connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta
+) -> Submitted:
+    """Insert one one-shot under a key, within the quotas of a request's tenant. Raises NotFound and QuotaReached."""
+    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
+    rows = await connection.fetch(SQL["submit_checked"], tenant, key, *values, horizon)
     return Submitted(*rows[0])
 
 

@@ -11,4 +11,4 @@ drop function if exists
     duly.api_save_progress_v2, duly.api_settle_v2, duly.api_signal_v1, duly.api_skip_next_v2, duly.api_submit_backfill_v2,
     duly.api_submit_one_v1, duly.api_submit_schedule_v1, duly.api_submit_subtask_v1, duly.api_submit_subtasks_v1,
     duly.api_submit_v1, duly.api_submit_workflow_v1, duly.api_take_event_v1, duly.api_timed_anew_v1, duly.api_timed_by_v1,
-    duly.api_trigger_v1, duly.api_turn_destination_v1, duly.is_our_destination, duly.submit_backfill_v1;
+    duly.api_trigger_v1, duly.api_turn_destination_v1, duly.is_our_destination, duly.submit_backfill_v1, duly.submit_subtask_v1;

@@ -16,8 +16,8 @@ select job_id, scheduled_at, replayed from duly.create_one_shot_v1($1, $2, $3, $
 -- name: create_one_shots
 select job_id, scheduled_at, replayed from duly.create_one_shots_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 
--- name: submit_subtask
-select job_id, scheduled_at, replayed from duly.submit_subtask_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+-- name: submit_checked
+select job_id, scheduled_at, replayed from duly.submit_checked_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: submit_subtasks
 select job_id, scheduled_at, replayed from duly.submit_subtasks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)

@@ -40,7 +40,7 @@ end $$;
 -- `(…) is true` keeps the planner from walking all of a worker's leases to find one; likewise below.
 create or replace function duly.save_progress_v2(
     p_run_id uuid, p_fence bigint, p_worker_id uuid, p_done double precision, p_total double precision, p_note text) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     return query
@@ -54,7 +54,7 @@ begin
 end $$;
 
 create or replace function duly.save_checkpoint_v2(p_run_id uuid, p_fence bigint, p_worker_id uuid, p_body text) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
     return query

@@ -51,13 +51,13 @@ begin
 end $$;
 
 -- Submit one one-shot, with the same hash of a body and the same names as submit_one_v1: a key used by an older process is known to a newer
--- one. Each expression here is made ready anew in each transaction, so a plain job of the engine's that is due now is put into ready by as few
--- as can be, which costs less than a batch of one. Whatever else it is goes to put_one, and so does a request, which is admitted there.
+-- one. Each expression here is made ready anew in each transaction, so a plain job that is due now is put into ready by as few
+-- as can be, which costs less than a batch of one; whatever else it is goes to put_one. Requests call create_one_shot_v1 or submit_checked_v1.
 create or replace function duly.submit_one_v2(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
     out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
+language plpgsql set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -76,7 +76,6 @@ begin
        set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
      where keys.expires_at <= v_now;
     if not found then
-        perform duly.admit_v1(p_tenant, 0, 0);         -- Before the key says anything: it may be another tenant's.
         select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
         if v_key.body_hash <> v_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
@@ -88,7 +87,7 @@ begin
         return;
     end if;
     if p_at is null and p_delay is null and p_options is null and octet_length(p_payload) <= 1024 and p_priority between 0 and 9
-       and duly.is_name(p_handler) and duly.is_name(p_queue) and not duly.is_tenant_session() then
+       and duly.is_name(p_handler) and duly.is_name(p_queue) then
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
                                 payload_stored, queue, handler, payload, rank)
         values (job_id, job_id, scheduled_at, scheduled_at, 1, p_tenant, 0, p_priority, 0, false, false, p_queue, p_handler, v_payload,
@@ -112,9 +111,6 @@ declare
     v_payload jsonb := case when not v_stored then p_payload end;
     v_options jsonb;
 begin
-    if duly.is_tenant_session() then
-        perform duly.admit_v1(p_tenant, 0, 1);
-    end if;
     if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
         raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each',
             hint = 'Give both, such as duly.submit(''send_report'', queue => ''mail'').';
@@ -324,9 +320,7 @@ begin
     perform duly.must_be_ours(p_tenant);
     select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
       from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
-    if not duly.is_tenant_session() then                -- A session's submit has asked for them.
-        perform duly.check_quotas_v1(p_tenant, 0, case when replayed then 0 else 1 end);
-    end if;
+    perform duly.check_quotas_v1(p_tenant, 0, case when replayed then 0 else 1 end);
     if not replayed then
         if v_parent is not null then
             perform duly.note_subtasks_v1(p_tenant, array[v_parent], array[job_id]);
@@ -357,7 +351,7 @@ begin
       into v_ids, v_moments, v_replayed
       from duly.submit_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
            with ordinality as submitted(job_id, scheduled_at, replayed, number);
-    if not duly.is_tenant_session() then
+    if not duly.is_tenant_session() then                -- A request's submit_v1 has asked for them.
         perform duly.check_quotas_v1(p_tenant, 0, case when v_replayed then 0 else cardinality(v_ids) end);
     end if;
     if not v_replayed then
@@ -431,5 +425,5 @@ begin
     return query select v_run_id, v_due_at, false;
 end $$;
 
-grant execute on function duly.submit_one_v2, duly.submit_v1, duly.create_one_shot_v1, duly.create_one_shots_v1,
+grant execute on function duly.submit_v1, duly.create_one_shot_v1, duly.create_one_shots_v1,
     duly.change_one_shot_v1 to duly_api;

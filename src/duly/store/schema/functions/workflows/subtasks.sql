@@ -23,20 +23,25 @@ begin
     on conflict do nothing;
 end $$;
 
--- Submit one-shots that have a parent. Whose they are is checked where they are submitted.
-create or replace function duly.submit_subtask_v1(
+-- Submit one one-shot for a request, with a check of its tenant and the quotas; or for a run whose subtask it is. A wrapper, because
+-- submit_one_v2 is hot, and the engine would pay there for the check and the settings of a function that requests may call.
+create or replace function duly.submit_checked_v1(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval, out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    v_parent uuid := p_options::jsonb->>'parent';
 begin
+    perform duly.must_be_ours(p_tenant);
     select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
       from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
-    if not replayed then
-        perform duly.note_subtasks_v1(p_tenant, array[(p_options::jsonb->>'parent')::uuid], array[job_id]);
+    if v_parent is not null and not replayed then
+        perform duly.note_subtasks_v1(p_tenant, array[v_parent], array[job_id]);
     end if;
+    perform duly.admit_v1(p_tenant, 0, case when replayed then 0 else 1 end);
 end $$;
 
--- Many, of which some have a parent.
+-- Many, of which some have a parent. Whose they are, submit_v1 checks.
 create or replace function duly.submit_subtasks_v1(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval)
@@ -124,4 +129,4 @@ begin
      order by subtasks.run_id limit p_limit;
 end $$;
 
-grant execute on function duly.page_subtasks_v1, duly.submit_subtask_v1, duly.submit_subtasks_v1, duly.live_subtasks_v1 to duly_api;
+grant execute on function duly.page_subtasks_v1, duly.submit_checked_v1, duly.submit_subtasks_v1, duly.live_subtasks_v1 to duly_api;
