@@ -5,7 +5,7 @@ import pytest
 
 from duly import App
 from duly.cli.arguments import read_moment, read_payload
-from duly.cli.submission import Typed, read
+from duly.cli.submission import read
 from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused, UnknownQueue
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.runs.options import NO_OPTIONS, options_of
@@ -145,7 +145,7 @@ def test_json_that_is_no_object_is_refused(text):
 )
 def test_what_cannot_be_is_refused_in_words_before_the_database_is_asked(typed, words):
     with pytest.raises(Refused, match=words):
-        read(Typed(**({"words": ("greet",), "json_text": None} | typed)), None)
+        read({"words": ("greet",), "json_text": None} | typed, None)
 
 
 @pytest.mark.parametrize(
@@ -153,12 +153,12 @@ def test_what_cannot_be_is_refused_in_words_before_the_database_is_asked(typed, 
 )
 def test_choices_that_exclude_each_other_are_wrong_usage(typed):
     with pytest.raises(click.UsageError):
-        read(Typed(words=("greet",), json_text=None, **typed), None)
+        read(dict(words=("greet",), json_text=None, **typed), None)
 
 
 def test_a_delay_makes_a_one_shot_and_a_period_a_schedule():
-    shot = read(Typed(words=("greet", "a=1"), json_text=None, delay="PT1M", priority=0), None)
-    schedule = read(Typed(words=("greet",), json_text=None, every="60", name="minutely"), None)
+    shot = read({"words": ("greet", "a=1"), "json_text": None, "delay": "PT1M", "priority": 0}, None)
+    schedule = read({"words": ("greet",), "json_text": None, "every": "60", "name": "minutely"}, None)
 
     assert isinstance(shot, Submission)
     assert shot.delay is not None
@@ -174,9 +174,9 @@ def test_a_moment_may_have_any_offset():
 
 
 def test_what_was_typed_is_written_even_if_it_is_the_default_because_silence_leaves_it_to_the_handler():
-    silent = read(Typed(words=("greet",), json_text=None), None)
-    typed = read(Typed(words=("greet",), json_text=None, max_attempts=5), None)
-    other = read(Typed(words=("greet",), json_text=None, max_attempts=2, timeout="PT1M"), None)
+    silent = read({"words": ("greet",), "json_text": None}, None)
+    typed = read({"words": ("greet",), "json_text": None, "max_attempts": 5}, None)
+    other = read({"words": ("greet",), "json_text": None, "max_attempts": 2, "timeout": "PT1M"}, None)
 
     assert (silent.options, typed.options) == (NO_OPTIONS, options_of(own=True))
     assert other.options == options_of(retry=Retry(2), timeout_seconds=60)
@@ -188,7 +188,7 @@ def test_a_strict_app_refuses_a_queue_it_does_not_know():
     @app.handler(queue="mail")
     def send(to: str) -> None: ...
 
-    sent = read(Typed(words=("send", "to=me"), json_text=None), app)
+    sent = read({"words": ("send", "to=me"), "json_text": None}, app)
     assert sent.queue == "mail", "the handler's own"
     with pytest.raises(UnknownQueue, match="no queue 'mial'; did you mean 'mail'"):
-        read(Typed(words=("send", "to=me"), json_text=None, queue="mial"), app)
+        read({"words": ("send", "to=me"), "json_text": None, "queue": "mial"}, app)

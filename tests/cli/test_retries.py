@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 
-from duly.cli.submission import Typed, read
+from duly.cli.submission import read
 from duly.domain.errors import InvalidOption
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.retry_rules import Rule
@@ -19,7 +19,7 @@ from tests.clock import ManualClock
 
 
 def options(**typed):
-    return read(Typed(words=("greet",), json_text=None, **typed), None).options.policy
+    return read(dict(words=("greet",), json_text=None, **typed), None).options.policy
 
 
 def test_what_is_typed_becomes_a_policy():

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from duly.cli.submission import Typed, read
+from duly.cli.submission import read
 from duly.domain.errors import InvalidOption
 from duly.domain.targets.target import Command, Container, Webhook
 from tests.cli.processes import inside
@@ -37,7 +37,7 @@ def _parted(arguments):
 
 
 def typed(*words, **more):
-    return read(Typed(words=words, json_text=more.pop("json_text", None), **more), None)
+    return read(dict(words=words, json_text=more.pop("json_text", None), **more), None)
 
 
 def test_what_is_typed_becomes_a_target():

@@ -16,7 +16,6 @@ from duly.cli.options import with_settings
 from duly.cli.output import duration, print_json
 from duly.cli.runs import reason
 from duly.cli.say import say
-from duly.cli.submission import Typed
 from duly.cli.submit import JSON, handler_arguments, output_option
 from duly.client.asynchronous.client import AsyncClient
 from duly.settings import Settings
@@ -34,13 +33,13 @@ def run(settings: Settings, wait: bool, output: str, **typed: Any) -> int:
     With --wait the log goes to standard error and the result, as JSON, to standard output. With --output json standard
     output gets one JSON object, and with --wait how it ended is in it, with the result.
     """
-    return asyncio.run(_run(settings, wait, output, Typed(**typed)))
+    return asyncio.run(_run(settings, wait, output, typed))
 
 
-async def _run(settings: Settings, wait: bool, output: str, typed: Typed) -> int:
+async def _run(settings: Settings, wait: bool, output: str, typed: dict[str, Any]) -> int:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
     async with connected(settings) as client:
-        sent = await submission.send(client, job, typed.key)
+        sent = await submission.send(client, job, typed["key"])
         lines = await submission.answer(client, job, sent, settings.app)
         if output == JSON:
             return await _document(client, submission.document(job, sent, lines), wait)

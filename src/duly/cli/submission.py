@@ -2,115 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+from uuid import UUID
 
 import click
 import msgspec
 
-from duly.cli import gate_flags, job_fields, schedule_flags
+from duly.cli import job_flags, schedule_flags
 from duly.cli.arguments import read_duration, read_moment, read_payload
 from duly.cli.fires import both_clocks
 from duly.cli.job_text import FIRES_SHOWN, job_lines, what_submitted_runs
-from duly.cli.retry_flags import RetryTyped, changed_retry, expiry_changes, is_typed
-from duly.cli.target_flags import read_target
+from duly.cli.target_flags import handler_of, pairs_of, read_target
 from duly.client.asynchronous.client import AsyncClient
-from duly.client.definitions import SubmittedJob
+from duly.client.definitions import JobFields, SubmittedJob
 from duly.client.errors import Forbidden
-from duly.domain.jobs.job import (
-    Recurring,
-    Submission,
-    check_delay,
-    check_key,
-    check_moment,
-    check_name,
-    check_priority,
-    check_tags,
-    check_timeout,
-)
-from duly.domain.runs import payload as payloads
-from duly.domain.runs.callbacks import check_then
+from duly.domain.fields import non_defaults
+from duly.domain.jobs.compile import compile_one_shot, compile_recurring
+from duly.domain.jobs.job import Recurring, Submission, check_delay, check_key, check_moment
+from duly.domain.jobs.spec import JobSpec, RetryPolicy
+from duly.domain.jobs.spec_of import rules_of, spec_of
 from duly.domain.runs.dependencies import check_after, read_after
-from duly.domain.runs.options import NO_OPTIONS, RunOptions, options_of
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
-from duly.domain.targets.target import Target, check_handler, handler_of, is_reserved
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
+from duly.domain.runs.run import QUEUE_DEFAULT
+from duly.domain.targets.spec import Called, FunctionTarget
+from duly.domain.targets.target import is_reserved
 from duly.domain.targets.words import what_lets_it_run
 from duly.wire.queues import Worker
+from duly.wire.runs import FollowedJob
 
 _NAMES_SHOWN = 10
 
 
-class Typed(RetryTyped, frozen=True, kw_only=True):
-    """What was typed, unread."""
-
-    json_text: str | None
-    at: str | None = None
-    delay: str | None = None
-    every: str | None = None
-    cron: str | None = None
-    when: str | None = None
-    schedule: str | None = None
-    tz: str | None = None
-    mode: str | None = None
-    start: str | None = None
-    end: str | None = None
-    max_runs: str | None = None
-    jitter: str | None = None
-    misfire: str | None = None
-    overlap: str | None = None
-    calendars: tuple[str, ...] = ()
-    pause_on_failure: str | None = None
-    name: str | None = None
-    queue: str | None = None
-    priority: int | None = None
-    key: str | None = None
-    timeout: str | None = None
-    concurrency: str | None = None
-    fifo: str | None = None
-    rate: str | None = None
-    burst: int | None = None
-    tags: tuple[str, ...] = ()
-    on_done: str | None = None
-    on_dead: str | None = None
-    after: tuple[str, ...] = ()
-
-
-class Defaults(msgspec.Struct, frozen=True):
-    """What holds where nothing was typed: the handler's own choices if its app is known."""
-
-    queue: str = QUEUE_DEFAULT
-    priority: int = PRIORITY_DEFAULT
-    options: RunOptions = NO_OPTIONS
-
-
-def read(typed: Typed, app: Any | None) -> Submission | Recurring:
-    """Check everything that can be checked before the database is asked. Raises Refused."""
-    if typed.key is not None:
-        check_key(typed.key)
-    target = read_target(typed)
-    handler = _handler_name(typed.handler, app) if target is None else handler_of(target)
-    payload, defaults = _arguments(typed, target, app)
-    shape = schedule_flags.compose(msgspec.structs.asdict(typed))
+def read(typed: Mapping[str, Any], app: Any | None) -> Submission | Recurring:
+    """Check everything that can be checked before the database is asked. Raises UsageError, Refused."""
+    if typed.get("key") is not None:
+        check_key(typed["key"])
+    asked = read_target(typed)
+    handler = None if asked is not None or app is None else app.registry[handler_of(typed)]
+    options = NO_OPTIONS if handler is None else handler.options
+    shape = schedule_flags.compose(typed)
+    _check_moments(typed, is_schedule=shape is not None)
+    fields = {"schedule": shape or _moment(typed), **_of_handler(handler)}
+    fields |= job_flags.fields_of(typed, policy_of(options))
+    payload = _payload(typed, asked, handler)
+    target = FunctionTarget(handler=_handler_name(handler_of(typed), app)) if asked is None else asked
+    spec = JobSpec(target=target, payload=payload, **fields)
+    if handler is not None:
+        app.check_queue(spec.queue)  # type: ignore[union-attr]
     if shape is not None:
-        return _recurring(typed, handler, shape, payload, defaults)
-    if typed.name is not None:
-        raise click.UsageError(
-            "--name is for a schedule; add --every, --cron, --when or --schedule, or use --key to submit only once"
-        )
-    if typed.at is not None and typed.delay is not None:
-        raise click.UsageError("give --at or --delay, not both")
-    at = read_moment(typed.at, "at")
-    return Submission(
-        **_shared(typed, handler, payload, defaults),
-        at=check_moment(at, "at") if at else None,
-        delay=check_delay(read_duration(typed.delay)) if typed.delay is not None else None,
-    )
+        return compile_recurring(spec, None, defaults=options)
+    after = check_after(map(read_after, typed.get("after", ())))
+    return compile_one_shot(spec, {"after": after} if after else {}, options)
+
+
+def policy_of(options: RunOptions) -> RetryPolicy:
+    """Give the retry policy among options as a spec has it."""
+    policy: RetryPolicy = rules_of(options.but(own=True))["retry"]
+    return policy
+
+
+def fields_of(job: Submission | Recurring) -> JobFields:
+    """Give the fields with which a job is created, but for its target."""
+    fields = non_defaults(spec_of(job, is_shown=False))
+    return cast(JobFields, {name: value for name, value in fields.items() if name != "target"})
 
 
 async def send(client: AsyncClient, job: Submission | Recurring, key: str | None) -> SubmittedJob:
     """Make the job durable."""
-    fields, after = job_fields.fields_of(job), job_fields.after_of(job)
-    return await client.jobs.create(job_fields.target_of_job(job), key=key, after=after, **fields)
+    target = spec_of(job, is_shown=False).target
+    followed = [FollowedJob(job=UUID(one), on=cast(Any, on)) for one, on in job.options.metadata.after]
+    return await client.jobs.create(target, key=key, after=followed or None, **fields_of(job))
 
 
 async def answer(
@@ -174,67 +136,45 @@ def _few(names: Sequence[str]) -> str:
 
 def _handler_name(name: str, app: Any | None) -> str:
     """Give the handler's whole name: of an app that is known and has a name, that may be left out."""
-    checked = check_handler(check_name(name, "handler"))
-    return checked if app is None else str(app.registry.full_name(checked))
+    return name if app is None else str(app.registry.full_name(name))
 
 
-def _arguments(typed: Typed, target: Target | None, app: Any | None) -> tuple[str, Defaults]:
-    """Read the arguments; an app's handler checks them by its annotations and lends its own defaults."""
-    payload = read_payload(typed.pairs, typed.json_text)
-    if target is not None:
-        return payloads.encode(payload, "the payload"), Defaults(options=options_of(target=target))
-    if app is None:
-        return payloads.encode(payload, "the payload"), Defaults()
-    handler = app.registry[typed.handler]
-    app.check_queue(typed.queue or handler.queue)
-    return handler.encode((), payload), Defaults(handler.queue, handler.priority, handler.options)
+def _of_handler(handler: Any | None) -> dict[str, Any]:
+    return {} if handler is None else {"queue": handler.queue, "priority": handler.priority}
 
 
-def _recurring(typed: Typed, handler: str, shape: dict[str, Any], payload: str, defaults: Defaults) -> Recurring:
-    if typed.expires_at is not None:
+def _payload(typed: Mapping[str, Any], target: Called | None, handler: Any | None) -> dict[str, Any]:
+    """Read the arguments; an app's handler checks them by its annotations."""
+    payload = read_payload(pairs_of(typed, target), typed.get("json_text"))
+    if handler is None:
+        return payload
+    checked: dict[str, Any] = msgspec.json.decode(handler.encode((), payload))
+    return checked
+
+
+def _check_moments(typed: Mapping[str, Any], *, is_schedule: bool) -> None:
+    """Refuse what contradicts itself, in the words of flags. Raises UsageError."""
+    if not is_schedule:
+        if typed.get("name") is not None:
+            raise click.UsageError(
+                "--name is for a schedule; add --every, --cron, --when or --schedule, or use --key to submit only once"
+            )
+        if typed.get("at") is not None and typed.get("delay") is not None:
+            raise click.UsageError("give --at or --delay, not both")
+        return
+    if typed.get("expires_at") is not None:
         raise click.UsageError("--expires-at is for what runs once; for each run of a schedule give --expires-after")
-    if typed.after:
+    if typed.get("after"):
         raise click.UsageError("--after is for what runs once; a schedule is triggered by --on-done of another job")
-    if typed.delay is not None:
+    if typed.get("delay") is not None:
         raise click.UsageError("a schedule takes no --delay; --every begins with --at, and any other with --start")
-    return Recurring(
-        **_shared(typed, handler, payload, defaults),
-        schedule=shape,
-        name=check_name(typed.name, "name") if typed.name is not None else None,
-    )
 
 
-def _shared(typed: Typed, handler: str, payload: str, defaults: Defaults) -> dict[str, Any]:
-    return {
-        "handler": handler,
-        "payload": payload,
-        "queue": check_name(typed.queue, "queue") if typed.queue is not None else defaults.queue,
-        "priority": check_priority(typed.priority if typed.priority is not None else defaults.priority),
-        "options": _own_options(typed, defaults.options),
-    }
-
-
-def _own_options(typed: Typed, defaults: RunOptions) -> RunOptions:
-    """Read the options; none at all leaves them to the worker's handler, so what was typed is the job's own."""
-    options, chosen = _options(typed, defaults), (typed.timeout, typed.concurrency, typed.fifo, typed.rate)
-    is_own = is_typed(typed) or any(value is not None for value in chosen)
-    return options.but(own=True) if is_own else options
-
-
-def _options(typed: Typed, options: RunOptions) -> RunOptions:
-    if is_typed(typed):
-        retry = changed_retry(msgspec.structs.asdict(typed), options.policy.retry)
-        options = options.but(retry=retry)
-    if expiry := expiry_changes(typed, read_moment(typed.at, "at")):
-        options = options.but(**expiry)
-    if typed.timeout is not None:
-        options = options.but(timeout_seconds=check_timeout(read_duration(typed.timeout)))
-    if waits := gate_flags.read(msgspec.structs.asdict(typed)):
-        options = options.but(**waits)
-    if typed.tags:
-        options = options.but(tags=check_tags(typed.tags))
-    if typed.after:
-        options = options.but(after=check_after(map(read_after, typed.after)))
-    if (then := check_then(typed.on_done, typed.on_dead)) is not None:
-        options = options.but(then=then)
-    return options
+def _moment(typed: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the schedule of a one-shot."""
+    at = read_moment(typed.get("at"), "at")
+    if at is not None:
+        return {"trigger": {"type": "at", "at": check_moment(at, "at").isoformat()}}
+    if typed.get("delay") is None:
+        return None
+    return {"trigger": {"type": "at", "delay": check_delay(read_duration(typed["delay"])).total_seconds()}}

@@ -10,13 +10,11 @@ import click
 
 from duly.cli import apps, submission
 from duly.cli.client import connected
-from duly.cli.gate_flags import gate_flags
+from duly.cli.job_flags import job_flags
 from duly.cli.options import with_settings
 from duly.cli.output import print_json
-from duly.cli.retry_flags import retry_flags
 from duly.cli.say import say
 from duly.cli.schedule_flags import schedule_flags
-from duly.cli.submission import Typed
 from duly.cli.target_flags import target_flags
 from duly.settings import Settings
 
@@ -33,13 +31,7 @@ def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             click.option("--queue", help="The queue; default: the handler's own, or `default`."),
             click.option("--priority", type=int, help="0 (first) to 9 (last)."),
             click.option("--key", help="Submit only once under this key, however often it is asked."),
-            retry_flags,
-            click.option("--expires-at", metavar="MOMENT", help="Not started after this moment; once only."),
-            click.option("--timeout", metavar="DURATION", help="When an attempt is stopped."),
-            gate_flags,
-            click.option("--tag", "tags", multiple=True, help="A word to find it by; may be given again."),
-            click.option("--on-done", metavar="URL|JOB", help="Who is told of its end, whatever that is."),
-            click.option("--on-dead", metavar="URL|JOB", help="Who is told when it is given up."),
+            job_flags,
         )
     ):
         function = decorate(function)
@@ -80,13 +72,13 @@ def submit(settings: Settings, quiet: bool, output: str, **typed: Any) -> None:
     """
     if quiet and output == JSON:
         raise click.UsageError("give --quiet or --output json, not both")
-    asyncio.run(_submit(settings, quiet, output, Typed(**typed)))
+    asyncio.run(_submit(settings, quiet, output, typed))
 
 
-async def _submit(settings: Settings, quiet: bool, output: str, typed: Typed) -> None:
+async def _submit(settings: Settings, quiet: bool, output: str, typed: dict[str, Any]) -> None:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
     async with connected(settings) as client:
-        sent = await submission.send(client, job, typed.key)
+        sent = await submission.send(client, job, typed["key"])
         lines = [str(sent.job_id)] if quiet else await submission.answer(client, job, sent, settings.app)
     if output == JSON:
         print_json(submission.document(job, sent, lines))

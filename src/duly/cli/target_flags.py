@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
-import msgspec
 
 from duly.cli.arguments import read_duration
-from duly.domain.duration import parse_option
-from duly.domain.targets.checks import check_target
-from duly.domain.targets.target import Command, Container, Target, Webhook
+from duly.domain.targets.spec import Called, CommandTarget, ContainerTarget, WebhookTarget
 
-_METHOD_DEFAULT = "POST"
-
-
-class TargetTyped(msgspec.Struct, frozen=True, kw_only=True):
-    """What was typed of a target, and the words that no flag took."""
-
-    words: tuple[str, ...]
-    webhook: str | None = None
-    method: str | None = None
-    headers: tuple[str, ...] = ()
-    command: bool = False
-    image: str | None = None
-    environment: tuple[str, ...] = ()
-    network: bool = False
-    memory_bytes: int | None = None
-    cpu_seconds: float | None = None
-    processes: int | None = None
-    ok_exits: tuple[int, ...] = ()
-    retry_exits: tuple[int, ...] = ()
-    callback_within: str | None = None
-
-    @property
-    def is_function(self) -> bool:
-        """Whether no other target was typed: then the first word is a handler."""
-        return self.webhook is None and self.image is None and not self.command
-
-    @property
-    def handler(self) -> str:
-        """The handler. Raises UsageError when there is none."""
-        if not self.words:
-            raise click.UsageError("name a HANDLER, or give --webhook URL, --command -- PROGRAM, or --image IMAGE")
-        return self.words[0]
-
-    @property
-    def pairs(self) -> tuple[str, ...]:
-        """The words that are arguments, as key=value."""
-        return self.words[1:] if self.is_function else self.words if self.webhook is not None else ()
+_KINDS = {"--webhook": "webhook", "--command": "command", "--image": "image"}
+_FLAGS_OF = {
+    ("--webhook",): {"--method": "method", "--header": "headers", "--callback-within": "callback_within"},
+    ("--command",): {"--cpu-seconds": "cpu_seconds"},
+    ("--command", "--image"): {
+        "--env": "environment",
+        "--network": "network",
+        "--memory-bytes": "memory_bytes",
+        "--processes": "processes",
+        "--ok-exit": "ok_exits",
+        "--retry-exit": "retry_exits",
+    },
+}
 
 
 def target_flags(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -89,59 +62,51 @@ def target_flags(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def read_target(typed: TargetTyped) -> Target | None:
+def read_target(typed: Mapping[str, Any]) -> Called | None:
     """Read the target that was typed; None where it is a function. Raises UsageError, InvalidOption."""
-    kinds = [flag for flag, given in _kinds(typed).items() if given]
+    kinds = [flag for flag, name in _KINDS.items() if typed.get(name) not in (None, False)]
     if len(kinds) > 1:
         raise click.UsageError(f"give {kinds[0]} or {kinds[1]}, not both")
     for kind, flags in _FLAGS_OF.items():
-        strays = [flag for flag, name in flags.items() if getattr(typed, name) not in (None, (), False)]
+        strays = [flag for flag, name in flags.items() if typed.get(name) not in (None, (), False)]
         if strays and not set(kinds) & set(kind):
             raise click.UsageError(f"{strays[0]} is for {' and '.join(kind)}")
-    target = _target(typed)
-    return None if target is None else check_target(target)
+    return _target(kinds[0], typed) if kinds else None
 
 
-def _kinds(typed: TargetTyped) -> dict[str, bool]:
-    return {"--webhook": typed.webhook is not None, "--command": typed.command, "--image": typed.image is not None}
+def handler_of(typed: Mapping[str, Any]) -> str:
+    """Give the handler, the first of the words that no flag took. Raises UsageError when there is none."""
+    if not typed["words"]:
+        raise click.UsageError("name a HANDLER, or give --webhook URL, --command -- PROGRAM, or --image IMAGE")
+    return str(typed["words"][0])
 
 
-_FLAGS_OF = {
-    ("--webhook",): {"--method": "method", "--header": "headers", "--callback-within": "callback_within"},
-    ("--command",): {"--cpu-seconds": "cpu_seconds"},
-    ("--command", "--image"): {
-        "--env": "environment",
-        "--network": "network",
-        "--memory-bytes": "memory_bytes",
-        "--processes": "processes",
-        "--ok-exit": "ok_exits",
-        "--retry-exit": "retry_exits",
-    },
-}
+def pairs_of(typed: Mapping[str, Any], target: Called | None) -> Sequence[str]:
+    """Give the words that are arguments, as key=value."""
+    words: Sequence[str] = typed["words"]
+    return words[1:] if target is None else words if isinstance(target, WebhookTarget) else ()
 
 
-def _target(typed: TargetTyped) -> Target | None:
-    if typed.webhook is not None:
-        within = None if typed.callback_within is None else read_duration(typed.callback_within)
-        return Webhook(
-            typed.webhook,
-            typed.method or _METHOD_DEFAULT,
-            _pairs(typed.headers, ":", "--header", "Name: value"),
-            callback_within_seconds=None if within is None else parse_option(within, "callback_within").total_seconds(),
+def _target(kind: str, typed: Mapping[str, Any]) -> Called:
+    if kind == "--webhook":
+        within, method = typed.get("callback_within"), typed.get("method")
+        return WebhookTarget(
+            url=typed["webhook"],
+            headers=_pairs(typed.get("headers", ()), ":", "--header", "Name: value"),
+            callback_within=None if within is None else read_duration(within),
+            **({} if method is None else {"method": method}),
         )
-    variables = _pairs(typed.environment, "=", "--env", "NAME=value")
-    if typed.image is not None:
-        return Container(typed.image, typed.words, variables, typed.network, **_limits(typed))
-    if typed.command:
-        return Command(typed.words, variables, typed.network, cpu_seconds=typed.cpu_seconds, **_limits(typed))
-    return None
+    program = {"environment": _pairs(typed.get("environment", ()), "=", "--env", "NAME=value"), **_limits(typed)}
+    if kind == "--image":
+        return ContainerTarget(image=typed["image"], argv=list(typed["words"]), **program)
+    return CommandTarget(argv=list(typed["words"]), cpu_seconds=typed.get("cpu_seconds"), **program)
 
 
-def _limits(typed: TargetTyped) -> dict[str, Any]:
+def _limits(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Give what a program may have and what its exit codes mean, as far as it was typed."""
-    given = {"memory_bytes": typed.memory_bytes, "processes": typed.processes}
-    exits = {"ok": typed.ok_exits, "retry": typed.retry_exits}
-    return {name: value for name, value in {**given, **exits}.items() if value not in (None, ())}
+    given = {name: typed.get(name) for name in ("network", "memory_bytes", "processes")}
+    exits = {"ok": list(typed.get("ok_exits", ())), "retry": list(typed.get("retry_exits", ()))}
+    return {name: value for name, value in {**given, **exits}.items() if value not in (None, [])}
 
 
 def _pairs(given: Sequence[str], separator: str, flag: str, example: str) -> dict[str, str]:
