@@ -4,10 +4,10 @@ import pytest
 
 from duly.domain.errors import InvalidOption
 from duly.domain.limits.concurrency import (
+    FIFO,
     RATE_MIN,
     Rate,
     check_concurrency,
-    check_line,
     check_rate,
     kind_of,
     told_concurrency,
@@ -38,7 +38,7 @@ def test_a_rate_is_told_in_whole_numbers(limit, per, told):
 
 
 def test_a_line_is_a_gate_of_one_place_in_order():
-    carried = RunPolicy(**check_line("orders"))
+    carried = RunPolicy(**check_concurrency("orders", 1, FIFO))
 
     assert (carried.gate, carried.fifo) == (("orders", 1), True)
     assert told_concurrency(carried) == {"key": "orders", "limit": 1, "order": "fifo"}

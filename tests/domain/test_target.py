@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.jobs.job import Recurring, amended
-from duly.domain.jobs.spec_of import shown_target
+from duly.domain.jobs.compile import compile_one_shot
+from duly.domain.jobs.job import Recurring, Submission
+from duly.domain.jobs.spec_of import shown_target, spec_of
 from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.options import options_of, plain_of, read_plain
 from duly.domain.targets.checks import check_target
@@ -13,6 +14,8 @@ from duly.domain.targets.masking import HIDDEN, is_secret, masked
 from duly.domain.targets.spec import Called, read_target, spec_of_target, told_in_short
 from duly.domain.targets.target import Allowed, Command, Container, Webhook, check_handler, handler_of, type_of
 from duly.domain.targets.words import described, what_lets_it_run
+from duly.domain.tenancy.sealed_options import seal_options
+from duly.domain.tenancy.sealing import Keyring
 from duly.store.boxes.options import decode
 
 URL = "https://receiver.example/orders?token=1"
@@ -202,13 +205,18 @@ def test_a_target_of_a_newer_version_leaves_the_rest_readable():
     assert options == options_of(tags=("a",), timeout_seconds=3.0)
     assert shown_target("@robot:arm", options) == {"type": "robot"}
     with pytest.raises(InvalidOption, match="a target that this version of Duly cannot read"):
-        amended(job, {"timeout_seconds": 4.0})
+        spec_of(job)
 
 
 def test_another_option_changes_and_the_target_stays():
-    job = Recurring("@webhook", "{}", "default", 5, {}, options=options_of(target=SECRET))
+    keyring = Keyring({"a": bytes(32)})
+    standing = seal_options(options_of(target=SECRET), 1, lambda: keyring)
+    spec = spec_of(Submission("@webhook", "{}", "default", 5, options=standing))
 
-    assert amended(job, {"timeout_seconds": 4.0}) == options_of(target=SECRET, timeout_seconds=4.0)
+    changed = compile_one_shot(msgspec.structs.replace(spec, timeout=4))
+
+    after = seal_options(changed.options, 1, lambda: keyring, standing).policy
+    assert (after.target, after.timeout_seconds) == (standing.policy.target, 4.0)
 
 
 def test_a_field_that_is_none_is_refused():

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from duly.domain.jobs.job import Submission
-from duly.domain.limits.concurrency import Rate, check_concurrency, check_line, check_rate
+from duly.domain.limits.concurrency import FIFO, Rate, check_concurrency, check_rate
 from duly.domain.runs.options import RunOptions, options_of
 from duly.domain.runs.retry import Retry
 from duly.moves.submit import submit_many
@@ -41,7 +41,7 @@ class Passage(msgspec.Struct, array_like=True, frozen=True):
 def jobs() -> list[Submission]:
     """Give what is submitted, in order."""
     at_once = [(f"key-{place}", EACH, check_concurrency(f"key-{place}", PLACES)) for place in range(KEYS)]
-    in_line = [(f"line-{place}", IN_LINE, check_line(f"line-{place}")) for place in range(LINES)]
+    in_line = [(f"line-{place}", IN_LINE, check_concurrency(f"line-{place}", 1, FIFO)) for place in range(LINES)]
     paced = [("rate", PACED, {"rate": check_rate(Rate("rate", PER_SECOND, burst=BURST))})]
     return [
         a_job(key, number, options_of(retry=PATIENT, **waits))

@@ -64,15 +64,6 @@ class Recurring(msgspec.Struct, frozen=True):
         return sha256(msgspec.json.encode(self, order="deterministic")).digest()
 
 
-def amended(job: Recurring, changes: Mapping[str, Any], handler: RunOptions = NO_OPTIONS) -> RunOptions:
-    """Give the options of a job with changes, over its handler's where it has none of its own. Raises InvalidOption."""
-    if not changes:
-        return job.options
-    if job.options.policy.target is None and job.handler.startswith(RESERVED):
-        raise InvalidOption("the job has a target that this version of Duly cannot read; change it with a newer one")
-    return job.options.or_handlers(handler).but(**changes, own=True)
-
-
 def check_name(value: str, what: str) -> str:
     """Take a name of printable characters, not all of them spaces. Raises InvalidOption with the field `what`."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):

@@ -43,11 +43,6 @@ def check_concurrency(key: str, limit: int, order: str | None = None) -> dict[st
     return {"gate": check_gate(key, limit), "fifo": order is not None}
 
 
-def check_line(key: str) -> dict[str, Any]:
-    """Take a key whose runs go one after another. Raises InvalidOption."""
-    return check_concurrency(key, 1, FIFO)
-
-
 def check_rate(rate: Rate) -> tuple[str, float, int]:
     """Take a rate as runs carry it: key, starts a second, and burst. Raises InvalidOption."""
     if not isinstance(rate, Rate):

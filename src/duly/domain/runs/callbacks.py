@@ -63,11 +63,6 @@ def short_callback(text: str) -> dict[str, str]:
     return {"url" if text.startswith(_SCHEMES) else "job": text}
 
 
-def told_fields(callback: Callback | None) -> dict[str, str] | None:
-    """Give the fields of a callback that are said; nothing where nobody is told."""
-    return None if callback is None else msgspec.to_builtins(msgspec.structs.replace(callback, sealed_url=None))
-
-
 def _checked(what: str, callback: Callback) -> Callback:
     if (callback.url is None) == (callback.job is None):
         _refuse(f"{what} names a URL or a job, one of them: {_EXAMPLE}")
