@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from duly.api.health import readiness
-from duly.cli.api import vitals_of
+from duly.cli.up.api import vitals_of
 from duly.domain.diagnosis.loops import NAMES
 from duly.domain.jobs.job import Recurring
 from duly.domain.limits.pause import Scope

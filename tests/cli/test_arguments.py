@@ -4,8 +4,8 @@ import click
 import pytest
 
 from duly import App
-from duly.cli.arguments import read_moment, read_payload
-from duly.cli.submission import read
+from duly.cli.flags.arguments import read_moment, read_payload
+from duly.cli.flags.submission import read
 from duly.domain.errors import InvalidPayload, InvalidSchedule, Refused, UnknownQueue
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.runs.options import NO_OPTIONS, options_of

@@ -9,9 +9,9 @@ import socket
 import httpx2
 import pytest
 
-from duly.cli import local_socket
 from duly.cli.client import connected
 from duly.cli.in_process import InProcessTransport
+from duly.cli.up import local_socket
 from duly.client.errors import Unauthorized
 from duly.domain.errors import Refused
 from duly.settings import load

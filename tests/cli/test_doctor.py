@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from duly.cli.programs import limits_in_words
+from duly.cli.up.programs import limits_in_words
 from duly.domain.diagnosis.doctor import Finding, is_well
 from duly.store.connection.local import this_account
 from duly.worker.targets import cgroup

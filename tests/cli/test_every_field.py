@@ -6,9 +6,9 @@ from typing import Any
 import click
 import pytest
 
-from duly.cli.job_edit import changed, edit_job
-from duly.cli.submission import read
-from duly.cli.submit import submit
+from duly.cli.commands.jobs.edit import changed, edit_job
+from duly.cli.commands.submit import submit
+from duly.cli.flags.submission import read
 from duly.domain.jobs.compile import compile_recurring
 from duly.domain.jobs.spec import Callback, JobSpec, RetryPolicy
 from duly.domain.jobs.spec_of import spec_of

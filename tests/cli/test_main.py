@@ -118,7 +118,7 @@ def test_each_kind_of_failure_has_its_exit_code_and_no_trace(monkeypatch, capsys
 
 
 def test_an_unexpected_error_is_a_sentence_and_the_trace_is_there_for_the_asking(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import duly.cli.init as i\ni._FILES = None\n")
+    (tmp_path / "sitecustomize.py").write_text("import duly.cli.commands.system.init as i\ni._FILES = None\n")
 
     said = duly("init", cwd=tmp_path, PYTHONPATH=str(tmp_path))
     assert said.returncode == 70

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.cli import programs
+from duly.cli.up import programs
 from duly.domain.errors import Refused
 from duly.settings import load
 from duly.worker.targets import cgroup

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from duly.cli import psql
+from duly.cli.commands.system import psql
 from duly.postgres.binaries import wheel_binaries
 from duly.postgres.errors import BinariesMissing
 from tests.cli.processes import Up, duly, inside, running

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from duly.cli import client as connecting
-from duly.cli.job_edit import amend
+from duly.cli.commands.jobs.edit import amend
 from duly.client import AsyncClient, Client
 from duly.domain.jobs.spec import EventMatch
 from tests.cli.processes import inside, wait_for

@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 
 from duly.api.problems import found_in
-from duly.cli import patience, workflows
+from duly.cli.commands import workflows
+from duly.cli.commands.runs import patience
 from duly.cli.failures import REFUSED
 from duly.client.errors import Unavailable as NoAnswer
 from duly.moves.cancel import cancel_run

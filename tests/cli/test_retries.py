@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 
-from duly.cli.submission import read
+from duly.cli.flags.submission import read
 from duly.domain.errors import InvalidOption
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.retry_rules import Rule

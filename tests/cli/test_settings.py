@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.cli.egress import as_up_does, keep_egress, may_call_loopback
+from duly.cli.up.egress import as_up_does, keep_egress, may_call_loopback
 from duly.outbound.shapes import egress_of
 from duly.settings import SettingsError, engine_environment, hand_on, load, redacted, settings_file
 

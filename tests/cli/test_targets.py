@@ -6,7 +6,7 @@ from typing import Any
 import click
 import pytest
 
-from duly.cli.submission import read
+from duly.cli.flags.submission import read
 from duly.domain.errors import InvalidOption
 from duly.domain.targets.target import Command, Container, Webhook
 from tests.cli.processes import inside

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from duly.cli import policies
-from duly.cli.queue_text import attention
-from duly.cli.queues import COLUMNS
+from duly.cli.commands.queues import COLUMNS
+from duly.cli.render import policies
+from duly.cli.render.queue import attention
 from duly.domain.triggers.schedule.options import check
 from duly.wire.queues import Queue, UnknownHandler
 

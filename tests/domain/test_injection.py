@@ -47,7 +47,7 @@ ALLOWED = {
     "postgres/processes.py": {"time.monotonic", "time.sleep"},
     "postgres/embedded.py": {"asyncio.sleep", "time.monotonic", "time.sleep", "os.environ"},
     # Becomes psql, which inherits our environment.
-    "cli/psql.py": {"os.environ"},
+    "cli/commands/system/psql.py": {"os.environ"},
 }
 
 

@@ -16,7 +16,7 @@ from duly.api.health import Vitals
 from duly.api.metrics.collector import Metrics
 from duly.api.server.listen import listen
 from duly.api.server.server import Server
-from duly.cli.front_door import opened_door
+from duly.cli.up.front_door import opened_door
 from duly.log import Log
 from duly.store.connection.database import Database
 from tests.end_to_end.app import SINK

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from duly.cli.scheduler import CONNECTIONS_MAX
+from duly.cli.up.scheduler import CONNECTIONS_MAX
 from duly.clock import Rng
 from duly.domain.errors import DatabaseUnusable
 from duly.log import Log, set_up

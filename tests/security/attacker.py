@@ -127,5 +127,5 @@ def rest(connection: socket.socket) -> bytes:
 
 def http_process(parent: int) -> psutil.Process:
     """Find the process that serves HTTP for a `duly up`."""
-    [found] = [one for one in psutil.Process(parent).children() if "duly.cli.http_process" in one.cmdline()]
+    [found] = [one for one in psutil.Process(parent).children() if "duly.cli.up.http_process" in one.cmdline()]
     return found

@@ -11,7 +11,7 @@ from duly.api.app import create
 from duly.api.metrics.collector import Metrics
 from duly.api.server.listen import address_of, listen
 from duly.api.server.server import Server
-from duly.cli.front_door import opened_door
+from duly.cli.up.front_door import opened_door
 from duly.log import Log
 from duly.store.connection.database import Database
 from tests.api.conftest import parts_of

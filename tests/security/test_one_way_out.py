@@ -39,7 +39,7 @@ def test_only_the_transport_has_an_http_client():
         return any(name == client or name.startswith(f"{client}.") for name in imports_of(tree) for client in CLIENTS)
 
     assert users_of(imports_a_client) <= KNOWN | {
-        "cli/listen.py"
+        "cli/commands/system/listen.py"
     }  # `duly listen` serves with aiohttp, and calls nobody
     assert users_of(imports_a_client) >= KNOWN
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from duly.cli import say
-from duly.cli.output import print_json, print_table
+from duly.cli.render import say
+from duly.cli.render.output import print_json, print_table
 
 # Names the window, colours, empties the screen, overwrites the line, colours by the second set, turns the line round.
 HOSTILE = "\x1b]0;pwned\x07\x1b[31mred\x1b[2J\rover\x9b31m\u202egnp.exe\x7f"

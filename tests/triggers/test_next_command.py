@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from duly.cli.next import next_, trigger_of
+from duly.cli.commands.system.next import next_, trigger_of
 
 AFTER = ["--after", "2026-03-07T00:00:00Z"]
 

@@ -58,7 +58,7 @@ async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
 def _socket(settings: Settings) -> httpx2.AsyncBaseTransport | None:
     if settings.database_url is not None:
         return None
-    from duly.cli.local_socket import answering
+    from duly.cli.up.local_socket import answering
 
     path = answering(settings.data)
     if path is None:

@@ -20,7 +20,7 @@ Exit codes:
 
 def explain(error: Exception) -> tuple[str, int]:
     """Give the sentence for a person and the exit code."""
-    from duly.cli.remedies import in_commands
+    from duly.cli.render.remedies import in_commands
 
     says, code = _explained(error)
     return in_commands(says), code
@@ -28,7 +28,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
 def _explained(error: Exception) -> tuple[str, int]:
     from duly.api.server.listen import WrongSettings
-    from duly.cli.carets import PREFIX, explained, explained_error
+    from duly.cli.render.carets import PREFIX, explained, explained_error
     from duly.client.address import InvalidAddress
     from duly.client.errors import Invalid
     from duly.client.errors import Unavailable as NoAnswer

@@ -13,9 +13,9 @@ import httpx2
 from duly.api.app import create_for_one
 from duly.api.auth.local import for_local
 from duly.cli.connect import opened
-from duly.cli.egress import submitted_check
-from duly.cli.front_door import opened_door
-from duly.cli.options import span
+from duly.cli.flags.settings import span
+from duly.cli.up.egress import submitted_check
+from duly.cli.up.front_door import opened_door
 from duly.domain.targets.target import Allowed
 from duly.log import Log
 from duly.settings import Settings, shown

@@ -1,0 +1,1 @@
+"""The commands: what each asks for, and what it says of the answer."""

@@ -1,0 +1,1 @@
+"""`duly jobs`: schedules, and what is done with them."""

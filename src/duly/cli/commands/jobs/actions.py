@@ -1,0 +1,213 @@
+"""What people do to a schedule: pause and resume it, leave one occurrence out, run it now, end it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from duly.cli.client import connected
+from duly.cli.commands.jobs import many as job_many
+from duly.cli.commands.runs.run import wait_and_tell
+from duly.cli.commands.runs.runs import cancel_words
+from duly.cli.failures import REFUSED
+from duly.cli.flags import apps
+from duly.cli.flags.arguments import read_payload
+from duly.cli.flags.bulk import Many, change_many, many_options
+from duly.cli.flags.names import job_id_of
+from duly.cli.flags.settings import with_settings
+from duly.cli.render.job import fire_lines
+from duly.cli.render.output import json_option, moment, print_json
+from duly.cli.render.say import say
+from duly.client.asynchronous.client import AsyncClient
+from duly.clock import Rng
+from duly.domain.jobs.job import check_key, check_reason
+from duly.domain.runs import payload as payloads
+from duly.settings import Settings
+from duly.wire.jobs.jobs import Job
+from duly.wire.jobs.verbs import JobStatus
+
+Change = Callable[[AsyncClient, UUID], Awaitable[str]]
+
+_TRIGGERED = {
+    "ready": "ready",
+    "blocked": "waits for the run that is active, as its overlap policy says",
+    "skipped_overlap": "skipped, because a run of this job is active; --beside runs it all the same",
+    "replayed": "asked for before under this key; nothing new was made",
+}
+
+
+@click.command("pause")
+@click.argument("job", metavar="[JOB]", default="")
+@many_options("job")
+@click.option("--reason", default="paused on request", show_default=True, help="Why, for whoever looks at it.")
+@json_option
+@with_settings("url")
+def pause_job(settings: Settings, job: str, many: Many | None, reason: str, as_json: bool) -> int:
+    """Pause JOB, given by its id or its name, or all that fit: it keeps its place, and what it leaves out is on record."""
+    why = check_reason(reason)
+    if many is not None:
+        return change_many(settings, job_many.pausing(why), many, as_json=as_json)
+    asyncio.run(_pause(settings, job, why, as_json=as_json))
+    return 0
+
+
+@click.command("resume")
+@click.argument("job", metavar="[JOB]", default="")
+@many_options("job")
+@click.option("--catch-up", is_flag=True, help="Treat what it left out as missed, so that its misfire policy decides.")
+@json_option
+@with_settings("url")
+def resume_job(settings: Settings, job: str, many: Many | None, catch_up: bool, as_json: bool) -> int:
+    """Resume JOB, given by its id or its name, or all that fit."""
+    if many is not None:
+        return change_many(settings, job_many.resuming(catch_up=catch_up), many, as_json=as_json)
+    asyncio.run(_change(settings, job, partial(_resume, catch_up=catch_up), as_json=as_json))
+    return 0
+
+
+@click.command("skip-next")
+@click.argument("job", metavar="JOB")
+@json_option
+@with_settings("url")
+def skip_next_of_job(settings: Settings, job: str, as_json: bool) -> None:
+    """Leave the next occurrence of JOB out, and no other."""
+
+    asyncio.run(_change(settings, job, _skip_next, as_json=as_json))
+
+
+@click.command("cancel")
+@click.argument("job", metavar="[JOB]", default="")
+@many_options("job")
+@json_option
+@with_settings("url")
+def cancel(settings: Settings, job: str, many: Many | None, as_json: bool) -> int:
+    """Cancel JOB, given by its id or its name, or all that fit, and its runs that have not started.
+
+    What has started goes on: `duly runs cancel` is for that. The answer is `cancelled`; `requested`, where a worker holds the
+    last of it; or `too late`, with how it stands: then the exit code is 1.
+    """
+    if many is not None:
+        return change_many(settings, job_many.ENDING, many, as_json=as_json)
+    return asyncio.run(_cancel(settings, job, as_json=as_json))
+
+
+@click.command("delete")
+@click.argument("job", metavar="JOB")
+@click.option("--purge", is_flag=True, help="Remove its definition, its versions and its history as well.")
+@json_option
+@with_settings("url")
+def delete(settings: Settings, job: str, purge: bool, as_json: bool) -> int:
+    """End JOB, given by its id or its name, with its runs that have not started; with --purge, remove it.
+
+    Its history goes in batches, when no run of it is under way any more. What was done to the job stays in the audit.
+    """
+    return asyncio.run(_cancel(settings, job, as_json=as_json, purge=purge))
+
+
+@click.command("trigger")
+@click.argument("job", metavar="JOB")
+@click.option("--payload", metavar="JSON", help="Arguments of its own for this run, as one JSON object.")
+@click.option("--beside", is_flag=True, help="Run it even if a run of the job is active.")
+@click.option("--key", help="Run it only once under this key, however often it is asked.")
+@click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
+@json_option
+@with_settings("app", "url")
+def trigger_job(
+    settings: Settings, job: str, payload: str | None, beside: bool, key: str | None, wait: bool, as_json: bool
+) -> int:
+    """Run JOB now, given by its id or its name; its schedule is not moved.
+
+    If the app is known (--app, or `app` in duly.toml), the arguments in --payload are checked against the handler before
+    anything is written.
+    """
+    arguments = None if payload is None else read_payload((), payload, "--payload")
+    chosen = str(Rng().uuid()) if key is None else check_key(key)
+    return asyncio.run(_trigger(settings, job, arguments, beside, chosen, wait, as_json))
+
+
+async def _cancel(settings: Settings, job: str, *, as_json: bool, purge: bool = False) -> int:
+    async with connected(settings) as client:
+        ended = await client.jobs.delete(await job_id_of(client, job), purge=purge)
+    job_id, may_start = ended.job_id, ended.may_start
+    if as_json:
+        purged = {"purged": True} if purge else {}
+        print_json({"job_id": job_id, "answer": ended.status, "state": ended.state, "may_start": may_start, **purged})
+    else:
+        words = "purged" if purge else cancel_words(ended.status, ended.state)
+        say("\n".join([f"job {job_id}: {words}", *_may_start(may_start)]))
+    return REFUSED if ended.status == "too_late" and not purge else 0
+
+
+async def _resume(client: AsyncClient, job_id: UUID, *, catch_up: bool) -> str:
+    return _changed(await client.jobs.resume(job_id, catch_up=catch_up))
+
+
+async def _skip_next(client: AsyncClient, job_id: UUID) -> str:
+    return f"leaves out {moment((await client.jobs.skip_next(job_id)).scheduled_at)}"
+
+
+async def _pause(settings: Settings, job: str, reason: str, *, as_json: bool) -> None:
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        paused = await client.jobs.pause(job_id, reason=reason)
+        found = await client.jobs.get(job_id)
+    answer = _changed(paused)
+    if as_json:
+        print_json({"job_id": job_id, "answer": answer, **_state(found), "may_start": paused.may_start})
+    else:
+        say("\n".join([f"job {job_id}: {answer}", *_may_start(paused.may_start), *fire_lines(found)]))
+
+
+def _changed(status: JobStatus) -> str:
+    return status.status if status.changed else "already"
+
+
+def _may_start(run_ids: Sequence[UUID]) -> list[str]:
+    return [f"  run {run_id} may still start; `duly runs cancel {run_id}` prevents it" for run_id in run_ids]
+
+
+async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:
+    """Change a job, and say what became of it and when it fires now."""
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        answer = (await change(client, job_id)).replace("_", " ")
+        found = await client.jobs.get(job_id)
+    if as_json:
+        print_json({"job_id": job_id, "answer": answer, **_state(found)})
+    else:
+        say("\n".join([f"job {job_id}: {answer}", *fire_lines(found)]))
+
+
+def _state(found: Job) -> dict[str, Any]:
+    return {"state": found.status, "next_run_at": found.next_run_at}
+
+
+async def _trigger(
+    settings: Settings, job: str, arguments: dict[str, Any] | None, beside: bool, key: str, wait: bool, as_json: bool
+) -> int:
+    app = None if arguments is None or not settings.app else apps.load(settings.app)
+    async with connected(settings) as client:
+        job_id = await job_id_of(client, job)
+        if arguments is not None:
+            arguments = _checked(arguments, await client.jobs.get(job_id), app)
+        made = await client.jobs.trigger(job_id, payload=arguments, beside=beside, key=key)
+        if as_json:
+            print_json({"job_id": job_id, "run_id": made.run_id, "state": made.state})
+        else:
+            say(f"run {made.run_id}: {_TRIGGERED[made.state]}", err=wait)
+        if made.state == "skipped_overlap":
+            return REFUSED
+        return await wait_and_tell(client, made.run_id) if wait else 0
+
+
+def _checked(arguments: dict[str, Any], found: Job, app: Any | None) -> dict[str, Any]:
+    """Check the arguments; a handler that is known here does it by its annotations, and gives them as it reads them."""
+    handler = None if app is None else app.registry.get(found.target.handler)
+    text = payloads.encode(arguments, "the payload") if handler is None else handler.encode((), arguments)
+    return msgspec.json.decode(text, type=dict[str, Any])

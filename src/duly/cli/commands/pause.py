@@ -1,0 +1,126 @@
+"""`duly pause` and `duly resume`: the emergency stop of everything, a queue, a tenant, or a tenant's share of a queue."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, wraps
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.client import connected
+from duly.cli.flags.names import tenant_named
+from duly.cli.flags.settings import with_settings
+from duly.cli.render.output import json_option, print_json
+from duly.cli.render.pause import resume_line, told
+from duly.cli.render.say import say
+from duly.client.asynchronous.client import AsyncClient
+from duly.domain.jobs.job import check_name
+from duly.domain.limits.pause import Scope
+from duly.settings import Settings
+from duly.wire.queues import Hold, HoldChange
+
+REASON = "paused on request"
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+
+reason_option = click.option("--reason", default=REASON, show_default=True, help="Why, for whoever looks at it.")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A scope as it was typed: the tenant by its name or number."""
+
+    tenant: str | None = None
+    queue: str | None = None
+
+    async def at(self, client: AsyncClient) -> Scope:
+        """Find the scope; a number is taken as it is. Raises NotFound when no tenant has that name."""
+        queue = None if self.queue is None else check_name(self.queue, "queue")
+        if self.tenant is None or _NUMBER.fullmatch(self.tenant):
+            return Scope(None if self.tenant is None else int(self.tenant), queue)
+        return Scope((await tenant_named(client, self.tenant)).tenant, queue)
+
+
+def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --all, --queue and --tenant to a command that takes `asked`."""
+
+    @wraps(function)
+    def call(*, everything: bool, queue: str | None, tenant: str | None, **given: Any) -> Any:
+        if everything == (queue is not None or tenant is not None):
+            raise click.UsageError("say what: --all, or --queue NAME, --tenant TENANT, or both of these")
+        return function(asked=Asked(tenant, queue), **given)
+
+    tenant = click.option("--tenant", metavar="TENANT", help="One tenant, by its name or number.")
+    queue = click.option("--queue", metavar="NAME", help="One queue; with --tenant, that tenant's share of it.")
+    return click.option("--all", "everything", is_flag=True, help="Everything.")(queue(tenant(call)))
+
+
+@click.command
+@scope_options
+@reason_option
+@json_option
+@with_settings("url")
+def pause(settings: Settings, asked: Asked, reason: str, as_json: bool) -> None:
+    """Let nothing new start, within a second, of everything, a queue or a tenant.
+
+    What waits is kept, and what runs may end. Schedules go on: what falls due waits with the rest.
+    """
+    pause_scope(settings, asked, reason, as_json=as_json)
+
+
+@click.command
+@scope_options
+@json_option
+@with_settings("url")
+def resume(settings: Settings, asked: Asked, as_json: bool) -> None:
+    """Take back the pause that was made with the same flags; what waits goes on."""
+    resume_scope(settings, asked, as_json=as_json)
+
+
+def pause_scope(settings: Settings, asked: Asked, reason: str, *, as_json: bool) -> None:
+    """Hold a scope, and say so."""
+    asyncio.run(_change(settings, asked, partial(_pause, reason=reason), as_json))
+
+
+def resume_scope(settings: Settings, asked: Asked, *, as_json: bool) -> None:
+    """Lift the hold of a scope, and say so."""
+    asyncio.run(_change(settings, asked, _resume, as_json))
+
+
+async def _change(
+    settings: Settings,
+    asked: Asked,
+    change: Callable[[AsyncClient, Scope], Awaitable[HoldChange]],
+    as_json: bool,
+) -> None:
+    async with connected(settings) as client:
+        scope = await asked.at(client)
+        done = await change(client, scope)
+    if as_json:
+        print_json({"scope": scope, "answer": done.status, "paused": done.standing})
+    else:
+        say("\n".join([_sentence(scope, done.status), *_others(scope, done.standing)]))
+
+
+async def _pause(client: AsyncClient, scope: Scope, *, reason: str) -> HoldChange:
+    return await client.holds.pause(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant, reason=reason)
+
+
+async def _resume(client: AsyncClient, scope: Scope) -> HoldChange:
+    return await client.holds.resume(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
+
+
+def _sentence(scope: Scope, answer: str) -> str:
+    known = {
+        "paused": f"paused; nothing new starts within a second, and what waits is kept: {resume_line(scope)}",
+        "already": f"paused already: {resume_line(scope)}",
+        "not_paused": "was not paused; nothing has changed",
+    }
+    return f"{scope}: {known.get(answer, answer)}"
+
+
+def _others(scope: Scope, standing: Sequence[Hold]) -> list[str]:
+    """Name the other pauses that keep all of a scope, or some of it, back."""
+    return [f"  also paused: {told(hold)}" for hold in standing if Scope(hold.tenant, hold.queue) != scope]

@@ -1,0 +1,170 @@
+"""`duly plan` and `duly apply`: bring the schedules to what a file says, and show first what that would change."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path as FilePath
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.client import connected
+from duly.cli.failures import REFUSED
+from duly.cli.flags.settings import with_settings
+from duly.cli.flags.submission import live_workers
+from duly.cli.render.output import json_option, print_json
+from duly.cli.render.plan import applied_lines, obstacle_lines, plan_lines, plan_of
+from duly.cli.render.say import say
+from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import Invalid
+from duly.domain.jobs.manifest import Manifest, read_manifest
+from duly.domain.jobs.manifest_plan import Plan, StepKind
+from duly.domain.jobs.manifest_text import FILE_BYTES_MAX, Document, read_text
+from duly.domain.problems import Path, Problem
+from duly.settings import Settings
+from duly.wire.jobs.manifests import Applied
+
+FILE_DEFAULT = "duly.yaml"
+
+
+def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    adopt = click.option("--adopt", is_flag=True, help="Take over jobs of these names that are not this file's.")
+    prune = click.option("--prune", is_flag=True, help="Cancel the jobs of this file that it names no more.")
+    file = click.option(
+        "-f",
+        "--file",
+        default=FILE_DEFAULT,
+        show_default=True,
+        metavar="FILE",
+        help="YAML or JSON; - reads standard input.",
+    )
+    return file(prune(adopt(json_option(function))))
+
+
+@click.command("plan")
+@_file_options
+@click.option("--check", is_flag=True, help="Exit with 1 when something would change.")
+@with_settings("url")
+def plan(settings: Settings, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
+    """Show what `duly apply` would do: what is new, what differs, what somebody else has changed. Nothing is changed."""
+    return asyncio.run(_plan(settings, read_file(file), prune=prune, adopt=adopt, check=check, as_json=as_json))
+
+
+@click.command("apply")
+@_file_options
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--expect", metavar="DIGEST", help="Apply only the plan of this digest, as `duly plan` gave it.")
+@with_settings("url")
+def apply(
+    settings: Settings, file: str, prune: bool, adopt: bool, yes: bool, expect: str | None, as_json: bool
+) -> None:
+    """Bring the schedules to what the file says, in one transaction: all of it, or nothing."""
+    asked = {"prune": prune, "adopt": adopt}
+    if as_json and not (yes or expect):
+        raise click.UsageError("--json asks nothing; add --yes, or --expect with the digest of a plan")
+    asyncio.run(_apply(settings, read_file(file), asked, yes=yes, expect=expect, as_json=as_json))
+
+
+class File(msgspec.Struct, frozen=True):
+    """A file of schedules: as it was written, and as it was read."""
+
+    document: Any
+    manifest: Manifest
+
+
+def read_file(file: str) -> File:
+    """Read a file of schedules. Raises UsageError, InvalidManifest."""
+    document, name = read_document(file)
+    return File(document.value, read_manifest(document.value, document.places, name))
+
+
+def read_document(file: str) -> tuple[Document, str]:
+    """Read a file of YAML or JSON, and give what it is called. Raises UsageError, InvalidManifest."""
+    name = "standard input" if file == "-" else file
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+        else:
+            with FilePath(file).open("rb") as opened_file:
+                data = opened_file.read(FILE_BYTES_MAX + 1)
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{name} is not UTF-8 text: byte {error.start}") from None
+    except OSError as error:
+        raise click.UsageError(
+            f"{name} cannot be read: {error.strerror}; name a file that can be, or - for standard input"
+        ) from None
+    return read_text(text, name), name
+
+
+async def _send(client: AsyncClient, file: File, **how: Any) -> Applied:
+    """Have a file planned or applied. Raises InvalidManifest, with the places in the file, as if we had found them."""
+    try:
+        return await client.jobs.apply(file.document, **how)
+    except Invalid as error:
+        if error.code != "invalid_manifest":
+            raise
+        problems = [Problem(_path(fault.pointer, file.document), fault.message) for fault in error.errors]
+        raise file.manifest.refused(problems) from None
+
+
+def _path(pointer: str, document: Any) -> Path:
+    """Read a JSON pointer; only the document tells the places of a list from names that are numbers."""
+    path: list[str | int] = []
+    for step in pointer.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        is_place = isinstance(document, list) and name.isdecimal() and int(name) < len(document)
+        key: str | int = int(name) if is_place else name
+        document = document[key] if is_place else document.get(key) if isinstance(document, dict) else None
+        path.append(key)
+    return tuple(path)
+
+
+async def _plan(settings: Settings, file: File, *, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
+    async with connected(settings) as client:
+        found = plan_of(await _send(client, file, dry_run=True))
+        if as_json:
+            print_json(found)
+        else:
+            await _show(client, file.manifest, found, prune=prune, adopt=adopt)
+            say(f"digest {found.digest}")
+    found.check(adopt=adopt)
+    return REFUSED if check and _does_something(found, prune=prune) else 0
+
+
+async def _apply(
+    settings: Settings, file: File, asked: dict[str, bool], *, yes: bool, expect: str | None, as_json: bool
+) -> None:
+    async with connected(settings) as client:
+        if not as_json:
+            found = plan_of(await _send(client, file, dry_run=True))
+            await _show(client, file.manifest, found, **asked)
+            found.check(adopt=asked["adopt"])
+            if not yes and expect is None and _does_something(found, prune=asked["prune"]):
+                _ask()
+                expect = found.digest  # What was agreed to is done, and nothing else.
+        done = await _send(client, file, **asked, digest=expect)
+    if as_json:
+        calendars = [one.name for one in done.calendars]
+        print_json({"plan": plan_of(done), "done": done.done, "calendars": calendars, "orphans": done.orphans})
+    else:
+        say("\n".join(applied_lines(done)))
+
+
+async def _show(client: AsyncClient, manifest: Manifest, found: Plan, *, prune: bool, adopt: bool) -> None:
+    live = await live_workers(client)
+    lines = plan_lines(found, manifest, prune=prune, adopt=adopt)
+    say("\n".join([*lines, *([] if live is None else obstacle_lines(found, manifest, live))]))
+
+
+def _ask() -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody can be asked here; add --yes, or --expect with the digest of a plan")
+    click.confirm("apply this?", abort=True)
+
+
+def _does_something(found: Plan, *, prune: bool) -> bool:
+    return bool(found.calendars) or any(prune or step.kind is not StepKind.REMOVE for step in found.steps)

@@ -1,0 +1,199 @@
+"""`duly recover`: what was missed while everything was down, what becomes of it, and how far that has come."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import click
+import msgspec
+
+from duly.cli.client import connected
+from duly.cli.flags.names import job_id_of, tenant_named
+from duly.cli.flags.settings import with_settings
+from duly.cli.lazy import ListingGroup
+from duly.cli.render.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows
+from duly.cli.render.say import say
+from duly.cli.render.screen import some
+from duly.client.asynchronous.client import AsyncClient
+from duly.clock import SystemClock
+from duly.domain.errors import InvalidOption
+from duly.domain.jobs.recovery import Choice
+from duly.settings import Settings
+from duly.wire.recovery import RecoveryPlan, RecoveryRule, RecoveryState
+
+_SHOWN = 20
+# What is chosen, in the words of misfire policies.
+_WORDS: dict[Choice, str] = {"skip": "skip", "once": "fire_once", "all": "fire_all"}
+COLUMNS = {
+    "job": lambda row: row["name"] or row["job_id"],
+    "tenant": lambda row: row["tenant"],
+    "queue": lambda row: row["queue"],
+    "missed": lambda row: row["missed"],
+    "policy": lambda row: row["policy"] if row["choice"] is None else f"{_WORDS[row['choice']]} (chosen)",
+    "makes": lambda row: row["runs"],
+    "made": lambda row: row["made"],
+    "state": lambda row: "held" if row["is_held"] else "under way",
+}
+
+
+@click.group(cls=ListingGroup)
+def recover() -> None:
+    """Show, approve and dismiss what is made up for after downtime. Without a command: show."""
+
+
+@recover.command("list")
+@listing_options
+@with_settings("url")
+def show(settings: Settings, listing: Listing) -> None:
+    """Show what was missed by tenant and schedule, what becomes of it, a rate, and when it will be done."""
+    asyncio.run(_show(settings, listing))
+
+
+@recover.command
+@click.option("--all", "everyone", metavar="CHOICE", help="For all, whatever their policies say.")
+@click.option(
+    "--tenant",
+    "tenants",
+    multiple=True,
+    metavar="TENANT=CHOICE",
+    help="For all schedules of a tenant, by its name or number.",
+)
+@click.option("--schedule", "schedules", multiple=True, metavar="JOB=CHOICE", help="For one schedule, by name or id.")
+@click.option("--rate", type=float, help="Runs a second, all together.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@with_settings("url")
+def approve(
+    settings: Settings,
+    everyone: str | None,
+    tenants: tuple[str, ...],
+    schedules: tuple[str, ...],
+    rate: float | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Let it be made up for: by each schedule's own policy, or by a choice of skip, fire_once or fire_all; the nearest counts.
+
+    Of what is under way the rate can be changed.
+    """
+    asyncio.run(_approve(settings, everyone, tenants, schedules, rate, yes, as_json))
+
+
+@recover.command
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@with_settings("url")
+def dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
+    """Leave out all that was missed and is not made yet; each schedule's history will tell it."""
+    asyncio.run(_dismiss(settings, yes, as_json))
+
+
+async def _show(settings: Settings, listing: Listing) -> None:
+    async with connected(settings) as client:
+        while True:
+            plan = await client.recovery.get()
+            if listing.watch and not listing.as_json and sys.stdout.isatty():
+                click.clear()
+            _print(plan, as_json=listing.as_json, is_one_line=listing.watch)
+            if not listing.watch:
+                return
+            await SystemClock().sleep(listing.interval)
+
+
+async def _approve(
+    settings: Settings,
+    everyone: str | None,
+    tenants: Sequence[str],
+    schedules: Sequence[str],
+    rate: float | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    async with connected(settings) as client:
+        rules = [RecoveryRule(choice=_choice(everyone, f"--all {everyone}"))] if everyone is not None else []
+        rules += [await _rule_of_tenant(client, text) for text in tenants]
+        rules += [await _rule_of_schedule(client, text) for text in schedules]
+        if not yes:
+            _print(await client.recovery.approve(rules=rules, rate=rate, dry_run=True), rate=rate)
+            click.confirm("Carry it out?", abort=True)
+        _print(await client.recovery.approve(rules=rules, rate=rate), as_json=as_json)
+
+
+async def _dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
+    async with connected(settings) as client:
+        if not yes:
+            _print(await client.recovery.get())
+            click.confirm("Leave out all that is not made yet?", abort=True)
+        _print(await client.recovery.dismiss(), as_json=as_json)
+
+
+async def _rule_of_tenant(client: AsyncClient, text: str) -> RecoveryRule:
+    tenant, _, choice = text.rpartition("=")
+    if not tenant:
+        raise InvalidOption(f"--tenant {text} is not a tenant and a choice; write it as acme=skip, or 3=skip")
+    number = (await tenant_named(client, tenant)).tenant
+    return RecoveryRule(choice=_choice(choice, f"--tenant {text}"), tenant=number)
+
+
+async def _rule_of_schedule(client: AsyncClient, text: str) -> RecoveryRule:
+    job, _, choice = text.rpartition("=")
+    if not job:
+        raise InvalidOption(f"--schedule {text} is not a job and a choice; write it as nightly-report=fire_once")
+    return RecoveryRule(choice=_choice(choice, f"--schedule {text}"), job_id=await job_id_of(client, job))
+
+
+def _choice(text: str, whole: str) -> Choice:
+    """Take a choice by the word of a misfire policy, or by its shorter one. Raises InvalidOption."""
+    for choice, policy in _WORDS.items():
+        if text in (choice, policy):
+            return choice
+    raise InvalidOption(f"{text!r} in {whole} is none of {', '.join(_WORDS.values())}")
+
+
+def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = False, rate: float | None = None) -> None:
+    if as_json:
+        print_json(plan, is_one_line=is_one_line)
+        return
+    say("\n".join(lines_of(plan, rate)))
+    rows: list[Row] = [msgspec.structs.asdict(item) for item in plan.items[:_SHOWN]]
+    if rows:
+        print_rows(rows, COLUMNS, "")
+    if len(plan.items) > _SHOWN or plan.is_partial:
+        say(f"the {_SHOWN} largest are shown; --json gives more")
+
+
+def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
+    """Say in sentences how a recovery stands, and what can be done; `rate` is one that is about to be approved."""
+    found = plan.recovery
+    lines = ["no recovery was ever opened"] if found is None else [_headline(found, is_empty=not plan.items)]
+    if not plan.items and found is not None and found.state == "open":
+        return lines
+    if not plan.items:
+        return [*lines, "nothing waits for a decision, and nothing is being made up for"]
+    when = "nobody serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
+    if rate is None and found is not None and found.state == "approved":
+        rate = found.rate
+    at = f"at {rate:g} a second" if rate else f"at the proposed {plan.proposed_rate:g} a second"
+    lines.append(f"{some(plan.left, 'run')} left to make, {at}; {when}")
+    lines += [
+        f"tenant {one.tenant}: {some(one.schedules, 'schedule')} missed {some(one.missed, 'occurrence')}, which makes {one.runs}"
+        for one in plan.tenants
+    ]
+    if found is not None and found.state == "open":
+        lines.append("`duly recover approve` carries it out, `duly recover dismiss` leaves it out")
+    return lines
+
+
+def _headline(found: RecoveryState, *, is_empty: bool) -> str:
+    since = "" if found.down_since is None else f": nobody staged from {moment(found.down_since)}"
+    by = f" by {found.decided_by}" if found.decided_by else ""
+    words = {
+        "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for a decision'}",
+        "approved": f"approved{by}; {some(found.made, 'run')} made, {some(found.schedules_held, 'schedule')} waiting",
+        "dismissing": f"being dismissed{by}; {some(found.schedules_held, 'schedule')} to go",
+        "done": f"done; {some(found.made, 'run')} made",
+        "dismissed": f"dismissed{by}; {some(found.made, 'run')} made before",
+    }
+    return f"recovery {found.recovery_id} is {words[found.state]}"

@@ -1,0 +1,362 @@
+"""`duly runs`: every run, wherever it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import click
+import msgspec
+
+from duly.cli.client import ask, connected
+from duly.cli.commands.runs.dead_many import replay_runs
+from duly.cli.commands.runs.many import CANCELLING, replaying
+from duly.cli.commands.runs.patience import about_run
+from duly.cli.failures import REFUSED
+from duly.cli.flags.arguments import read_moment, read_payload
+from duly.cli.flags.bulk import Many, change_many, many_options
+from duly.cli.flags.filters import chosen, filter_option, first, limit_option, none_of, quoted
+from duly.cli.flags.names import job_id_of
+from duly.cli.flags.settings import with_settings
+from duly.cli.lazy import ListingGroup
+from duly.cli.render.output import (
+    Listing,
+    json_option,
+    json_text,
+    listing_options,
+    moment,
+    print_json,
+    print_rows,
+    show_list,
+)
+from duly.cli.render.say import say
+from duly.cli.render.screen import some
+from duly.client.asynchronous.client import AsyncClient
+from duly.clock import SystemClock
+from duly.domain.jobs.filter import RUN_STATES, RUNS
+from duly.domain.runs.progress import progress_text
+from duly.domain.targets.words import described
+from duly.settings import Settings
+from duly.wire.pages import PAGE_SIZE_MAX
+from duly.wire.runs import FINAL, Attempt, Progress, Run, RunCancelled, RunSummary
+
+_LOOK_SECONDS = 0.5
+
+
+def _reason_in_list(run: RunSummary) -> str | None:
+    if (skipped := run.skipped) is not None:
+        return _stretch(run.reason, skipped.count, skipped.first, skipped.last)
+    return _missed(run.reason, run.missed)
+
+
+RUN_COLUMNS = {
+    "id": lambda run: run.run_id,
+    "state": lambda run: run.state,
+    "handler": lambda run: run.handler,
+    "queue": lambda run: run.queue,
+    "attempt": lambda run: run.attempt,
+    "due": lambda run: run.due_at,
+    "reason": _reason_in_list,
+}
+
+ATTEMPT_COLUMNS = {
+    "attempt": lambda one: one.attempt,
+    "outcome": lambda one: one.outcome,
+    "became": lambda one: one.became,
+    "started": lambda one: one.started_at,
+    "took": lambda one: one.finished_at - one.started_at if one.started_at else None,
+    "late": lambda one: one.started_at - one.due_at if one.started_at and one.due_at else None,
+    "fence": lambda one: one.fence,
+    "reason": lambda one: reason(one.reason, one.detail),
+}
+
+
+@click.group(cls=ListingGroup)
+def runs() -> None:
+    """List, show, cancel and replay runs, and run them again. Without a command: list."""
+
+
+@runs.command("list")
+@click.option("--state", type=click.Choice(RUN_STATES))
+@click.option("--job", metavar="JOB", help="Only the runs of this job, given by its id or its name.")
+@click.option("--queue", help="Only those of this queue.")
+@click.option("--parent", metavar="RUN", type=click.UUID, help="Only the subtasks of this run.")
+@click.option("--workflow", metavar="WORKFLOW", type=click.UUID, help="Only the runs of this workflow's nodes.")
+@filter_option
+@limit_option
+@listing_options
+@with_settings("url")
+def list_runs(
+    settings: Settings,
+    listing: Listing,
+    state: str | None,
+    job: str | None,
+    queue: str | None,
+    parent: UUID | None,
+    workflow: UUID | None,
+    filter_text: str,
+    limit: int,
+) -> None:
+    """List runs, wherever they stand: by the moment they are for, what is to come first.
+
+    A stretch of occurrences that did not run is one line, with its reason, how many they are, the first and the last.
+    """
+
+    of = {name: None if one is None else str(one) for name, one in (("parent", parent), ("workflow", workflow))}
+    wanted = chosen(filter_text, RUNS, state=state, queue=queue, **of)
+
+    async def read(client: AsyncClient) -> list[RunSummary]:
+        of_job = wanted if job is None else chosen(wanted, RUNS, job_id=str(await job_id_of(client, job)))
+        return await first(client.runs.list(of_job or None, page_size=min(limit, PAGE_SIZE_MAX)), limit)
+
+    said = " AND ".join(part for part in (wanted, "" if job is None else f"job:{quoted(job)}") if part)
+    empty = none_of("runs", said, "no runs; make one: duly submit HANDLER")
+    show_list(settings, listing, read, RUN_COLUMNS, empty)
+
+
+@runs.command("show")
+@click.argument("run_id", metavar="RUN", type=click.UUID)
+@click.option("-f", "--follow", is_flag=True, help="Write its progress until it has ended, then show it.")
+@json_option
+@with_settings("url")
+def show_run(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
+    """Show RUN: where it stands and what holds it back, how far it says it has come, its attempts, its last error."""
+    asyncio.run(_show(settings, run_id, follow, as_json))
+
+
+@runs.command("cancel")
+@click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
+@many_options("run_ids")
+@click.option("--children", is_flag=True, help="Cancel the subtasks of those that are named as well.")
+@json_option
+@with_settings("url")
+def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, children: bool, as_json: bool) -> int:
+    """Cancel runs: those that are named, or all that fit and have not ended.
+
+    The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and what it came to
+    will be on the run; or `too late`, with the state in which it had ended: then the exit code is 1.
+    """
+    if many is not None:
+        if children:
+            raise click.UsageError(
+                "--children goes with runs that are named; of a filter, say which subtasks: parent:RUN"
+            )
+        return change_many(settings, CANCELLING, many, as_json=as_json)
+    return asyncio.run(_cancel(settings, run_ids, children, as_json))
+
+
+@runs.command("replay")
+@click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
+@many_options("run_ids")
+@click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
+@json_option
+@with_settings("url")
+def replay(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, rate: float | None, as_json: bool) -> int:
+    """Give dead runs another set of attempts: those that are named, or all that fit; as `duly dead replay` does."""
+    if many is not None:
+        return change_many(settings, replaying(rate), many, as_json=as_json)
+    if rate is not None:
+        raise click.UsageError("--rate goes with --filter or --all; runs that are named are replayed at once")
+    return replay_runs(settings, run_ids, as_json=as_json)
+
+
+@runs.command("again")
+@click.argument("run_id", metavar="RUN", type=click.UUID)
+@click.option("--payload", metavar="PAYLOAD", help="Other arguments, as one JSON object.")
+@click.option("--queue", help="Another queue.")
+@click.option("--priority", type=click.IntRange(0, 9), help="0 (first) to 9 (last).")
+@click.option("--at", metavar="MOMENT", help="At this moment, with its offset, instead of now.")
+@click.option("--key", help="Make it only once under this key, however often it is asked.")
+@json_option
+@with_settings("url")
+def again(
+    settings: Settings,
+    run_id: UUID,
+    payload: str | None,
+    queue: str | None,
+    priority: int | None,
+    at: str | None,
+    key: str | None,
+    as_json: bool,
+) -> None:
+    """Make a new run of what RUN was, when RUN has ended: as it was, or with what is given.
+
+    RUN stays as it is. Dead runs can also be replayed, which keeps their id: duly dead replay.
+    """
+    arguments = None if payload is None else read_payload((), payload, "--payload")
+    changes: dict[str, Any] = {
+        "payload": arguments,
+        "queue": queue,
+        "priority": priority,
+        "at": read_moment(at, "--at"),
+    }
+    made = ask(settings, lambda client: client.runs.run_again(run_id, **changes, key=key)).run_id
+    if as_json:
+        print_json({"run_id": made, "job_id": made, "again_of": run_id})
+    else:
+        say(f"run {made}: made from run {run_id}")
+
+
+async def _show(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
+    async with connected(settings) as client:
+        if follow:
+            await _follow_progress(client, run_id)
+        await print_run(client, run_id, as_json=as_json)
+
+
+async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
+    """Write how far a run has come, on standard error, whenever that has changed, until it has ended."""
+    last, patience = "", about_run(run_id)
+    while True:
+        found = await patience.ask(lambda: client.runs.get(run_id))
+        now = _progress(found.progress) if found.progress else found.state
+        if now != last:
+            say(now, err=True)
+        if found.state in FINAL:
+            return
+        last = now
+        await SystemClock().sleep(_LOOK_SECONDS)
+
+
+async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool, as_json: bool) -> int:
+    done: list[RunCancelled] = []
+    async with connected(settings) as client:
+        try:
+            for run_id in run_ids:
+                done += [await client.runs.cancel(run_id, children=children)]
+        finally:  # One that is not there ends it; what was cancelled before is told all the same.
+            _tell_cancelled(done, as_json=as_json)
+    return REFUSED if any(one.status == "too_late" for one in done) else 0
+
+
+def _tell_cancelled(done: Sequence[RunCancelled], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            [{"run_id": one.run_id, "answer": one.status, "state": one.state, "children": one.children} for one in done]
+        )
+        return
+    for one in done:
+        subtasks = f"; {some(one.children, 'subtask')} with it" if one.children else ""
+        say(f"run {one.run_id}: {cancel_words(one.status, one.state)}{subtasks}")
+
+
+def cancel_words(status: str, state: str) -> str:
+    """Say what became of a request to cancel."""
+    remedy = "; `duly runs cancel` asks its worker to stop it" if state == "running" else ""
+    known = {
+        "too_late": f"too late: it is {state}{remedy}",
+        "requested": "requested: its worker has been asked to stop it",
+    }
+    return known.get(status, status)
+
+
+async def print_run(client: AsyncClient, run_id: UUID, *, as_json: bool) -> None:
+    """Print one run with its attempts. Raises NotFound."""
+    found = await client.runs.get(run_id)
+    if as_json:
+        print_json(found)
+        return
+    _print_found(found)
+    if found.state not in FINAL:
+        reasons = (await client.runs.explain(run_id)).reasons
+        say(_live(found.state, [reason.text for reason in reasons]))
+
+
+def _live(state: str, sentences: Sequence[str]) -> str:
+    """Say what a run does that has not ended: all of what is under way, whose attempt is not told yet; or what holds it back."""
+    return "; ".join(sentences if state == "running" else sentences[:1])
+
+
+def _print_found(found: Run) -> None:
+    why = reason(found.reason, found.attempts[-1].detail if found.attempts else None)
+    say(f"run {found.run_id} is {found.state}{f': {why}' if why else ''}")
+    say(f"{_what_runs(found)} on queue {found.queue}, due {moment(found.due_at)}")
+    if found.missed:
+        say(f"it stands for {some(found.missed, 'occurrence')} that came too late, itself included")
+    if metadata := _metadata_line(found):
+        say(metadata)
+    if made := _made_line(found):
+        say(made)
+    if found.payload is not None:
+        say(f"payload {json_text(found.payload)}")
+    elif not found.payload_kept:
+        say("its payload is no longer kept")
+    if found.progress:
+        say(f"progress {_progress(found.progress)}, told {moment(found.progress.updated_at)}")
+    if saved := found.checkpoint:
+        say(f"checkpoint of {some(saved.bytes, 'byte')}, saved {moment(saved.saved_at)}")
+    if found.attempts or found.state != "running":
+        print_rows(found.attempts, ATTEMPT_COLUMNS, "no attempts yet")
+    if found.attempts:
+        _print_last(found.attempts[-1])
+
+
+def _what_runs(found: Run) -> str:
+    return found.handler if found.target is None else described(msgspec.structs.asdict(found.target))
+
+
+def _progress(told: Progress) -> str:
+    return progress_text(msgspec.structs.asdict(told))
+
+
+def _made_line(found: Run) -> str:
+    """Say who submitted a run, and which definition it uses or used."""
+    by, definition = found.submitted_by, found.definition
+    said: dict[str, object] = {
+        "submitted by": None if by is None else f"{by.name} ({by.action}, {moment(by.at)})",
+        "priority": found.priority,
+    }
+    if definition is not None:
+        named = ("version", "retry", "timeout", "concurrency", "rate_limit")
+        said |= {name: getattr(definition, name) for name in named}
+    return "   ".join(f"{name} {_written(value)}" for name, value in said.items() if value is not None)
+
+
+def _written(value: object) -> str:
+    return msgspec.json.encode(value).decode() if isinstance(value, msgspec.Struct) else str(value)
+
+
+def _metadata_line(found: Run) -> str:
+    """Say what is known of a run besides: its tags, where it comes from and what it belongs to."""
+    said = {
+        "tags": ", ".join(found.tags),
+        "request": found.request_id,
+        "trace": found.traceparent,
+        "parent": found.parent,
+        "after": ", ".join(f"{one.job} ({one.on})" for one in found.after),
+        "workflow": found.workflow_id,
+        "node": found.node,
+    }
+    return "   ".join(f"{name} {value}" for name, value in said.items() if value)
+
+
+def reason(words: str | None, detail: object) -> str | None:
+    """Say why, with all that a record stands for: a stretch of skipped occurrences, or those that a run makes up for."""
+    known = detail if isinstance(detail, dict) else {}
+    if "count" in known:
+        first, last = (datetime.fromisoformat(known[end]) for end in ("first", "last"))
+        return _stretch(words, known["count"], first, last)
+    return _missed(words, known.get("missed"))
+
+
+def _stretch(words: str | None, count: int, first: datetime, last: datetime) -> str:
+    ends = [moment(end.astimezone(UTC)) for end in ([first] if count == 1 else [first, last])]
+    return f"{words}: {some(count, 'occurrence')}, {' to '.join(ends)}"
+
+
+def _missed(words: str | None, count: int | None) -> str | None:
+    return words if count is None else "; ".join([*([words] if words else []), f"{count} missed"])
+
+
+def _print_last(attempt: Attempt) -> None:
+    if attempt.result is not None:
+        say(f"result {json_text(attempt.result)}")
+    detail = attempt.detail if isinstance(attempt.detail, dict) else {}
+    trace = detail.get("traceback")
+    if isinstance(trace, str):
+        say(trace)
+    elif detail.keys() - {"missed", "first", "last", "count"}:
+        say(f"detail {json_text(detail)}")

@@ -1,0 +1,86 @@
+"""`duly submit`: make a job durable, and say when it fires."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from duly.cli.client import connected
+from duly.cli.flags import apps, submission
+from duly.cli.flags.job import job_flags
+from duly.cli.flags.schedule import schedule_flags
+from duly.cli.flags.settings import with_settings
+from duly.cli.flags.target import target_flags
+from duly.cli.render.output import print_json
+from duly.cli.render.say import say
+from duly.settings import Settings
+
+JSON = "json"
+
+
+def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add HANDLER and its arguments, or another target, to a command."""
+    for decorate in reversed(
+        (
+            click.argument("words", nargs=-1, metavar="HANDLER [KEY=VALUE]..."),
+            target_flags,
+            click.option("--json", "json_text", metavar="PAYLOAD", help="The arguments as one JSON object."),
+            click.option("--queue", help="The queue; default: the handler's own, or `default`."),
+            click.option("--priority", type=int, help="0 (first) to 9 (last)."),
+            click.option("--key", help="Submit only once under this key, however often it is asked."),
+            job_flags,
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --output to a command whose --json is the payload."""
+    return click.option(
+        "--output", type=click.Choice(["text", JSON]), default="text", show_default=True, help="json: for programs."
+    )(function)
+
+
+@click.command
+@handler_arguments
+@click.option("--at", metavar="MOMENT", help="Once, at this moment, with its offset; with --every, the first.")
+@click.option("--delay", metavar="DURATION", help="Once, so long from now, as PT10M or seconds.")
+@schedule_flags
+@click.option("--name", help="The schedule's name.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="JOB[:ON]",
+    help="Once that one-shot has succeeded, or as :failure or :always says; may be given again.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
+@output_option
+@with_settings("app", "url")
+def submit(settings: Settings, quiet: bool, output: str, **typed: Any) -> None:
+    """Submit a job: HANDLER with its arguments, now, later or again and again.
+
+    A value is JSON if it reads as JSON, and text if not: customer=7 to=a@b.example tags='["new"]'. If the app is known
+    (--app, or `app` in duly.toml), arguments are checked against the handler before anything is written. The answer to a
+    schedule says in words what it means, and when it fires next.
+
+    Instead of HANDLER: --webhook URL sends the arguments there; --command -- PROGRAM ARGUMENT... runs a program, and
+    --image IMAGE -- ARGUMENT... a container, if the operator of a worker allows it by name.
+    """
+    if quiet and output == JSON:
+        raise click.UsageError("give --quiet or --output json, not both")
+    asyncio.run(_submit(settings, quiet, output, typed))
+
+
+async def _submit(settings: Settings, quiet: bool, output: str, typed: dict[str, Any]) -> None:
+    job = submission.read(typed, apps.load(settings.app) if settings.app else None)
+    async with connected(settings) as client:
+        sent = await submission.send(client, job, typed["key"])
+        lines = [str(sent.job_id)] if quiet else await submission.answer(client, job, sent, settings.app)
+    if output == JSON:
+        print_json(submission.document(job, sent, lines))
+    else:
+        say("\n".join(lines))

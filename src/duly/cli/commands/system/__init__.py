@@ -1,0 +1,1 @@
+"""Commands about this installation: its database, its settings, its shell."""

@@ -1,0 +1,1 @@
+"""What is typed: flags, arguments and filters, read and checked."""

@@ -1,0 +1,176 @@
+"""Flags that say how a job runs and who is told of it, and the fields of its spec that they make.
+
+`duly submit` and `duly jobs edit` have the same. In an edit, `none` takes away what may be left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.flags.arguments import read_duration, read_moment
+from duly.domain.jobs.spec import Callback, Concurrency, RateLimit, RetryPolicy, RetryRule
+from duly.domain.runs.callbacks import short_callback
+from duly.domain.runs.retry import POLICIES
+
+NONE = "none"
+_EXIT = "exit:"
+_STATUS = re.compile(r"[1-5]xx|\d{3}(-\d{3})?", re.IGNORECASE)
+_FLAGS = (
+    click.option("--max-attempts", type=int, help="How often it is tried at most."),
+    click.option("--retry-policy", type=click.Choice(POLICIES), help="How the gaps between attempts grow."),
+    click.option("--retry-base", metavar="DURATION", help="The first gap, at most."),
+    click.option("--retry-cap", metavar="DURATION", help="The longest gap."),
+    click.option("--retry-jitter", metavar="PART", help="full, equal, none, or the part that is left to chance."),
+    click.option(
+        "--retry-delay", "retry_delays", metavar="DURATION", multiple=True, help="Of a list; again for the next."
+    ),
+    click.option("--max-age", metavar="DURATION", help="No attempt starts later after the first was due."),
+    click.option(
+        "--on-error",
+        metavar="WHAT=THEN",
+        multiple=True,
+        help="ValueError=bury, 5xx=snooze:PT5M, exit:75=retry; may be given again, the first that fits decides.",
+    ),
+    click.option("--expires-at", metavar="MOMENT", help="Not started after this moment; of what runs once."),
+    click.option("--expires-after", metavar="DURATION", help="Not started so long after its scheduled moment."),
+    click.option("--timeout", metavar="DURATION", help="When an attempt is stopped; none for never."),
+    click.option("--concurrency", metavar="KEY=N", help="At most N runs of KEY at once."),
+    click.option("--fifo", metavar="KEY", help="Runs of KEY go one after another, in order."),
+    click.option("--rate", metavar="KEY=N/PER", help="At most N runs of KEY start in each PER, as mail=10/PT1S."),
+    click.option("--burst", type=int, help="Of --rate: how many may start at once after a rest; default: 1."),
+    click.option("--tag", "tags", multiple=True, help="A word to find it by; may be given again."),
+    click.option("--on-done", metavar="URL|JOB", help="Who is told of its end, whatever that is."),
+    click.option("--on-dead", metavar="URL|JOB", help="Who is told when it is given up."),
+)
+# The fields of a retry policy, by the flags that say them.
+_RETRY = {
+    "max_attempts": "max_attempts",
+    "retry_policy": "policy",
+    "retry_base": "base",
+    "retry_cap": "cap",
+    "retry_jitter": "jitter",
+    "retry_delays": "delays",
+    "max_age": "max_age",
+    "on_error": "rules",
+}
+
+
+def job_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags to a command."""
+    for flag in reversed(_FLAGS):
+        function = flag(function)
+    return function
+
+
+def fields_of(typed: Mapping[str, Any], policy: RetryPolicy) -> dict[str, Any]:
+    """Give the fields of a spec that were typed; retries are changed in `policy`. Raises UsageError, InvalidSchedule."""
+    said = {name: value for name, value in typed.items() if value not in (None, ())}
+    found = {name: None if said[name] == NONE else read(said[name]) for name, read in _PLAIN.items() if name in said}
+    if "tags" in said:
+        found["tags"] = [] if list(said["tags"]) == [NONE] else list(said["tags"])
+    if said.keys() & _RETRY.keys():
+        found["retry"] = _retry(said, policy)
+    return found | _limits(said)
+
+
+def _callback(text: str) -> Callback:
+    return Callback(**short_callback(text))
+
+
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "name": str,
+    "queue": str,
+    "priority": int,
+    "timeout": read_duration,
+    "expires_after": read_duration,
+    "expires_at": lambda text: read_moment(text, "expires-at"),
+    "on_done": _callback,
+    "on_dead": _callback,
+}
+
+
+def _retry(said: Mapping[str, Any], before: RetryPolicy) -> RetryPolicy:
+    """Give a policy in which only what was typed is changed."""
+    found = {field: _read(flag, said[flag]) for flag, field in _RETRY.items() if flag in said}
+    if "delays" in found:
+        found["policy"] = "list"
+    if found.get("policy", before.policy) != "list":
+        found["delays"] = []
+    return msgspec.structs.replace(before, **found)
+
+
+def _read(flag: str, value: Any) -> Any:
+    match flag:
+        case "retry_base" | "retry_cap" | "max_age":
+            return None if value == NONE else read_duration(value)
+        case "retry_delays":
+            return [read_duration(delay) for delay in value]
+        case "retry_jitter":
+            return _number_or_text(value)
+        case "on_error":
+            return [] if list(value) == [NONE] else [_rule(text) for text in value]
+    return value
+
+
+def _rule(text: str) -> RetryRule:
+    what, mark, then = text.partition("=")
+    if not mark or not what:
+        raise click.UsageError(
+            f"--on-error reads WHAT=THEN, such as ValueError=bury or 5xx=snooze:PT5M; {text!r} does not"
+        )
+    verb, _, delay = then.partition(":")
+    kind = "exit" if what.startswith(_EXIT) else "status" if _STATUS.fullmatch(what) else "error"
+    rule: dict[str, Any] = {"then": verb, kind: what.removeprefix(_EXIT)}
+    return RetryRule(**rule, delay=read_duration(delay) if delay else None)
+
+
+def _limits(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what holds runs back by a key."""
+    if "concurrency" in said and "fifo" in said:
+        raise click.UsageError("give --concurrency or --fifo, not both; --fifo is one at a time, in order")
+    if "burst" in said and "rate" not in said:
+        raise click.UsageError("--burst goes with --rate KEY=N/PER")
+    found: dict[str, Any] = {}
+    if NONE in (said.get("concurrency"), said.get("fifo")):
+        found["concurrency"] = None
+    elif "concurrency" in said:
+        key, places = _split(said["concurrency"], "--concurrency", "KEY=N, as customer-7=3")
+        found["concurrency"] = Concurrency(key=key, limit=_number(places, "--concurrency", int))
+    elif "fifo" in said:
+        found["concurrency"] = Concurrency(key=said["fifo"], order="fifo")
+    if "rate" in said:
+        found["rate_limit"] = None if said["rate"] == NONE else _rate(said["rate"], said.get("burst", 1))
+    return found
+
+
+def _rate(text: str, burst: int) -> RateLimit:
+    key, pace = _split(text, "--rate", "KEY=N/PER, as mail=10/PT1S")
+    number, _, per = pace.partition("/")
+    limit = _number(number, "--rate", float)
+    return RateLimit(key=key, limit=limit, per=read_duration(per or "PT1S"), burst=burst)
+
+
+def _split(text: str, flag: str, shape: str) -> tuple[str, str]:
+    key, sign, value = text.rpartition("=")
+    if not sign or not key:
+        raise click.UsageError(f"{flag} {text!r} is not {shape}")
+    return key, value
+
+
+def _number(text: str, flag: str, kind: Callable[[str], Any]) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise click.UsageError(f"{flag}: {text!r} is not a number") from None
+
+
+def _number_or_text(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,132 @@
+"""The flags that say when a job fires, the same for `duly submit` and `duly jobs edit`, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.flags.arguments import read_duration, read_moment
+from duly.domain.errors import InvalidOption
+from duly.domain.triggers.schedule import options
+
+NONE = "none"
+_FLAGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
+    (("--every",), "DURATION", "Again and again, as PT1H or seconds."),
+    (("--cron",), "EXPR", 'By cron: "30 2 * * 1-5", five fields, or six with seconds first.'),
+    (("--when", "--text", "when"), "TEXT", 'In English: "every weekday at 9:30am", "tomorrow at noon".'),
+    (("--schedule",), "JSON|@FILE", "The whole schedule as JSON, or the file that holds it; see docs/triggers.md."),
+    (("--tz",), "ZONE", "The zone of the schedule, as Europe/Paris; UTC without it."),
+    (("--mode",), "MODE", "Of --every: fixed_rate, or fixed_delay to count from the end of each run."),
+    (("--start",), "MOMENT", "The first moment allowed: with an offset, or local time in --tz."),
+    (("--end",), "MOMENT", "The first moment no longer allowed."),
+    (("--max-runs",), "N", "How often it runs in all."),
+    (("--jitter",), "DURATION|JSON", "Delay each fire by up to this; a job always by the same."),
+    (("--misfire",), "POLICY|JSON", "What was missed: fire_once, fire_all or skip."),
+    (("--overlap",), "POLICY|JSON", "Due while it runs: skip, buffer_one, queue, cancel_running or allow."),
+    (("--pause-on-failure",), "N", "Pause it after so many runs in a row that failed for good."),
+)
+# Where these are JSON, they are the shape itself.
+_SHAPES = ("jitter", "misfire", "overlap")
+_NUMBERS = ("max_runs", "pause_on_failure")
+
+
+def schedule_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of a schedule to a command."""
+    calendars = click.option(
+        "--calendar", "calendars", multiple=True, metavar="NAME[:MODE[:ON_HIT]]",
+        help="Keep to a calendar: exclude (or include) what it covers, and skip (or defer) what it blocks.",
+    )  # fmt: skip
+    function = calendars(function)
+    for names, metavar, text in reversed(_FLAGS):
+        function = click.option(*names, metavar=metavar, help=text)(function)
+    return function
+
+
+def flag(option: str) -> str:
+    """Write an option as it is typed."""
+    return "--calendar" if option == "calendars" else f"--{option.replace('_', '-')}"
+
+
+def compose(typed: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Give the shape that was typed; None when it is none. Raises UsageError, Refused."""
+    said = read_said(typed)
+    try:
+        shape = options.compose(said, flag)
+    except InvalidOption as error:
+        raise click.UsageError(str(error)) from None
+    if shape is not None:
+        options.check(shape)
+    return shape
+
+
+def amend(shape: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Give a shape in which only what was typed is changed. Raises UsageError, Refused."""
+    said = {option: None if _is_none(value) else value for option, value in read_said(typed).items()}
+    if not said:
+        return shape
+    try:
+        changed = options.amend(shape, said, flag)
+    except InvalidOption as error:
+        raise click.UsageError(str(error)) from None
+    options.check(changed)
+    return changed
+
+
+def read_said(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what was typed of a schedule; what was not is left out."""
+    given = {option: typed.get(option) for option in options.OPTIONS}
+    return {option: _read(option, value) for option, value in given.items() if value not in (None, ())}
+
+
+def _read(option: str, value: Any) -> Any:
+    if _is_none(value):
+        return value
+    if option == "at":
+        return read_moment(value, "at")
+    if option == "every":
+        return read_duration(value)
+    if option == "schedule":
+        return _json(_contents(value), "--schedule")
+    if option == "calendars":
+        return [_calendar(text) for text in value]
+    if option in _SHAPES and value.startswith("{"):
+        return _json(value, flag(option))
+    if option == "jitter":
+        return read_duration(value)
+    if option in _NUMBERS:
+        with suppress(ValueError):
+            return int(value)
+    return value
+
+
+def _is_none(value: Any) -> bool:
+    return value in (NONE, (NONE,), [NONE])
+
+
+def _contents(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--schedule {text}: {error}") from None
+
+
+def _json(text: str, what: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise click.UsageError(f"{what} is not JSON: {error}") from None
+
+
+def _calendar(text: str) -> dict[str, str]:
+    """Read NAME[:MODE[:ON_HIT]]."""
+    name, *rest = text.split(":")
+    if len(rest) > 2 or not name:
+        raise click.UsageError(f"--calendar {text!r} is not NAME, NAME:exclude or NAME:include:defer")
+    return {"name": name, **dict(zip(("mode", "on_hit"), rest, strict=False))}

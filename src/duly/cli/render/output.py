@@ -1,0 +1,164 @@
+"""What commands print: tables for people, JSON for programs, again and again with --watch."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any
+
+import click
+import msgspec
+
+from duly.cli.client import connected
+from duly.cli.render.say import in_one_line, say, say_json
+from duly.client.asynchronous.client import AsyncClient
+from duly.clock import SystemClock
+from duly.settings import Settings
+
+Row = Any  # A struct of the client, or a mapping.
+Columns = Mapping[str, Callable[[Row], object]]
+
+_WIDTH_OF_A_PIPE = 240
+_STYLES = {
+    "succeeded": "green",
+    "running": "cyan",
+    "retrying": "yellow",
+    "dead": "red",
+    "failed": "red",
+    "timed_out": "red",
+    "lost": "red",
+    "active": "green",
+    "paused": "yellow",
+    "skipped": "yellow",
+    "expired": "yellow",
+    "cancelled": "dim",
+}
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """How a list is to be shown."""
+
+    as_json: bool
+    watch: bool
+    interval: float
+
+
+def listing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json, --watch and --interval to a command that takes `listing`."""
+
+    @wraps(function)
+    def call(*, as_json: bool, watch: bool, interval: float, **given: Any) -> Any:
+        return function(listing=Listing(as_json, watch, interval), **given)
+
+    pause = click.option(
+        "--interval", default=2.0, show_default=True, type=click.FloatRange(0.1), help="Seconds between looks."
+    )
+    watch = click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
+    return json_option(watch(pause(call)))
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --json to a command that takes `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(function)
+
+
+def show_list(
+    settings: Settings,
+    listing: Listing,
+    read: Callable[[AsyncClient], Awaitable[Sequence[Row]]],
+    columns: Columns,
+    empty: str,
+) -> None:
+    """Read rows where they are, and show them, once or until interrupted."""
+    asyncio.run(_show_list(settings, listing, read, columns, empty))
+
+
+async def _show_list(
+    settings: Settings,
+    listing: Listing,
+    read: Callable[[AsyncClient], Awaitable[Sequence[Row]]],
+    columns: Columns,
+    empty: str,
+) -> None:
+    async with connected(settings) as client:
+        while True:
+            rows = await read(client)
+            if listing.watch and not listing.as_json and sys.stdout.isatty():
+                click.clear()
+            print_rows(rows, columns, empty, as_json=listing.as_json, is_one_line=listing.watch)
+            if not listing.watch:
+                return
+            await SystemClock().sleep(listing.interval)
+
+
+def print_rows(
+    rows: Sequence[Row], columns: Columns, empty: str, *, as_json: bool = False, is_one_line: bool = False
+) -> None:
+    """Print rows as a table, or as one JSON array."""
+    if as_json:
+        print_json(rows, is_one_line=is_one_line)
+    elif rows:
+        print_table([[text(read(row)) for read in columns.values()] for row in rows], list(columns))
+    else:
+        say(empty)
+
+
+def print_json(value: object, *, is_one_line: bool = False) -> None:
+    """Print one JSON document."""
+    document = msgspec.json.encode(value)
+    say_json(document if is_one_line else msgspec.json.format(document, indent=2))
+
+
+def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
+    """Print a table that fits the terminal; a pipe gets every column whole."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in titles:
+        table.add_column(title, overflow="fold", no_wrap=title in ("id", "run", "job", "node"))
+    for line in lines:
+        table.add_row(*(Text(in_one_line(cell), style=_STYLES.get(cell, "")) for cell in line))
+    is_terminal = sys.stdout.isatty()
+    Console(width=None if is_terminal else _WIDTH_OF_A_PIPE, highlight=False).print(table)
+
+
+def json_text(value: object) -> str:
+    """Write a value as JSON in one line, for a person."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()
+
+
+def text(value: object) -> str:
+    """Write one value for a person."""
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return moment(value)
+        case timedelta():
+            return duration(value)
+        case list() | tuple():
+            return ", ".join(map(str, value))
+    return str(value)
+
+
+def moment(value: datetime) -> str:
+    """Write a moment in UTC, to the second."""
+    return f"{value:%Y-%m-%d %H:%M:%S}Z"
+
+
+def duration(value: timedelta) -> str:
+    """Write a span in the unit that says most."""
+    seconds = value.total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    if abs(seconds) >= 10:
+        return f"{seconds:.0f} s"
+    if abs(seconds) >= 1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.0f} ms" if abs(seconds) >= 0.001 else "<1 ms"

@@ -1,0 +1,47 @@
+"""A queue for people: whether it goes on, and what of it needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from duly.cli.render.pause import told
+from duly.domain.counting import some
+from duly.domain.limits.overload import overload_told
+from duly.wire.queues import Queue, QueueOverload
+
+_HOLDS_TOLD_MAX = 3
+
+
+def queue_row(found: Queue) -> dict[str, Any]:
+    """Give a queue for programs."""
+    row = msgspec.structs.asdict(found)
+    shown = {"queue": row.pop("name"), "paused": row.pop("holds"), "state": queue_state(found)}
+    return {**row, **shown, "attention": "; ".join(attention(found))}
+
+
+def queue_state(found: Queue) -> str:
+    """Say whether a queue goes on."""
+    if not found.holds:
+        return "overloaded" if found.is_overloaded else "open"
+    return "paused" if any(hold.tenant is None for hold in found.holds) else "paused for some"
+
+
+def attention(found: Queue) -> list[str]:
+    """Say what of a queue needs somebody to look after it."""
+    holds = found.holds
+    paused = [f"paused: {told(hold)}" for hold in holds[:_HOLDS_TOLD_MAX]]
+    more = [f"and {some(len(holds) - len(paused), 'pause')} more"] if len(holds) > len(paused) else []
+    overloaded = [_overloaded(found.overloads)] if found.overloads else []
+    unserved = [f"nobody serves it: duly worker module:app --queue {found.name}"]
+    unknown = [f"no live worker knows {one.handler} ({some(one.runs, 'run')})" for one in found.unknown_handlers]
+    return [*paused, *more, *overloaded, *(unknown if found.workers else unserved)]
+
+
+def _overloaded(overloads: Sequence[QueueOverload]) -> str:
+    """Say whose backlog is the oldest, and how many others there are."""
+    oldest = max(overloads, key=lambda one: one.age_seconds)
+    others = f" and {len(overloads) - 1} more" if len(overloads) > 1 else ""
+    return f"tenant {oldest.tenant}{others} {overload_told(oldest.age_seconds, oldest.age_limit_seconds)}"

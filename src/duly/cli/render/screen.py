@@ -1,0 +1,40 @@
+"""What `duly up` shows: facts as they become true, each with the time it took."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from duly.cli.render.say import say
+from duly.domain.counting import some as some
+
+_LABEL_WIDTH, _LINE_WIDTH = 12, 76
+
+
+class Screen:
+    """Prints line by line, to whoever watches."""
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at it now, and nothing keeps it."""
+        return sys.stdout.isatty()
+
+    def title(self, version: str, reach: str) -> None:
+        """Say what this is, and who can reach it."""
+        say(f"duly {version}   development mode: {reach}")
+
+    def fact(self, label: str, text: str, seconds: float | None = None) -> None:
+        """Say one thing that is true now, and how long it took."""
+        line = f"  {label:{_LABEL_WIDTH}}{text}"
+        say(line if seconds is None else f"{line:{_LINE_WIDTH}}{seconds:.1f} s")
+
+    def line(self, text: str) -> None:
+        """Print a line as it is."""
+        say(text)
+
+
+def short_path(path: Path) -> str:
+    """Write a path as people would: from here if it is below here."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else f"./{relative}"

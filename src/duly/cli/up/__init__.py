@@ -1,0 +1,1 @@
+"""`duly up`, and the roles that run alone: `api`, `scheduler` and `worker`."""

@@ -1,0 +1,143 @@
+"""`duly api`: the front door alone, over a database that others keep going. Any number may run."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import click
+
+from duly.api.app import create
+from duly.api.dispatch import Dispatcher
+from duly.api.health import Vitals
+from duly.api.metrics.collector import Metrics
+from duly.api.metrics.server import metrics_server
+from duly.api.server.file_descriptors import raise_limit
+from duly.api.server.listen import Tls, address_of, listen, reach_of, read_tls, refuse_without_keys
+from duly.api.server.server import Server
+from duly.cli.connect import database_url, run_loop
+from duly.cli.flags.settings import span, with_settings
+from duly.cli.render.say import say
+from duly.cli.up.front_door import allowed_by, opened_door, pages_of
+from duly.cli.up.role_metrics import listen_for_metrics, tell
+from duly.cli.up.scheduler import process_name
+from duly.cli.up.stopping import stop_on_signals
+from duly.domain.runs.run import HORIZON
+from duly.log import Log
+from duly.scheduler.service import TICK_SECONDS
+from duly.settings import Settings, shown
+from duly.store.connection.database import Database
+from duly.store.schema import migrate
+from duly.store.tables import clocks
+from duly.store.tenancy import api_keys
+from duly.store.tenancy.keyring import keyring_of
+
+CONNECTIONS_MAX = 8
+COMMAND_SECONDS = 2.0
+
+
+@click.command
+@with_settings(
+    "host",
+    "port",
+    "tls_certificate",
+    "tls_key",
+    "plain_http",
+    "pooler",
+    "secrets_key",
+    "queue_age_limit",
+    "dashboard",
+    "metrics_host",
+    "metrics_port",
+)
+def api(settings: Settings) -> None:
+    """Serve the HTTP API, health and metrics. Schedulers and workers run elsewhere, on the same database."""
+    tls = read_tls(settings.tls_certificate, settings.tls_key)
+    with listen(settings.host, settings.port, tls=tls, plain_http=settings.plain_http, command="duly api") as listener:
+        run_loop(_run(settings, listener, tls))
+
+
+async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> None:
+    raise_limit()
+    keyring = keyring_of(settings)
+    database = Database(
+        database_url(settings),
+        size_max=CONNECTIONS_MAX,
+        pooler=settings.pooler,
+        command_timeout=COMMAND_SECONDS,
+        keyring=lambda: keyring,
+    )
+    age_limit = span(settings, "queue_age_limit")
+    opening = opened_door(
+        database,
+        allowed_by(settings),
+        age_limit,
+        logs_in=settings.dashboard,
+        is_secure=tls is not None or settings.plain_http,
+        settings=shown(settings),
+    )
+    async with database, opening as door:
+        await migrate.check(database)
+        refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
+        vitals = vitals_of(database)
+        metrics = Metrics(vitals, Log("metrics"), age_limit)
+        servers = [server_of(settings, create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)]
+        if settings.metrics_port is not None:
+            apart = listen_for_metrics(settings, "duly api")
+            servers.append(metrics_server(create(vitals, metrics, Log("api")), apart))
+            tell(apart)
+        say(f"api at {address_of(listener, tls)}, {reach_of(settings.host, tls)}. Ctrl-C stops it.")
+        await serve(database, door, metrics, servers)
+
+
+def server_of(settings: Settings, app: Any, listener: socket.socket, tls: Tls | None) -> Server:
+    """Build a server with the limits of the settings."""
+    return Server(
+        app,
+        listener,
+        tls,
+        connections_max=settings.http_connections,
+        connections_per_address_max=settings.http_connections_per_address,
+    )
+
+
+async def serve(
+    database: Database,
+    door: Dispatcher,
+    metrics: Metrics,
+    servers: Sequence[Server],
+    *,
+    follow: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None,
+    on_start: Callable[[], None] | None = None,
+) -> None:
+    """Answer until a signal ends it, or `follow`, which runs beside it and calls what it is given; `on_start` is called first."""
+
+    def stop() -> None:
+        door.close()
+        for one in servers:
+            one.stop()
+
+    loop = asyncio.get_running_loop()
+    stop_on_signals(lambda: loop.call_soon_threadsafe(stop))
+    parts = [metrics.run(), clocks.keep_noting(database, ["api"], process_name(), Log("api"))]
+    beside = [asyncio.create_task(part) for part in (*parts, *([follow(stop)] if follow else []))]
+    try:
+        await asyncio.gather(*(one.run(on_start) for one in servers))
+    finally:
+        for task in beside:
+            task.cancel()
+
+
+def vitals_of(database: Database) -> Vitals:
+    """Say where health is read by a process in which nothing stages or reaps: in the database alone."""
+    return Vitals(
+        database=database,
+        scheduler=None,
+        reaped_at=None,
+        lease_expiries=None,
+        tick_seconds=TICK_SECONDS,
+        horizon_seconds=HORIZON.total_seconds(),
+        started=True,
+    )

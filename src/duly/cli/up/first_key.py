@@ -1,0 +1,87 @@
+"""The key that `duly up` makes for its data folder: the same at every start, because its text lies beside the data.
+
+In the database stands its hash alone. The text is kept in the folder that holds the database itself, readable by its owner: who
+can read it there can do all that the key allows anyway. It is shown once, when it is made, and only on a terminal: what a start
+prints is often kept in logs that others read.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from duly.cli.render.screen import Screen, short_path
+from duly.clock import Rng
+from duly.domain.runs.run import TENANT_DEFAULT
+from duly.domain.tenancy.api_key import Scope, Secret, parse
+from duly.moves.admin.api_keys import create_key
+from duly.store.connection.database import Database
+from duly.store.connection.local import this_account
+from duly.store.tenancy import api_keys
+
+FILE = "api-key"
+_NAME = "duly up"
+
+
+class FirstKey(msgspec.Struct, frozen=True):
+    """Where the key of a data folder is kept, and its text where it was made just now."""
+
+    file: Path
+    made: Secret | None = None
+
+
+async def first_key(database: Database, data: Path | None, rng: Rng) -> FirstKey | None:
+    """Find the key of a data folder, made anew when it opens nothing; none for a database of somebody else's."""
+    if data is None:
+        return None
+    if await _is_usable(database, data / FILE):
+        return FirstKey(data / FILE)
+    made = await create_key(
+        database.acting_as(this_account()), rng, tenant=TENANT_DEFAULT, name=_NAME, scopes={Scope.ADMIN}
+    )
+    _keep(data / FILE, made.text)
+    return FirstKey(data / FILE, made.text)
+
+
+def tell_key(screen: Screen, key: FirstKey | None, address: str) -> None:
+    """Say where a key is, and how it is used; show it on a terminal when it is new."""
+    if key is None:
+        screen.fact("key", "none is made for a database of your own; make one: duly keys create --scope admin")
+        return
+    file = short_path(key.file)
+    if key.made is not None and screen.is_terminal:
+        screen.fact("key", f"{key.made.reveal()}   (shown once; kept in {file})")
+    else:
+        screen.fact("key", f"in {file}")
+    screen.fact("try", f'curl -H "Authorization: Bearer $(cat {shlex.quote(file)})" {address}/v1/jobs')
+
+
+async def _is_usable(database: Database, file: Path) -> bool:
+    """Say whether the key that lies in the folder still opens something."""
+    parts = parse(_read(file))
+    found = None if parts is None else await api_keys.find(database, parts[0])
+    if parts is None or found is None or not found.is_opened_by(parts[1]):
+        return False
+    return found.is_usable(await database.read_clock())
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
+
+
+def _keep(file: Path, key: Secret) -> None:
+    """Write the key where its owner alone can read it; at no moment is there less than a whole file."""
+    new = file.with_name(f"{file.name}.new")
+    with suppress(FileNotFoundError):
+        new.unlink()
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as writing:
+        writing.write(key.reveal() + "\n")
+    new.rename(file)

@@ -1,0 +1,129 @@
+"""The HTTP part of a `duly up`: a process of its own, so that no load on it can hold up the scheduler.
+
+It gets the listeners, which stay open here: while the process is started again, whoever connects waits. On its standard input it
+is told where the database is, and then, twice a second, how the scheduler is. It says on its standard output that it answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from duly.cli.up.children import Child, Keeper
+from duly.clock import Clock
+from duly.log import Log
+from duly.settings import Settings
+
+READY = b"ready\n"
+TELL_SECONDS = 0.5
+_STOP_SECONDS = 2.5
+_UNREAD_BYTES_MAX = 65_536
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Where the database is, and how it is served."""
+
+    settings: Settings
+    url: str
+    data: Path | None
+    workers_expected: int
+
+
+class Told(msgspec.Struct):
+    """How the scheduler and the maintenance beside it are; moments are those of the monotonic clock, which processes share."""
+
+    told_at: float
+    started: bool
+    shards: int
+    staged: int
+    stage_seconds: float
+    lag_seconds: float
+    stepped_at: float | None
+    reaped_at: float | None
+    lease_expiries: int
+    rounds: Mapping[str, float]
+
+
+class HttpPart:
+    """Keeps the process running, and tells it what it has to know.
+
+    The listeners are `http`, and where there are such `metrics`, and `local` for the commands of this account.
+    """
+
+    def __init__(
+        self,
+        listeners: Mapping[str, socket.socket | None],
+        *,
+        clock: Clock,
+        log: Log,
+        on_death: Callable[[int], None],
+    ) -> None:
+        self._child = _HttpChild({name: one for name, one in listeners.items() if one is not None})
+        self._keeper = Keeper(self._child, "http", clock=clock, log=log, on_death=on_death)
+        self._clock = clock
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it answers requests."""
+        return self._child.is_ready
+
+    async def start(self) -> None:
+        """Start it; it waits for `serve`."""
+        await self._keeper.start()
+
+    def serve(self, start: Start) -> None:
+        """Let it open the database and answer."""
+        self._child.begin(msgspec.json.encode(start, enc_hook=str) + b"\n")
+
+    async def keep_telling(self, look: Callable[[], Told]) -> None:
+        """Tell it how the scheduler is, for ever."""
+        while True:
+            self._child.tell(msgspec.json.encode(look()) + b"\n")
+            await self._clock.sleep(TELL_SECONDS)
+
+    async def stop(self) -> None:
+        """End it."""
+        await self._keeper.stop(_STOP_SECONDS)
+
+
+class _HttpChild(Child):
+    def __init__(self, listeners: Mapping[str, socket.socket]) -> None:
+        named = [f"{name}={listener.fileno()}" for name, listener in listeners.items()]
+        descriptors = [listener.fileno() for listener in listeners.values()]
+        super().__init__([sys.executable, "-m", "duly.cli.up.http_process", *named], stdout=PIPE, pass_fds=descriptors)
+        self.is_ready = False
+        self._start_line = b""
+
+    async def start(self) -> None:
+        """Start it, and let it serve if another did before."""
+        self.is_ready = False
+        await super().start()
+        self._listening = asyncio.create_task(self._listen())
+        self.tell(self._start_line)
+
+    def begin(self, line: bytes) -> None:
+        """Tell it, and each that is started for it, what to serve."""
+        self._start_line = line
+        self.tell(line)
+
+    def tell(self, line: bytes) -> None:
+        """Write a line to it, unless it has left many unread."""
+        assert self._process is not None
+        writer = self._process.stdin
+        assert writer is not None
+        if not writer.is_closing() and writer.transport.get_write_buffer_size() < _UNREAD_BYTES_MAX:
+            with suppress(OSError):  # It has died, and is started again.
+                writer.write(line)
+
+    async def _listen(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            self.is_ready = self.is_ready or line == READY

@@ -1,0 +1,136 @@
+"""The process that serves HTTP for a `duly up`; see `http_part`, which starts it and tells it what it has to know."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from duly import log
+from duly.api.app import create
+from duly.api.auth.local import for_local
+from duly.api.health import Vitals
+from duly.api.metrics.collector import Metrics
+from duly.api.metrics.server import metrics_server
+from duly.api.server.file_descriptors import raise_limit
+from duly.api.server.listen import read_tls
+from duly.cli.connect import run_loop
+from duly.cli.failures import explain
+from duly.cli.flags.settings import span
+from duly.cli.render.say import say
+from duly.cli.up.api import COMMAND_SECONDS, CONNECTIONS_MAX, serve, server_of
+from duly.cli.up.egress import may_call_loopback
+from duly.cli.up.front_door import allowed_by, opened_door, pages_of
+from duly.cli.up.http_part import READY, Start, Told
+from duly.cli.up.stopping import end_within
+from duly.clock import Rng
+from duly.domain.runs.run import HORIZON
+from duly.log import Log
+from duly.scheduler.service import TICK_SECONDS
+from duly.settings import shown
+from duly.store.connection.database import Database
+from duly.store.connection.local import this_account
+from duly.store.tenancy.keyring import first_keyring
+
+_TIDY_SECONDS = 2.0
+
+
+class _Parent:
+    """The process that started us, as it tells of itself."""
+
+    def __init__(self) -> None:
+        self.told = Told(0.0, False, 0, 0, 0.0, 0.0, None, None, 0, {})
+
+    def vitals(self, database: Database, workers_expected: int) -> Vitals:
+        """Say where health is read."""
+        return Vitals(
+            database=database,
+            scheduler=self.told,
+            reaped_at=lambda: self.told.reaped_at,
+            lease_expiries=lambda: self.told.lease_expiries,
+            tick_seconds=TICK_SECONDS,
+            horizon_seconds=HORIZON.total_seconds(),
+            workers_expected=workers_expected,
+            rounds=self._rounds,
+        )
+
+    def hear(self, vitals: Vitals, line: bytes) -> None:
+        """Take in how it is."""
+        self.told = msgspec.json.decode(line, type=Told)
+        vitals.scheduler, vitals.started = self.told, self.told.started
+
+    def _rounds(self, now: float) -> dict[str, float]:
+        return {name: age + max(0.0, now - self.told.told_at) for name, age in self.told.rounds.items()}
+
+
+async def _run(listeners: Mapping[str, socket.socket]) -> None:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    if line := await reader.readline():
+        start = msgspec.json.decode(line, type=Start, dec_hook=lambda kind, value: kind(value))
+        log.set_up(start.settings.log_level, as_json=start.settings.log_format == "json")
+        await _serve(start, listeners, reader)
+
+
+async def _serve(start: Start, listeners: Mapping[str, socket.socket], reader: asyncio.StreamReader) -> None:
+    settings = start.settings
+    tls = read_tls(settings.tls_certificate, settings.tls_key)
+    keyring = first_keyring(settings, start.data, Rng())
+    database = Database(
+        start.url,
+        size_max=CONNECTIONS_MAX,
+        pooler=settings.pooler,
+        command_timeout=COMMAND_SECONDS,
+        keyring=lambda: keyring,
+    )
+    age_limit = span(settings, "queue_age_limit")
+    opening = opened_door(
+        database,
+        allowed_by(settings, loopback=may_call_loopback(settings)),
+        age_limit,
+        logs_in=settings.dashboard,
+        is_secure=tls is not None or settings.plain_http,
+        settings=shown(settings),
+    )
+    async with database, opening as door:
+        parent = _Parent()
+        vitals = parent.vitals(database, start.workers_expected)
+        metrics = Metrics(vitals, Log("metrics"), age_limit)
+        app = create(vitals, metrics, Log("api"), door, pages_of(settings))
+        servers = [server_of(settings, app, listeners["http"], tls)]
+        if "metrics" in listeners:
+            servers.append(metrics_server(create(vitals, metrics, Log("api")), listeners["metrics"]))
+        if "local" in listeners:
+            servers.append(server_of(settings, for_local(app, this_account()), listeners["local"], None))
+
+        async def follow(stop: Callable[[], None]) -> None:
+            async for line in reader:
+                parent.hear(vitals, line)
+            stop()  # Whoever started us is gone.
+
+        await serve(database, door, metrics, servers, follow=follow, on_start=_tell_ready)
+    end_within(_TIDY_SECONDS)
+
+
+def _tell_ready() -> None:
+    os.write(sys.stdout.fileno(), READY)
+
+
+def main() -> None:
+    """Serve on the descriptors that are named, as the first line of standard input says."""
+    raise_limit()
+    try:
+        named = [argument.split("=") for argument in sys.argv[1:]]
+        run_loop(_run({name: socket.socket(fileno=int(descriptor)) for name, descriptor in named}))
+    except Exception as error:  # noqa: BLE001 - as for every command: a person gets a sentence, never a trace
+        text, code = explain(error)
+        say(f"duly: {text}", err=True)
+        sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The workers of `duly up`: children that run `duly worker`, each under a name that says whose it is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from duly.cli.flags.settings import span
+from duly.cli.up import demo
+from duly.cli.up.children import Child, Keeper, duly_command
+from duly.cli.up.egress import may_call_loopback
+from duly.cli.up.plan import Plan
+from duly.clock import SystemClock
+from duly.log import Log
+from duly.store.connection.database import Database
+from duly.store.tables import workers
+from duly.store.tables.workers import WorkerRow
+
+# The whole of `duly up` ends within ten seconds of Ctrl-C: runs have at most so long to finish, and the worker a moment
+# more to settle and say good-bye.
+_GRACE_SECONDS_MAX = 5.5
+_GOODBYE_SECONDS = 1.0
+_HANDED_ON = ("database_url", "secrets_key", "log_level", "log_format")
+
+
+class Workforce:
+    """As many worker processes as the plan says."""
+
+    def __init__(self, plan: Plan, data: Path | None, name: str, *, on_death: Callable[[int], None]) -> None:
+        self._settings = plan.settings
+        self._data = data or plan.settings.data
+        self._name = name
+        self._grace = min(span(plan.settings, "grace").total_seconds(), _GRACE_SECONDS_MAX)
+        commands = [duly_command("worker", *what, *self._flags(number)) for number, what in enumerate(_served(plan), 1)]
+        clock, log = SystemClock(), Log("up")
+        self._keepers = [
+            Keeper(Child(command), "worker", clock=clock, log=log, on_death=on_death) for command in commands
+        ]
+
+    def __len__(self) -> int:
+        return len(self._keepers)
+
+    async def start(self) -> None:
+        """Start them all, and again whichever dies."""
+        for keeper in self._keepers:
+            await keeper.start()
+
+    async def stop(self) -> None:
+        """Let their runs finish, or be handed back, and end them all."""
+        await asyncio.gather(*(keeper.stop(self._grace + _GOODBYE_SECONDS) for keeper in self._keepers))
+
+    async def registered(self, database: Database) -> list[WorkerRow]:
+        """Read those of them that serve."""
+        return [row for row in await workers.live(database) if row.name.startswith(f"{self._name}.")]
+
+    def _flags(self, number: int) -> Iterator[str]:
+        """Hand on what was given to us as a flag; variables and files they read by themselves."""
+        yield from ("--tied", "--quiet", "--name", f"{self._name}.{number}")
+        yield from ("--data", str(self._data), "--grace", str(self._grace))
+        yield "--egress-loopback" if may_call_loopback(self._settings) else "--no-egress-loopback"
+        for name in _HANDED_ON:
+            if self._settings.sources[name].startswith("--"):
+                yield from (f"--{name.replace('_', '-')}", str(getattr(self._settings, name)))
+
+
+def _served(plan: Plan) -> list[list[str]]:
+    """Say what each process serves: the user's app, and the demo beside it; or, without either, webhooks and programs alone."""
+    settings = plan.settings
+    mine, theirs = [[demo.PATH]] if plan.demo else [], settings.app
+    if theirs:
+        return [*([[theirs]] * plan.workers), *mine]
+    is_wanted = settings.webhooks or settings.commands or settings.containers
+    alone = [["--webhooks", str(settings.webhooks)]] if is_wanted else []
+    return (mine or alone) * plan.workers
