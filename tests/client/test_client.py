@@ -16,9 +16,9 @@ from duly.client.errors import Forbidden, Invalid, KeyReused, NotFound, Unauthor
 from duly.domain.errors import InvalidOption
 from duly.settings import load
 from duly.wire.runs import TargetSummary
+from scripts import sync_client
 from tests.api.front import EVERY_HOUR
 from tests.builders import a_ready_run
-from tests.client import twins
 from tests.client.faults import Between
 
 LATER = {"trigger": {"type": "at", "at": "2030-01-01T00:00:00Z"}}
@@ -29,9 +29,9 @@ async def counted(database, table="ready"):
 
 
 def test_the_two_colours_are_in_step():
-    found = {path.name: path.read_text() for path in sorted(twins.TWINS.glob("*.py"))}
+    found = {path.name: path.read_text() for path in sorted(sync_client.TARGET.glob("*.py"))}
 
-    assert found == twins.twins(), "run python -m tests.client.twins"
+    assert found == sync_client.modules(), "run python -m scripts.sync_client"
 
 
 def test_every_field_of_a_definition_can_be_given():

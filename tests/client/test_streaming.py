@@ -9,9 +9,9 @@ import pytest
 
 from duly.api.server.server import Server
 from duly.client import AsyncClient, Client, Unauthorized, Unavailable
-from duly.client.asking import NoReply
+from duly.client.requests import NoReply
+from duly.client.retry import Manners, Patience
 from duly.client.streaming import Listening, read_event
-from duly.client.talking import Manners, Patience
 from duly.clock import Rng
 
 EVENTS = 5

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from duly.client.asking import NDJSON, Ask, Reply, path, unexpected
 from duly.client.definitions import written
+from duly.client.requests import NDJSON, Ask, Reply, path, unexpected
 from duly.domain.jobs.spec import JobSpec
 from duly.wire.jobs.batches import LINES_MAX, LineAnswer
 

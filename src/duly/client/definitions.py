@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 
 import msgspec
 
-from duly.client.asking import JSON, MERGE_PATCH, Ask, Id, Reply, Settling, getting, path, posting, reader
 from duly.client.errors import ApiError, VersionChanged
+from duly.client.requests import JSON, MERGE_PATCH, Ask, Id, Reply, Settling, getting, path, posting, reader
 from duly.client.writing import write
 from duly.domain.errors import Refused
 from duly.domain.jobs.spec import Callback, Concurrency, EventMatch, JobSpec, RateLimit, RetryPolicy, WorkflowTarget

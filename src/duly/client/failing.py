@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx2
 
-from duly.client.asking import NoReply
+from duly.client.requests import NoReply
 
 _NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 _OURS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)

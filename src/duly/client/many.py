@@ -7,7 +7,7 @@ from typing import TypedDict
 
 import msgspec
 
-from duly.client.asking import Ask, Id, given, posting
+from duly.client.requests import Ask, Id, given, posting
 from duly.wire.jobs.bulk import LIMIT_DEFAULT, ManyDone
 
 MANY_SECONDS = 50.0  # The server takes a minute for many; ten seconds are waited for anything.

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from duly.client.asking import Ask, getting
+from duly.client.requests import Ask, getting
 
 T = TypeVar("T")
 

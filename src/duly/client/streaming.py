@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from duly.client.asking import NoReply, Reply, unexpected
 from duly.client.errors import ApiError
-from duly.client.talking import Manners, error_in, gave_up_on, is_worth_repeating
+from duly.client.requests import NoReply, Reply, unexpected
+from duly.client.retry import Manners, error_in, gave_up_on, is_worth_repeating
 from duly.wire.runs import LogEnd, LogLine
 
 # The server sends a comment every 15 seconds; whoever is silent for three times as long is gone.

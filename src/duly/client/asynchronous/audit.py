@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import datetime
 
-from duly.client.asking import path
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.paging import listing
+from duly.client.requests import path
 from duly.wire.audit import AuditEntry
 
 

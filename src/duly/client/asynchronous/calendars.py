@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from duly.client.asking import getting, path, putting, removing
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.paging import listing
+from duly.client.requests import getting, path, putting, removing
 from duly.wire.calendars import Calendar, KeptCalendar
 
 

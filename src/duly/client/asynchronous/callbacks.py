@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from duly.client.asking import given, nothing, path, posting
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
+from duly.client.requests import given, nothing, path, posting
 from duly.wire.callbacks import CallbackExtended, CallbackSettled
 
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from duly.client.address import Address
-from duly.client.asking import Id, getting, given, path, posting, query_of
 from duly.client.asynchronous.audit import AsyncAudit
 from duly.client.asynchronous.backfills import AsyncBackfills
 from duly.client.asynchronous.calendars import AsyncCalendars
@@ -23,13 +22,14 @@ from duly.client.asynchronous.gates import AsyncGates
 from duly.client.asynchronous.jobs import AsyncJobs
 from duly.client.asynchronous.keys import AsyncKeys, AsyncSessions, AsyncTenants
 from duly.client.asynchronous.limits import AsyncLimits
-from duly.client.asynchronous.line import AsyncLine
 from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
 from duly.client.asynchronous.recovery import AsyncRecovery
 from duly.client.asynchronous.runs import AsyncRuns
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.asynchronous.workflows import AsyncWorkflows
+from duly.client.requests import Id, getting, given, path, posting, query_of
+from duly.client.retry import Patience
 from duly.client.streaming import Event, read_event
-from duly.client.talking import Patience
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.jobs.previews import Preview
 from duly.wire.system import System

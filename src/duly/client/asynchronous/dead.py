@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from duly.client.asking import Id, deleting, getting, given, nothing, patching, path, posting, uncertain
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.paging import listing
+from duly.client.requests import Id, deleting, getting, given, nothing, patching, path, posting, uncertain
 from duly.wire.runs import BulkAnswer, DeadGroup, DeadLetter, DeadList, RunMoved
 
 list_of = list  # `list` is a method here.

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.client.asking import Id, getting, given, patching, path, posting, reader
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.paging import listing
+from duly.client.requests import Id, getting, given, patching, path, posting, reader
 from duly.wire.destinations import (
     Destination,
     DestinationOpening,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from duly.client.asking import getting, path
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
+from duly.client.requests import getting, path
 from duly.wire.figures import ComingFires, JobDay, JobDays, Overview, Series
 
 

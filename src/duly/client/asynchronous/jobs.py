@@ -8,8 +8,7 @@ from typing import Any, Literal, Unpack
 
 import msgspec
 
-from duly.client.asking import Id, deleting, getting, given, path, posting, putting, query_of
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import (
     JobFields,
@@ -23,6 +22,7 @@ from duly.client.definitions import (
 )
 from duly.client.many import Chosen
 from duly.client.paging import listing
+from duly.client.requests import Id, deleting, getting, given, path, posting, putting, query_of
 from duly.domain.jobs.spec import JobSpec
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.batches import LineAnswer

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from duly.client.asking import Id, getting, given, patching, path, posting, reader, removing, uncertain
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.paging import listing
+from duly.client.requests import Id, getting, given, patching, path, posting, reader, removing, uncertain
 from duly.wire.keys import Key, MadeKey, Scope, Tenant, TenantLimits
 from duly.wire.sessions import Session
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from duly.client.asking import given, path, putting, query_of, removing
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.paging import listing
+from duly.client.requests import given, path, putting, query_of, removing
 from duly.wire.limits import Limit
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.client.asking import deleting, getting, given, path, posting
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
+from duly.client.requests import deleting, getting, given, path, posting
 from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 

@@ -9,10 +9,10 @@ from typing import Any, Unpack
 
 import msgspec
 
-from duly.client.asking import Id, getting, given, path, posting, query_of
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.many import Chosen
 from duly.client.paging import listing
+from duly.client.requests import Id, getting, given, path, posting, query_of
 from duly.client.streaming import OnSilence, read_log
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.bulk import ManyDone

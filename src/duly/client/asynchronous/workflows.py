@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from duly.client.asking import Id, getting, given, path, posting
-from duly.client.asynchronous.line import AsyncLine
+from duly.client.asynchronous.transport import AsyncLine
 from duly.client.paging import listing
+from duly.client.requests import Id, getting, given, path, posting
 from duly.domain.jobs.spec import WorkflowSpec
 from duly.wire.workflows import (
     NodeResult,

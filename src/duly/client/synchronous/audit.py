@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """The audit: who changed what."""
 
 from __future__ import annotations
@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from duly.client.asking import path
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import path
+from duly.client.synchronous.transport import Line
 from duly.wire.audit import AuditEntry
 
 

@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Calendars: the days and hours that schedules leave out, or keep to."""
 
 from __future__ import annotations
@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from duly.client.asking import getting, path, putting, removing
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import getting, path, putting, removing
+from duly.client.synchronous.transport import Line
 from duly.wire.calendars import Calendar, KeptCalendar
 
 

@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """What a receiver of webhooks says after it has answered 202."""
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from duly.client.asking import given, nothing, path, posting
-from duly.client.synchronous.line import Line
+from duly.client.requests import given, nothing, path, posting
+from duly.client.synchronous.transport import Line
 from duly.wire.callbacks import CallbackExtended, CallbackSettled
 
 

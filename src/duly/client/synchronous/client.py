@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """The client: one object a Duly, its parts by what they are about."""
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from duly.client.address import Address
-from duly.client.asking import Id, getting, given, path, posting, query_of
+from duly.client.requests import Id, getting, given, path, posting, query_of
+from duly.client.retry import Patience
 from duly.client.streaming import Event, read_event
 from duly.client.synchronous.audit import Audit
 from duly.client.synchronous.backfills import Backfills
@@ -25,12 +26,11 @@ from duly.client.synchronous.gates import Gates
 from duly.client.synchronous.jobs import Jobs
 from duly.client.synchronous.keys import Keys, Sessions, Tenants
 from duly.client.synchronous.limits import Limits
-from duly.client.synchronous.line import Line
 from duly.client.synchronous.queues import Holds, Queues, Workers
 from duly.client.synchronous.recovery import Recovery
 from duly.client.synchronous.runs import Runs
+from duly.client.synchronous.transport import Line
 from duly.client.synchronous.workflows import Workflows
-from duly.client.talking import Patience
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
 from duly.wire.jobs.previews import Preview
 from duly.wire.system import System

@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Dead letters: runs that gave up, one by one or by a filter."""
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from duly.client.asking import Id, deleting, getting, given, nothing, patching, path, posting, uncertain
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import Id, deleting, getting, given, nothing, patching, path, posting, uncertain
+from duly.client.synchronous.transport import Line
 from duly.wire.runs import BulkAnswer, DeadGroup, DeadLetter, DeadList, RunMoved
 
 list_of = list  # `list` is a method here.

@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Destinations: where webhooks go to, and what is signed with."""
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.client.asking import Id, getting, given, patching, path, posting, reader
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import Id, getting, given, patching, path, posting, reader
+from duly.client.synchronous.transport import Line
 from duly.wire.destinations import (
     Destination,
     DestinationOpening,

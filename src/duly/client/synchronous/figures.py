@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Figures: what ended over time, how things stand, and what fires next."""
 
 from __future__ import annotations
@@ -6,8 +6,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from duly.client.asking import getting, path
-from duly.client.synchronous.line import Line
+from duly.client.requests import getting, path
+from duly.client.synchronous.transport import Line
 from duly.wire.figures import ComingFires, JobDay, JobDays, Overview, Series
 
 

@@ -1,13 +1,13 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Files of schedules: who applied them and when, and what was changed since."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duly.client.asking import getting, path
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import getting, path
+from duly.client.synchronous.transport import Line
 from duly.wire.jobs.manifests import FileJob, FileSummary
 
 

@@ -1,13 +1,13 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Gates: the keys that hold runs back, and limits that are set while runs wait."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duly.client.asking import getting, path, putting, removing
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import getting, path, putting, removing
+from duly.client.synchronous.transport import Line
 from duly.wire.gates import Gate, GateLimits, GateRate
 
 

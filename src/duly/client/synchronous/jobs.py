@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Jobs: create, read, change, end; and what is done with them besides."""
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any, Literal, Unpack
 
 import msgspec
 
-from duly.client.asking import Id, deleting, getting, given, path, posting, putting, query_of
 from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import (
     JobFields,
@@ -23,7 +22,8 @@ from duly.client.definitions import (
 )
 from duly.client.many import Chosen
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import Id, deleting, getting, given, path, posting, putting, query_of
+from duly.client.synchronous.transport import Line
 from duly.domain.jobs.spec import JobSpec
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.batches import LineAnswer

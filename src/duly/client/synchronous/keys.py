@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Keys, and the tenants whose they are."""
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from typing import Literal
 
 import msgspec
 
-from duly.client.asking import Id, getting, given, patching, path, posting, reader, removing, uncertain
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import Id, getting, given, patching, path, posting, reader, removing, uncertain
+from duly.client.synchronous.transport import Line
 from duly.wire.keys import Key, MadeKey, Scope, Tenant, TenantLimits
 from duly.wire.sessions import Session
 

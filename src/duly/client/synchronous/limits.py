@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Limits: how much may be under way at once."""
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from duly.client.asking import given, path, putting, query_of, removing
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import given, path, putting, query_of, removing
+from duly.client.synchronous.transport import Line
 from duly.wire.limits import Limit
 
 

@@ -1,13 +1,13 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Queues, what is held, and the workers that serve them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from duly.client.asking import Id, getting, given, path, posting, putting
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import Id, getting, given, path, posting, putting
+from duly.client.synchronous.transport import Line
 from duly.wire.queues import Draining, HeldRuns, Hold, HoldChange, Queue, QueueChanged, Worker
 
 

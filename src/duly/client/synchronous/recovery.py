@@ -1,12 +1,12 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Recovery after downtime."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.client.asking import deleting, getting, given, path, posting
-from duly.client.synchronous.line import Line
+from duly.client.requests import deleting, getting, given, path, posting
+from duly.client.synchronous.transport import Line
 from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 

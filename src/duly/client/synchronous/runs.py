@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Runs: where each stands, its attempts and its log; cancel and replay."""
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, Unpack
 
 import msgspec
 
-from duly.client.asking import Id, getting, given, path, posting, query_of
 from duly.client.many import Chosen
 from duly.client.paging import listing
+from duly.client.requests import Id, getting, given, path, posting, query_of
 from duly.client.streaming import OnSilence, read_log
-from duly.client.synchronous.line import Line
+from duly.client.synchronous.transport import Line
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.bulk import ManyDone
 from duly.wire.runs import (

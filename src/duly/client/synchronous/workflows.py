@@ -1,4 +1,4 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """Workflows: start them, look at them and their nodes, and have them stopped, held or done again."""
 
 from __future__ import annotations
@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from duly.client.asking import Id, getting, given, path, posting
 from duly.client.paging import listing
-from duly.client.synchronous.line import Line
+from duly.client.requests import Id, getting, given, path, posting
+from duly.client.synchronous.transport import Line
 from duly.domain.jobs.spec import WorkflowSpec
 from duly.wire.workflows import (
     NodeResult,

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from duly.client import EventMatch, FunctionTarget, JobSpec
-from duly.client.asking import Ask, NoReply, Reply, getting, path, posting, reader, removing
 from duly.client.definitions import changing, creating, written
 from duly.client.errors import (
     ApiError,
@@ -22,7 +21,8 @@ from duly.client.errors import (
     UnexpectedAnswer,
     VersionChanged,
 )
-from duly.client.talking import Manners, Patience, Pause, Send, converse
+from duly.client.requests import Ask, NoReply, Reply, getting, path, posting, reader, removing
+from duly.client.retry import Manners, Patience, Pause, Send, converse
 from duly.clock import Rng
 from duly.domain import errors
 from duly.wire.jobs.jobs import JobList, JobSummary

@@ -1,4 +1,4 @@
-"""Make the client without a loop from the one with: `python -m tests.client.twins` writes duly/client/synchronous anew.
+"""Generate the synchronous client from the asynchronous one: `python -m scripts.sync_client` writes duly/client/synchronous.
 
 Each module is the same text with the words of one colour in place of the other's. A test holds that they are in step.
 """
@@ -8,9 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "src" / "duly" / "client"
+PACKAGE = Path(__file__).parents[1] / "src" / "duly" / "client"
 SOURCES = PACKAGE / "asynchronous"
-TWINS = PACKAGE / "synchronous"
+TARGET = PACKAGE / "synchronous"
 
 _WORDS = (
     (r"duly\.client\.asynchronous", "duly.client.synchronous"),
@@ -26,17 +26,17 @@ _WORDS = (
     (r"\baread\b", "read"),
 )
 _PACKAGE_ABOUT = (
-    '"""The client for programs without an event loop, made from the one with: see tests/client/twins.py."""\n'
+    '"""The client for programs without an event loop, made from the one with: see scripts/sync_client.py."""\n'
 )
 
 
-def twin_of(text: str, name: str) -> str:
+def synchronous_of(text: str, name: str) -> str:
     """Give the other colour of a module."""
     if name == "__init__.py":
         return _PACKAGE_ABOUT
     for pattern, word in _WORDS:
         text = re.sub(pattern, word, text)
-    head = "# Made from ../asynchronous by tests/client/twins.py; change that one.\n"
+    head = "# Made from ../asynchronous by scripts/sync_client.py; change that one.\n"
     return _formatted(head + text)
 
 
@@ -44,7 +44,7 @@ def _formatted(text: str) -> str:
     ruff = Path(sys.executable).parent / "ruff"
     for command in (["check", "--fix-only", "--unsafe-fixes", "--quiet"], ["format", "--quiet"]):
         done = subprocess.run(
-            [ruff, *command, "--stdin-filename", str(TWINS / "twin.py"), "-"],
+            [ruff, *command, "--stdin-filename", str(TARGET / "module.py"), "-"],
             input=text,
             capture_output=True,
             text=True,
@@ -55,12 +55,12 @@ def _formatted(text: str) -> str:
     return text
 
 
-def twins() -> dict[str, str]:
-    """Give every twin by its file's name."""
-    return {path.name: twin_of(path.read_text(), path.name) for path in sorted(SOURCES.glob("*.py"))}
+def modules() -> dict[str, str]:
+    """Return every module of the synchronous client by its file's name."""
+    return {path.name: synchronous_of(path.read_text(), path.name) for path in sorted(SOURCES.glob("*.py"))}
 
 
 if __name__ == "__main__":
-    TWINS.mkdir(exist_ok=True)
-    for name, text in twins().items():
-        (TWINS / name).write_text(text)
+    TARGET.mkdir(exist_ok=True)
+    for name, text in modules().items():
+        (TARGET / name).write_text(text)

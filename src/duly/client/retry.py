@@ -15,8 +15,8 @@ from typing import TypeVar
 import msgspec
 
 from duly import __version__
-from duly.client.asking import Ask, NoReply, Reply
 from duly.client.errors import ApiError, QuotaReached, Unavailable, error_of
+from duly.client.requests import Ask, NoReply, Reply
 from duly.client.writing import check_key
 from duly.clock import Rng
 

@@ -1,17 +1,18 @@
+# Made from ../asynchronous by scripts/sync_client.py; change that one.
 """The line to a Duly: connections that are kept, and conversations over them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.client.address import Address
-from duly.client.asking import Ask, NoReply, Reply
 from duly.client.many import Chosen, both, changing_many, rest_of
 from duly.client.paging import Page, after
-from duly.client.pausing import async_pause
+from duly.client.pausing import pause
+from duly.client.requests import Ask, NoReply, Reply
+from duly.client.retry import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.client.streaming import SILENCE_SECONDS, Listening, OnSilence, Read
-from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.clock import Rng, SystemClock
 from duly.wire.jobs.bulk import ManyDone
 
@@ -21,52 +22,51 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncLine:
+class Line:
     """Sends requests, and tries again where that is safe."""
 
-    def __init__(self, address: Address, patience: Patience, transport: httpx2.AsyncBaseTransport | None) -> None:
+    def __init__(self, address: Address, patience: Patience, transport: httpx2.BaseTransport | None) -> None:
         import httpx2  # Here, so that whoever only names the client does not pay for it.
 
         self.address = address
         self.manners = Manners(patience, SystemClock().monotonic, Rng())
         # Redirects are not followed: a key is for the server it was given for.
-        self._http = httpx2.AsyncClient(base_url=address.url, transport=transport, follow_redirects=False)
+        self._http = httpx2.Client(base_url=address.url, transport=transport, follow_redirects=False)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Close the connections."""
-        await self._http.aclose()
+        self._http.close()
 
-    async def ask(self, ask: Ask[T]) -> T:
+    def ask(self, ask: Ask[T]) -> T:
         """Send one request and give its answer. Raises ApiError."""
         conversation = converse(ask, self.manners)
         event: Came = None
         try:
             while True:
-                event = await self._take(conversation.send(event))
+                event = self._take(conversation.send(event))
         except StopIteration as done:
             answer: T = done.value
             return answer
 
-    async def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
+    def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
         """Have many changed, and go on where the server had to stop half way. Raises ApiError."""
-        done = await self.ask(changing_many(where, chosen, **more))
+        done = self.ask(changing_many(where, chosen, **more))
         while done.is_partial:
-            done = both(done, await self.ask(changing_many(where, rest_of(chosen, done), **more)))
+            done = both(done, self.ask(changing_many(where, rest_of(chosen, done), **more)))
         return done
 
-    async def pages(self, ask: Ask[Page[T]]) -> AsyncIterator[T]:
+    def pages(self, ask: Ask[Page[T]]) -> Iterator[T]:
         """Give the items of a list, page after page, each read when it is needed. Raises ApiError."""
         while True:
-            page = await self.ask(ask)
-            for item in page.items:
-                yield item
+            page = self.ask(ask)
+            yield from page.items
             if not page.next_page_token:
                 return
             ask = after(ask, page.next_page_token)
 
-    async def listen(
+    def listen(
         self, where: str, query: dict[str, str], since: str | None, read: Read[T], on_silence: OnSilence | None = None
-    ) -> AsyncGenerator[T]:
+    ) -> Generator[T]:
         """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
 
@@ -77,31 +77,31 @@ class AsyncLine:
         while True:
             headers = {**listening.headers(), **self.address.headers()}
             try:
-                async with self._http.stream("GET", where, params=query, headers=headers, timeout=timeout) as response:
+                with self._http.stream("GET", where, params=query, headers=headers, timeout=timeout) as response:
                     lost: Reply | NoReply = NoReply(f"{self.address.url} ended the stream.", may_have_arrived=True)
                     if response.status_code != 200:
-                        lost = _reply(response, await response.aread())
+                        lost = _reply(response, response.read())
                     else:
-                        async for line in response.aiter_lines():
+                        for line in response.iter_lines():
                             if (event := listening.hear(line)) is not None:
                                 yield event
             except httpx2.RequestError as error:
                 lost = no_reply(error, self.address.url)
-            await async_pause(listening.pause(lost))
+            pause(listening.pause(lost))
 
-    async def _take(self, step: Step) -> Came:
+    def _take(self, step: Step) -> Came:
         if isinstance(step, Pause):
-            await async_pause(step.seconds)
+            pause(step.seconds)
             return None
-        return await self._send(step)
+        return self._send(step)
 
-    async def _send(self, step: Send) -> Reply | NoReply:
+    def _send(self, step: Send) -> Reply | NoReply:
         import httpx2
 
         from duly.client.failing import no_reply
 
         try:
-            response = await self._http.request(
+            response = self._http.request(
                 step.method,
                 step.path,
                 params=step.query,

@@ -1,18 +1,17 @@
-# Made from ../asynchronous by tests/client/twins.py; change that one.
 """The line to a Duly: connections that are kept, and conversations over them."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.client.address import Address
-from duly.client.asking import Ask, NoReply, Reply
 from duly.client.many import Chosen, both, changing_many, rest_of
 from duly.client.paging import Page, after
-from duly.client.pausing import pause
+from duly.client.pausing import async_pause
+from duly.client.requests import Ask, NoReply, Reply
+from duly.client.retry import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.client.streaming import SILENCE_SECONDS, Listening, OnSilence, Read
-from duly.client.talking import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.clock import Rng, SystemClock
 from duly.wire.jobs.bulk import ManyDone
 
@@ -22,51 +21,52 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Line:
+class AsyncLine:
     """Sends requests, and tries again where that is safe."""
 
-    def __init__(self, address: Address, patience: Patience, transport: httpx2.BaseTransport | None) -> None:
+    def __init__(self, address: Address, patience: Patience, transport: httpx2.AsyncBaseTransport | None) -> None:
         import httpx2  # Here, so that whoever only names the client does not pay for it.
 
         self.address = address
         self.manners = Manners(patience, SystemClock().monotonic, Rng())
         # Redirects are not followed: a key is for the server it was given for.
-        self._http = httpx2.Client(base_url=address.url, transport=transport, follow_redirects=False)
+        self._http = httpx2.AsyncClient(base_url=address.url, transport=transport, follow_redirects=False)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        await self._http.aclose()
 
-    def ask(self, ask: Ask[T]) -> T:
+    async def ask(self, ask: Ask[T]) -> T:
         """Send one request and give its answer. Raises ApiError."""
         conversation = converse(ask, self.manners)
         event: Came = None
         try:
             while True:
-                event = self._take(conversation.send(event))
+                event = await self._take(conversation.send(event))
         except StopIteration as done:
             answer: T = done.value
             return answer
 
-    def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
+    async def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
         """Have many changed, and go on where the server had to stop half way. Raises ApiError."""
-        done = self.ask(changing_many(where, chosen, **more))
+        done = await self.ask(changing_many(where, chosen, **more))
         while done.is_partial:
-            done = both(done, self.ask(changing_many(where, rest_of(chosen, done), **more)))
+            done = both(done, await self.ask(changing_many(where, rest_of(chosen, done), **more)))
         return done
 
-    def pages(self, ask: Ask[Page[T]]) -> Iterator[T]:
+    async def pages(self, ask: Ask[Page[T]]) -> AsyncIterator[T]:
         """Give the items of a list, page after page, each read when it is needed. Raises ApiError."""
         while True:
-            page = self.ask(ask)
-            yield from page.items
+            page = await self.ask(ask)
+            for item in page.items:
+                yield item
             if not page.next_page_token:
                 return
             ask = after(ask, page.next_page_token)
 
-    def listen(
+    async def listen(
         self, where: str, query: dict[str, str], since: str | None, read: Read[T], on_silence: OnSilence | None = None
-    ) -> Generator[T]:
+    ) -> AsyncGenerator[T]:
         """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
 
@@ -77,31 +77,31 @@ class Line:
         while True:
             headers = {**listening.headers(), **self.address.headers()}
             try:
-                with self._http.stream("GET", where, params=query, headers=headers, timeout=timeout) as response:
+                async with self._http.stream("GET", where, params=query, headers=headers, timeout=timeout) as response:
                     lost: Reply | NoReply = NoReply(f"{self.address.url} ended the stream.", may_have_arrived=True)
                     if response.status_code != 200:
-                        lost = _reply(response, response.read())
+                        lost = _reply(response, await response.aread())
                     else:
-                        for line in response.iter_lines():
+                        async for line in response.aiter_lines():
                             if (event := listening.hear(line)) is not None:
                                 yield event
             except httpx2.RequestError as error:
                 lost = no_reply(error, self.address.url)
-            pause(listening.pause(lost))
+            await async_pause(listening.pause(lost))
 
-    def _take(self, step: Step) -> Came:
+    async def _take(self, step: Step) -> Came:
         if isinstance(step, Pause):
-            pause(step.seconds)
+            await async_pause(step.seconds)
             return None
-        return self._send(step)
+        return await self._send(step)
 
-    def _send(self, step: Send) -> Reply | NoReply:
+    async def _send(self, step: Send) -> Reply | NoReply:
         import httpx2
 
         from duly.client.failing import no_reply
 
         try:
-            response = self._http.request(
+            response = await self._http.request(
                 step.method,
                 step.path,
                 params=step.query,
