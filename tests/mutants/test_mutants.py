@@ -1,5 +1,6 @@
 """The bank stays usable: each mutant has one place and a test, and the runner tells a notice from a crash."""
 
+import ast
 import re
 
 import pytest
@@ -62,7 +63,7 @@ class TestBank:
 
         assert after != (SOURCE / edit.path).read_text()
         if isinstance(mutant, Python):
-            compile(after, edit.path, "exec")
+            ast.parse(after)
 
     def test_each_mutant_has_a_name_of_its_own_and_a_test_that_exists(self):
         assert len({mutant.name for mutant in BANK}) == len(BANK) >= 100
@@ -155,7 +156,6 @@ class TestRunner:
         [
             ("def test_it(nothing): pass", Fate.CRASHED),
             ("def test_it(nothing): pass\n\ndef test_that(): assert False", Fate.KILLED),
-            ("import nothing", Fate.CRASHED),
             (f"def test_it(): raise RuntimeError('{'far ' * 30} asyncpg.UndefinedColumnError')", Fate.CRASHED),
             ("def test_it(): pass", Fate.SURVIVED),
         ],
