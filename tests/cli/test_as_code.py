@@ -258,3 +258,14 @@ def test_a_schedule_whose_target_is_a_workflow_is_planned_applied_changed_and_ex
     assert "queue: big" in written
     assert "1 as they are" in run("plan").stdout
     assert "workflow nightly" in run("jobs", "show", "nightly").stdout
+
+
+def test_a_job_that_waits_for_events_is_planned_applied_and_exported(run, write):
+    write("source: shop\njobs:\n  paid: {target: report, on_event: {type: order.paid}, queue: mail}\n")
+    assert "+ paid   On each event order.paid: report on queue mail" in run("plan").stdout
+    assert run("apply", "--yes").returncode == 0
+    assert "1 as they are" in run("plan").stdout
+
+    write(run("export").stdout.replace("order.paid", "order.sent"))
+    assert '    on_event: {"type":"order.paid"} → {"type":"order.sent"}' in run("plan").stdout.splitlines()
+    assert run("apply", "--yes").stdout.splitlines()[-1] == "shop: 1 changed"

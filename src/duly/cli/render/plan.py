@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from duly.cli.render.screen import some
 from duly.domain.jobs.manifest import Manifest
 from duly.domain.jobs.manifest_diff import Difference
 from duly.domain.jobs.manifest_plan import CalendarStep, Pausing, Plan, Step, StepKind
+from duly.domain.triggers.on_event import ON_EVENT, OnEvent
 from duly.domain.triggers.schedule import options
 from duly.domain.triggers.schedule.summary import sentence
 from duly.wire.jobs.manifests import Applied
@@ -82,7 +83,7 @@ def _becomes(step: Step, manifest: Manifest, *, prune: bool, adopt: bool) -> str
     match step.kind:
         case StepKind.CREATE:
             job = manifest.jobs[step.name].job
-            words = f"{sentence(options.check(job.schedule))}: {what_submitted_runs(job)} on queue {job.queue}"
+            words = f"{_when(job.schedule)}: {what_submitted_runs(job)} on queue {job.queue}"
             return f"   {words}{f'   ({step.note})' if step.note else ''}{drift}"
         case StepKind.REMOVE:
             return f"   {step.note}: {'it is cancelled' if prune else 'it is kept; --prune cancels it'}{drift}"
@@ -117,3 +118,9 @@ def _summary(plan: Plan, *, prune: bool) -> str:
     counts = [f"{len(steps)} {word}" for kind, word in words.items() if (steps := plan.of(kind))]
     calendars = [f"{some(len(plan.calendars), 'calendar')} to keep"] if plan.calendars else []
     return ", ".join([*calendars, *counts, f"{plan.unchanged} as they are"])
+
+
+def _when(shape: Mapping[str, Any]) -> str:
+    """Say when a job fires."""
+    match = shape.get(ON_EVENT)
+    return sentence(options.check(shape)) if match is None else OnEvent(match["type"], match.get("source")).describe()
