@@ -217,3 +217,19 @@ class TestWorkers:
         for path in ("drain", "resume"):
             assert (await api.post(f"/v1/workers/{uuid4()}/{path}")).status_code == 404
         assert (await api.get(f"/v1/workers/{uuid4()}/runs")).status_code == 404
+
+
+async def test_the_operator_sees_what_waits_of_everyone_and_a_tenant_its_own_alone(front, api):
+    stranger = await front.stranger()
+    await a_run(stranger, queue="mail")
+    await stranger.post("/v1/queues/mail/pause", json={"reason": "broken"})
+
+    everything = (await api.get("/v1/queues", params={"everyone": "true"})).json()["items"]
+    [seen] = [one for one in everything if one["name"] == "mail"]
+    refused = await stranger.get("/v1/queues", params={"everyone": "true"})
+
+    assert seen["ready"] == 1
+    assert [(one["tenant"], one["reason"]) for one in seen["holds"]] == [(stranger.tenant, "broken")]
+    assert seen["unknown_handlers"] == [{"handler": A_TARGET["handler"], "runs": 1}]
+    assert "mail" not in [one["name"] for one in (await api.get("/v1/queues")).json()["items"]]
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")

@@ -33,7 +33,6 @@ async def test_there_is_always_the_default(database):
 
     assert found is not None
     assert (found.name, found.state, found.limits) == ("default", "active", Limits())
-    assert await tenants.by_name(database, "default") == found
 
 
 async def test_a_tenant_is_made_with_its_limits(database):

@@ -60,21 +60,6 @@ async def change_tenant(
     await _note(database, Action.TENANT_CHANGED, after, int(after != before), limits=told, state=state)
 
 
-async def limit_tenant(database: Database, tenant: int, limits: Limits) -> None:
-    """Say what a tenant may have from now on. What it has beyond that stays. Raises NotFound, InvalidOption."""
-    await change_tenant(database, tenant, limits=limits)
-
-
-async def suspend_tenant(database: Database, tenant: int) -> None:
-    """Let a tenant add nothing, and its keys open nothing, for now. Its schedules go on. Raises NotFound, InvalidOption."""
-    await change_tenant(database, tenant, is_suspended=True)
-
-
-async def resume_tenant(database: Database, tenant: int) -> None:
-    """Let a tenant go on. Raises NotFound."""
-    await change_tenant(database, tenant, is_suspended=False)
-
-
 async def _note(database: Database, action: Action, tenant: Tenant, count: int = 1, **detail: Any) -> None:
     """Note it as the operator's doing, which it is."""
     await note(database, TENANT_DEFAULT, action, Subject("tenant", str(tenant.tenant), tenant.name), count, **detail)
@@ -83,16 +68,6 @@ async def _note(database: Database, action: Action, tenant: Tenant, count: int =
 def _told(limits: Limits) -> dict[str, Any]:
     told: dict[str, Any] = msgspec.to_builtins(limits)
     return {name: value for name, value in told.items() if value is not None}
-
-
-async def tenant_named(database: Database, name: str) -> Tenant:
-    """Find a tenant by its name, or by its number. Raises NotFound."""
-    found = await tenants.by_name(database, name)
-    if found is None and name.isascii() and name.isdigit() and int(name) <= _COUNT_MAX:
-        found = await tenants.find(database, int(name))
-    if found is None:
-        raise NotFound(f"no tenant {name!r}; `duly tenants` lists them")
-    return found
 
 
 def check_limits(limits: Limits) -> None:

@@ -105,11 +105,6 @@ def _applied_job(row: tuple[Any, ...]) -> AppliedJob:
     return AppliedJob(now, msgspec.structs.replace(now, **before), changed_at)
 
 
-async def unnamed(database: Database, tenant: int) -> int:
-    """Count the live schedules that people have made without a name."""
-    return int(await database.fetchval(SQL["unnamed"], tenant))
-
-
 async def mark_applied(
     database: Database, tenant: int, source: str, versions: Mapping[UUID, int], by: str | None
 ) -> None:

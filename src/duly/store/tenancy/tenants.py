@@ -60,12 +60,6 @@ async def find(database: Database, tenant: int) -> Tenant | None:
     return _tenant(row) if row else None
 
 
-async def by_name(database: Database, name: str) -> Tenant | None:
-    """Read a tenant by its name."""
-    row = await database.fetchrow(SQL["by_name"], name)
-    return _tenant(row) if row else None
-
-
 async def page(database: Database, after: int | None, limit: int) -> list[Tenant]:
     """Read tenants in order of their numbers."""
     return [_tenant(row) for row in await database.fetch(SQL["page"], after, limit)]

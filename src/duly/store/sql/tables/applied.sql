@@ -31,9 +31,6 @@ select jobs.job_id, jobs.name, jobs.owner, jobs.source, jobs.state, jobs.pause_r
 select source, count(*) from duly.jobs where tenant = $1 and owner = 'file' and source is not null and state in ('active', 'paused')
  group by source order by source
 
--- name: unnamed
-select count(*) from (select from duly.jobs where tenant = $1 and name is null and owner = 'api' and state in ('active', 'paused') limit 10000) as jobs
-
 -- name: mark_applied
 select duly.mark_applied_v2($1, $2, $3, $4, $5)
 
