@@ -75,8 +75,8 @@ def test_tags_alone_leave_the_rest_to_the_handler():
 
     tagged = one("tags: [a, b, a]").job.options
     assert tagged == options_of(tags=("a", "b"))
-    assert tagged.or_handlers(own).policy == RunPolicy(Retry(2), 9, own=True)
-    assert one("tags: [a], retry: {}").job.options.or_handlers(own) == options_of(tags=("a",), own=True)
+    assert tagged.policy.or_handlers(own.policy) == RunPolicy(Retry(2), 9, own=True)
+    assert one("tags: [a], retry: {}").job.options == options_of(tags=("a",), own=True)
     assert one("", "defaults: {tags: [all]}").job.options.metadata.tags == ("all",)
     assert one("tags: []", "defaults: {tags: [all]}").job.options == NO_OPTIONS
 

@@ -42,12 +42,6 @@ class RunOptions(msgspec.Struct, frozen=True):
             _changed(self.policy, fields), _changed(self.metadata, fields), _changed(self.history, fields)
         )
 
-    def or_handlers(self, handler: RunOptions) -> RunOptions:
-        """Return these options with the handler's retries and timeout, where they are not the job's own."""
-        if self == NO_OPTIONS:
-            return handler
-        return self if self.policy.own else RunOptions(self.policy.or_handlers(handler.policy), self.metadata)
-
     def again(self, run_id: UUID, marks: Mapping[str, Any]) -> RunOptions:
         """Return the options of a new run that does what an ended one did, for the request that `marks` tell of.
 
