@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
-from duly.api.views.recovery import told
 from duly.domain.jobs.recovery import Rule
 from duly.domain.tenancy.audit import Action
 from duly.log import Log
 from duly.moves.schedules import recover
 from duly.store.reads import recovery_plan
-from duly.wire.recovery import RecoveryApproval, RecoveryPlan
+from duly.store.reads.recovery_plan import Plan
+from duly.wire.recovery import RecoveryApproval, RecoveryItem, RecoveryPlan, RecoveryState, RecoveryTenant, ToldRule
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("recovery")
@@ -49,7 +51,9 @@ async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
     rules, rate = [Rule(rule.choice, rule.tenant, rule.job_id) for rule in call.body.rules], call.body.rate
     if call.body.dry_run:
         await recover.check_approval(call.database, rules, rate)
-        return Response(200, told(await recovery_plan.read(call.database, call.services.gauge, rules=rules, rate=rate)))
+        return Response(
+            200, _shown_plan(await recovery_plan.read(call.database, call.services.gauge, rules=rules, rate=rate))
+        )
     await recover.approve(call.database, call.services.rng, _LOG, rules=rules, rate=rate, by=call.identity.shown_name)
     return Response(200, await _shown(call))
 
@@ -71,4 +75,32 @@ async def dismiss_recovery(call: Call[Nothing, None]) -> Response:
 
 
 async def _shown(call: Call[Any, Any]) -> RecoveryPlan:
-    return told(await recovery_plan.read(call.database, call.services.gauge))
+    return _shown_plan(await recovery_plan.read(call.database, call.services.gauge))
+
+
+def _shown_plan(plan: Plan) -> RecoveryPlan:
+    return RecoveryPlan(
+        recovery=_state(plan),
+        left=plan.runs,
+        proposed_rate=plan.proposed_rate,
+        finish_at=plan.finish_at,
+        tenants=[RecoveryTenant(**msgspec.structs.asdict(one)) for one in plan.tenants],
+        items=[RecoveryItem(**msgspec.structs.asdict(one)) for one in plan.items],
+        is_partial=plan.is_partial,
+    )
+
+
+def _state(plan: Plan) -> RecoveryState | None:
+    found = plan.recovery
+    if found is None:
+        return None
+    copied = ("recovery_id", "down_since", "opened_at", "decided_at", "decided_by", "ended_at", "rate")
+    fields: dict[str, Any] = {name: getattr(found, name) for name in copied}
+    return RecoveryState(
+        **fields,
+        state=found.state,  # type: ignore[arg-type]
+        rules=[ToldRule(choice=rule.choice, tenant=rule.tenant, job_id=rule.job_id) for rule in found.rules],
+        schedules_held=plan.totals.held,
+        schedules_decided=plan.totals.decided,
+        made=plan.totals.made,
+    )
