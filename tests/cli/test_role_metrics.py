@@ -66,7 +66,7 @@ def test_a_worker_that_is_frozen_out_of_its_lease_is_not_ready(up):
     (up.folder / "counted.py").write_text(SHOUT)
     with serving("worker", "counted:app", "--lease", "PT3S", cwd=up.folder) as (process, get):
         wait_for(lambda: get("/readyz")[0] == 200)
-        [heartbeat] = [child for child in process.family()[1:] if "pulse" in " ".join(child.cmdline())]
+        [heartbeat] = [child for child in process.family()[1:] if "heartbeat" in " ".join(child.cmdline())]
         heartbeat.suspend()
         try:
             status, text = wait_for(lambda: (answer := get("/readyz?verbose"))[0] == 503 and answer)
