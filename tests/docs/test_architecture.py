@@ -13,6 +13,7 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 ROW = re.compile(r"^\|[^|]*\| `([\w/.]+)` \| (.+) \|$", re.MULTILINE)
 STORED_MAX = 25
 WALK_MAX = 50
+ENTRIES_MAX = 24  # without the file that makes a folder a package
 WALKS = ("A webhook over HTTP", "A cron fire", "A function inside the caller's transaction")
 SHARED = "From ready to settled"
 
@@ -58,3 +59,16 @@ def test_a_file_and_its_functions_exist(file, functions):
 def test_a_walk_is_short(title):
     assert 5 < len(files(title)) <= STORED_MAX
     assert len(files(title) | files(SHARED)) <= WALK_MAX
+
+
+def test_no_folder_is_crowded():
+    folders = [
+        folder for folder in SOURCE.rglob("*") if folder.is_dir() and not {"static", "__pycache__"} & {*folder.parts}
+    ]
+    crowded = {folder.name: number for folder in (SOURCE, *folders) if (number := _entries(folder)) > ENTRIES_MAX}
+
+    assert crowded.keys() <= {"migrations"}
+
+
+def _entries(folder: Path) -> int:
+    return sum(1 for entry in folder.iterdir() if entry.name not in ("__init__.py", "__pycache__"))
