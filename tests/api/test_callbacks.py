@@ -252,7 +252,7 @@ class TestWhoIsTold:
         answer = await api.post("/v1/jobs:apply", json={"source": "test", "jobs": jobs})
 
         assert answer.json()["code"] == "invalid_manifest"
-        assert answer.json()["errors"][0]["pointer"] == "/jobs/nightly/on_done"
+        assert answer.json()["errors"][0]["pointer"] == "/jobs/nightly/on_done/url"
 
 
 async def test_explain_says_that_a_run_waits_for_its_receiver(api, database, clock):
