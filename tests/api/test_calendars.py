@@ -13,8 +13,11 @@ async def test_one_is_kept_read_listed_changed_and_forgotten(api):
     assert (await api.get("/v1/calendars/DE/holidays")).json() == {
         "name": "DE/holidays",
         "definition": {"name": "DE/holidays", **HOLIDAYS},
+        "jobs": [],
     }
     job = await api.a_job(schedule=DAILY)
+    [user] = (await api.get("/v1/calendars/DE/holidays")).json()["jobs"]
+    assert (user["job_id"], user["scheduled_at"]) == (job["job_id"], job["next_run_at"])
 
     changed = await api.put("/v1/calendars/DE/holidays", json={"dates": [job["next_run_at"][:10]]})
 
