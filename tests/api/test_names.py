@@ -130,3 +130,16 @@ async def test_the_moves_refuse_a_blank_tenant_and_a_blank_calendar(database):
 async def test_plain_sql_refuses_a_blank_name(database, asked):
     with pytest.raises(InvalidOption):
         await database.fetchval(f"select duly.submit({asked})")
+
+
+@pytest.mark.parametrize("dots", [".", ".."])
+async def test_a_name_that_means_another_place_in_a_path_is_refused(api, dots):
+    answer = await api.post("/v1/jobs", json={"target": A_TARGET, "queue": dots})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
+
+
+async def test_a_tenant_is_not_named_like_a_number(api):
+    answer = await api.post("/v1/tenants", json={"name": "7"})
+
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")

@@ -290,6 +290,9 @@ class TestWhatCannotBeSent:
     def test_in_a_path_a_query_or_a_key(self):
         with pytest.raises(Invalid, match="lone surrogate at position 0"):
             path("jobs", "by-name", "\ud800")
+        for dots in (".", ".."):
+            with pytest.raises(Invalid):
+                path("queues", dots, "pause")
         with pytest.raises(Invalid, match="lone surrogate"):
             getting(path("jobs"), dict, filter="name:\ud800")
         world = World(DONE)

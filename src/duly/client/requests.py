@@ -11,7 +11,7 @@ import msgspec
 
 from duly.client.errors import ApiError, NotFound, UnexpectedAnswer
 from duly.client.reading import read as tolerantly
-from duly.client.writing import check_text, write
+from duly.client.writing import check_step, check_text, write
 
 T = TypeVar("T")
 Id = UUID | str
@@ -68,7 +68,7 @@ Settling = Generator[Ask[Any], Any, T]
 
 def path(*steps: object) -> str:
     """Write the path to a thing; a name may contain whatever divides a path. Raises Invalid."""
-    return "/v1/" + "/".join(quote(check_text(str(step), "name"), safe="") for step in steps)
+    return "/v1/" + "/".join(quote(check_step(str(step)), safe="") for step in steps)
 
 
 def getting(where: str, shape: type[T], **query: object) -> Ask[T]:

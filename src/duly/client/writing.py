@@ -37,6 +37,13 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
+def check_step(name: str) -> str:
+    """Refuse a name that stands for another place in a path. Raises Invalid."""
+    if name in (".", ".."):
+        raise _refused(f"{name!r} is no name; give the name of what you mean")
+    return check_text(name, "name")
+
+
 def check_key(key: str) -> str:
     """Refuse an idempotency key that no header can carry. Raises Invalid."""
     if not (key.isascii() and key.isprintable()):

@@ -70,6 +70,10 @@ def check_name(value: str, what: str) -> str:
         is_blank = str(value).isspace()
         why = "it is blank; give at least one character that is no space" if is_blank else _PRINTABLE
         raise InvalidOption(f"{what} {shown(value)} is not a name: {why}", what)
+    if value in (".", ".."):
+        raise InvalidOption(
+            f"{what} {shown(value)} is not a name: in a path it means another place; give another", what
+        )
     return value
 
 
