@@ -147,3 +147,21 @@ def test_programs_that_only_workers_allow_are_taken_on_a_database_and_beside_a_d
     key = (up.folder / ".duly" / "api-key").read_text().strip()
     refused = inside(*command, cwd=up.folder, DULY_URL=up.address, DULY_API_KEY=key)
     assert "is not allowed here" in refused.stderr
+
+
+def test_a_socket_whose_process_takes_nothing_in_does_not_hold_a_command_up(tmp_path):
+    listener = local_socket.listen_locally(tmp_path)
+    assert listener is not None
+    waiting = []
+    try:
+        while True:
+            caller = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            waiting.append(caller)
+            caller.setblocking(False)
+            caller.connect(listener.getsockname())
+    except BlockingIOError:
+        assert local_socket.answering(tmp_path) is None
+    finally:
+        for one in waiting:
+            one.close()
+        local_socket.close_locally(listener)

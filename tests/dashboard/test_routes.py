@@ -27,6 +27,7 @@ NO_SCREEN = {
     **dict.fromkeys(("read_recovery", "approve_recovery", "dismiss_recovery"), "after an outage: `duly recover`"),
     **dict.fromkeys(("backfill_job", "list_backfills", "read_backfill", "cancel_backfill"), "`duly jobs backfill`"),
     **dict.fromkeys(("list_calendars", "read_calendar", "keep_calendar", "delete_calendar"), "`duly calendars`"),
+    "list_moved_fires": "`duly jobs moved`",
     "read_gate": "the list shows all there is of a key",
 }
 _PATH = re.compile(r"const path = `(/v1/[^`]*)`")

@@ -68,9 +68,7 @@ def many_options(named: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         ) -> Any:
             chosen = [bool(given[named]), bool(filter_text.strip()), everything].count(True)
             if chosen != 1:
-                raise click.UsageError(
-                    "which are meant is not said: name them, or give --filter or --all; one of these"
-                )
+                raise click.UsageError("give names or ids, or use exactly one of --filter and --all")
             if given[named] and (limit or dry_run or is_sure):
                 raise click.UsageError("--limit, --dry-run and --yes go with --filter or --all")
             many = None if given[named] else Many(filter_text, everything, limit, dry_run, is_sure)

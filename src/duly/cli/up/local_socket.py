@@ -16,6 +16,7 @@ from duly.domain.errors import Refused
 
 FILE = "api.sock"
 _PATH_BYTES_MAX = 100  # Systems differ: 108 with its end on Linux, 104 elsewhere.
+_PROBE_SECONDS = 1.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -52,6 +53,7 @@ def answering(data: Path) -> Path | None:
     if stat.S_IMODE(seen.st_mode) & _OTHERS:
         raise Refused(f"other accounts can open {path}; take that away: chmod 600 {path}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_PROBE_SECONDS)  # A process that is stopped takes in no more than its backlog.
         try:
             probe.connect(str(path))
         except OSError:
