@@ -58,7 +58,7 @@ quick check test: export PYTHONDONTWRITEBYTECODE :=
 quick: lint         ## Lint, types and the tests that need no server: under a minute.
 	$(bin)/pytest -q -n 2 --no-server $(pure) $(PYTEST_ARGS)
 
-check: lint         ## All but end-to-end, dashboard, storm and simulation: under five minutes.
+check: lint         ## All but end-to-end, dashboard, storm and simulation: about eight minutes.
 	$(beside_others)
 
 test: export TEST_TIMES := $(times)
