@@ -107,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str
     url: str | None
     api_key: Hidden | None
+    as_tenant: str | None
     sources: Mapping[str, str]
 
     def is_given(self, name: str) -> bool:
@@ -486,4 +487,7 @@ KNOWN: Mapping[str, Known] = {
     "log_format": Known(_one_of("text", "json"), "text", "how it is logged"),
     "url": Known(_text, None, "a Duly to speak to over HTTP, instead of to a database"),
     "api_key": Known(_hidden, None, "the key that it is opened with"),
+    "as_tenant": Known(
+        _text, None, "the tenant to act in, by name or number, where no key is needed; unset: the first"
+    ),
 }

@@ -197,3 +197,11 @@ async def test_what_makes_no_sense_is_refused(api):
         assert (await api.get(f"/v1/tenants/{number}")).status_code == 404, number
     for body in ({"state": "gone"}, {"state": None}, {"limits": None}, {"name": "y"}):
         assert (await api.ask("PATCH", "/v1/tenants/1", json=body)).status_code == 422, body
+
+
+async def test_a_key_cannot_name_another_tenant_by_the_header_of_local_callers(front, api):
+    stranger = await front.stranger()
+    theirs = (await stranger.a_job())["job_id"]
+    for name in (str(stranger.tenant), "default"):
+        assert (await api.get(f"/v1/jobs/{theirs}", headers={"Duly-Tenant": name})).status_code == 404
+        assert (await stranger.get("/v1/tenants", headers={"Duly-Tenant": name})).status_code == 403

@@ -138,3 +138,38 @@ class TestKeys:
         assert "expires" in duly("keys", "create", "--scope", "admin", "--expires", "soon").stderr
         assert "is past" in duly("keys", "create", "--scope", "admin", "--expires", "PT0S").stderr
         assert "no keys; make one: duly keys create" in duly("keys").stdout
+
+
+class TestActingInATenant:
+    """The local operator looks after every tenant's jobs and runs, one tenant a command."""
+
+    def test_jobs_and_runs_of_another_tenant_are_listed_shown_and_cancelled(self, duly):
+        number = duly("tenants", "create", "other").stdout.split()[-1]
+        submitted = duly("submit", "report", "--at", "2027-01-01T00:00:00Z", "--as-tenant", "other")
+        run_id = submitted.stdout.split()[1]
+
+        assert duly("runs", "show", run_id).returncode == 4
+        assert run_id not in duly("runs", "--json").stdout
+        assert json.loads(duly("runs", "show", run_id, "--as-tenant", "other", "--json").stdout)["run_id"] == run_id
+        assert run_id in duly("runs", "--as-tenant", number, "--json").stdout
+        assert duly("runs", "cancel", run_id, "--as-tenant", "other").returncode == 0
+
+    def test_the_audit_of_the_tenant_names_the_account(self, duly):
+        duly("tenants", "create", "other")
+        duly("submit", "report", "--every", "PT1H", "--name", "hourly", "--as-tenant", "other")
+
+        entries = json.loads(duly("audit", "--tenant", "other", "--json").stdout)
+        assert {entry["actor"]["kind"] for entry in entries} == {"local"}
+
+    def test_what_is_the_operators_alone_is_refused_in_a_tenant(self, duly):
+        duly("tenants", "create", "other")
+        assert duly("tenants", "create", "third", "--as-tenant", "other").returncode == 1
+        assert len(json.loads(duly("tenants", "--json").stdout)) == 2
+
+    def test_an_unknown_tenant_is_not_found(self, duly):
+        assert duly("jobs", "--as-tenant", "nobody").returncode == 4
+
+    def test_a_key_acts_in_its_own_tenant(self, remote):
+        refused = remote("jobs", "--as-tenant", "default")
+        assert refused.returncode == 2
+        assert "a key acts in its own tenant" in refused.stderr

@@ -71,7 +71,7 @@ class Dispatcher:
         self._admission = admission
         self._wake = wake
         self._problems = Problems(rng, log)
-        self.auth = Authentication(keys, logins)
+        self.auth = Authentication(database, keys, logins)
         self.metrics = RequestMetrics()
         self.services = Services(
             allowed=allowed or Allowed(),

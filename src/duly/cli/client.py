@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.client.asynchronous.client import AsyncClient
-from duly.settings import Settings
+from duly.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     import httpx2
@@ -40,18 +40,23 @@ def ask(settings: Settings, question: Callable[[AsyncClient], Awaitable[T]]) -> 
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
-    """Connect to where the settings lead. Raises InvalidAddress, DatabaseUnusable."""
+    """Connect to where the settings lead. Raises InvalidAddress, DatabaseUnusable, SettingsError."""
     if is_remote(settings):
+        if settings.as_tenant is not None:
+            raise SettingsError(
+                f"{settings.sources['as_tenant']} does not go with {settings.sources['url']}: a key acts in its own tenant."
+                " Use a key of that tenant, or the command where no key is needed"
+            )
         async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
             yield client
     elif (socket := _socket(settings)) is not None:
-        async with _keyless("http://duly-up", socket, _DEADLINE_SECONDS) as client:
+        async with _keyless(settings, "http://duly-up", socket, _DEADLINE_SECONDS) as client:
             yield client
     else:
         from duly.cli.in_process import in_process  # It takes the server's modules.
 
         # The database is asked again by who asks it: a second try here would only wait longer.
-        async with in_process(settings) as transport, _keyless(_IN_PROCESS, transport, 0.0) as client:
+        async with in_process(settings) as transport, _keyless(settings, _IN_PROCESS, transport, 0.0) as client:
             yield client
 
 
@@ -68,5 +73,9 @@ def _socket(settings: Settings) -> httpx2.AsyncBaseTransport | None:
     return httpx2.AsyncHTTPTransport(uds=str(path))
 
 
-def _keyless(url: str, transport: httpx2.AsyncBaseTransport, deadline: float) -> AsyncClient:
+def _keyless(settings: Settings, url: str, transport: httpx2.AsyncBaseTransport, deadline: float) -> AsyncClient:
+    if settings.as_tenant is not None:
+        from duly.cli.in_process import InTenant
+
+        transport = InTenant(transport, settings.as_tenant)
     return AsyncClient(url, "none", deadline=deadline, transport=transport)

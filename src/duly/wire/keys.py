@@ -11,6 +11,7 @@ from duly.domain.limits.limit import PLACES_MAX
 from duly.wire.pages import NextPageToken, PageQuery
 from duly.wire.schema.shapes import Asked, Told, check_reach
 
+TENANT_HEADER = "Duly-Tenant"  # Percent-encoded. Local callers name the tenant they act in; others act in their key's.
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
 Count = Annotated[int, Meta(ge=0, le=2_000_000_000)]

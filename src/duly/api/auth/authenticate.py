@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from duly.api.auth.browser import Logins
-from duly.api.auth.local import local_identity
+from duly.api.auth.local import local_caller
 from duly.api.operations import SAFE, Operation
 from duly.api.problems import AnyRequest, Refusal
 from duly.domain.errors import DulyError
 from duly.domain.tenancy.api_key import ANYBODY, Identity
+from duly.store.connection.database import Database
 
 
 class Keys(Protocol):
@@ -23,7 +24,8 @@ class Keys(Protocol):
 class Authentication:
     """Names the caller of each request. Without `logins` there are no browser sessions."""
 
-    def __init__(self, keys: Keys, logins: Logins | None) -> None:
+    def __init__(self, database: Database, keys: Keys, logins: Logins | None) -> None:
+        self._database = database
         self._keys = keys
         self.logins = logins
 
@@ -55,7 +57,7 @@ class Authentication:
 
     async def _identify(self, request: AnyRequest) -> Identity:
         """Name the caller. A browser that changes something must ask from a page of ours."""
-        if (local := local_identity(request.scope)) is not None:
+        if (local := await local_caller(self._database, request)) is not None:
             return local
         authorization = request.headers.get("authorization")
         token = None if self.logins is None else self.logins.token_in(request.headers)

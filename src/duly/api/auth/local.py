@@ -1,19 +1,25 @@
 """Local callers: the account of this machine that owns the data folder or the database, who needs no key.
 
 A listener that this account alone can reach, or a command that serves itself, puts the caller into the scope of each request. No
-header can: a scope is made by the server.
+header can: a scope is made by the server. The header `Duly-Tenant` lets a local caller act in another tenant than the first.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import unquote
 
-from duly.api.problems import LOCAL
+from msgspec.structs import replace
+
+from duly.api.problems import LOCAL, AnyRequest
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.targets.target import Allowed, Target, Webhook, WorkflowTarget, target_of_node
 from duly.domain.tenancy.api_key import ApiKey, Identity, Scope, implied_by
 from duly.domain.tenancy.audit import Actor
+from duly.store.connection.database import Database
+from duly.store.tenancy import tenants
+from duly.wire.keys import TENANT_HEADER
 
 
 def for_local(app: Any, actor: Actor) -> Any:
@@ -26,10 +32,16 @@ def for_local(app: Any, actor: Actor) -> Any:
     return call
 
 
-def local_identity(scope: Any) -> Identity | None:
-    """Return the local account that a request comes from; None: it comes over the network, and needs a key."""
+async def local_caller(database: Database, request: AnyRequest) -> Identity | None:
+    """Return the local account that a request comes from, in the tenant it names; None: over the network. Raises NotFound."""
+    scope: Any = request.scope
     identity: Identity | None = scope.get(LOCAL)
-    return identity
+    named = request.headers.get(TENANT_HEADER)
+    if identity is None or named is None:
+        return identity
+    tenant = unquote(named)
+    key = replace(identity.key, tenant=await tenants.number_of(database, tenant), tenant_name=tenant)
+    return replace(identity, key=key)
 
 
 class AnyProgram(Allowed, frozen=True):

@@ -49,6 +49,7 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "queue_age_limit": (("--queue-age-limit",), {"metavar": "DURATION"}),
     "recovery_after": (("--recovery-after",), {"metavar": "DURATION"}),
     "url": (("--url",), {"metavar": "URL"}),
+    "as_tenant": (("--as-tenant",), {"metavar": "TENANT"}),
     "log_level": (("--log-level",), {"type": click.Choice(["debug", "info", "warning", "error"])}),
     "log_format": (("--log-format",), {"type": click.Choice(["text", "json"])}),
 }
@@ -59,7 +60,8 @@ FLAGS = tuple(_DECLARATIONS)
 
 def with_settings(*names: str) -> Callable[[Command], Command]:
     """Add the flags of these settings, and the common ones, to a command that takes `settings`."""
-    wanted = (*names, *_COMMON)
+    of_client = ("as_tenant",) if "url" in names else ()
+    wanted = (*names, *of_client, *_COMMON)
 
     def decorate(function: Command) -> Command:
         @wraps(function)

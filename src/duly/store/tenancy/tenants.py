@@ -60,6 +60,14 @@ async def find(database: Database, tenant: int) -> Tenant | None:
     return _tenant(row) if row else None
 
 
+async def number_of(database: Database, tenant: str) -> int:
+    """Find a tenant by its name, or by its number as text. Raises NotFound."""
+    number = await database.fetchval(SQL["number_of"], tenant)
+    if number is None:
+        raise NotFound(f"no tenant {tenant!r}; `duly tenants` lists them")
+    return int(number)
+
+
 async def page(database: Database, after: int | None, limit: int) -> list[Tenant]:
     """Read tenants in order of their numbers."""
     return [_tenant(row) for row in await database.fetch(SQL["page"], after, limit)]

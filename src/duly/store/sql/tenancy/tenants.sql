@@ -11,6 +11,9 @@ select *, $5::integer as running_max from made
 select tenant, name, state, schedules_max, ready_max, submit_rate, weight, least_period, created_at,
        (select places from duly.limits where limits.tenant = tenants.tenant and limits.queue is null) as running_max from duly.tenants where tenant = $1
 
+-- name: number_of
+select tenant from duly.tenants where name = $1 or tenant::text = $1
+
 -- name: page
 select tenant, name, state, schedules_max, ready_max, submit_rate, weight, least_period, created_at,
        (select places from duly.limits where limits.tenant = tenants.tenant and limits.queue is null) as running_max from duly.tenants
