@@ -87,7 +87,7 @@ class Shared:
         tables = sorted(self._tables, key=lambda name: name == "duly.tenants")
         deletes = [f"delete from {table}" for table in tables if table != "duly.audit"]
         # The audit goes by age alone, so it is made old.
-        deletes[:0] = ["update duly.test_clock set at = '9999-12-01'", "select duly.forget_audit_v1('1 day', 1000000)"]
+        deletes[:0] = ["update duly.test_clock set at = '9999-12-01'", "select duly.forget_audit('1 day', 1000000)"]
         others = [
             f"insert into duly.tenants (tenant, name, created_at) values (1, 'default', '{START}')",
             "update duly.shards set holder = null, epoch = 0",

@@ -91,7 +91,7 @@ async def a_running_one(database, *, queue, tenant=1):
 
 async def finished(connection, worker_id, run, clock):
     """Let a run succeed in a transaction that may stay open."""
-    finish = "select duly.finish_v1($1, array[$2::tid], array[$3::bigint], array[$4::timestamptz], array[$4], array[null::jsonb])"
+    finish = "select duly.finish($1, array[$2::tid], array[$3::bigint], array[$4::timestamptz], array[$4], array[null::jsonb])"
     assert await connection.fetchval(finish, worker_id, run.place, run.fence, clock.at)
 
 
@@ -469,7 +469,7 @@ class TestWorkflows:
         stream = await listening(hub, self.ENDS)
         first, second = await a_workflow(database, "a"), await a_workflow(database, "a")
         async with database.transaction() as slow:
-            await slow.execute("select duly.cancel_workflow_v1(1, $1, 'enough')", first)
+            await slow.execute("select duly.cancel_workflow(1, $1, 'enough')", first)
             await slow.execute("set constraints all immediate")
             await cancel_workflow(database, 1, second, "enough")
             assert [event["subject"] for event in await stream.events(1)] == [str(second)]
@@ -504,7 +504,7 @@ class TestWorkflows:
         stream = await listening(hub, self.CHANGES)
         first, second = await a_workflow(database, "a"), await a_workflow(database, "a")
         async with database.transaction() as slow:
-            await slow.execute("select duly.pause_workflow_v2(1, $1)", first)
+            await slow.execute("select duly.pause_workflow(1, $1)", first)
             await pause_workflow(database, 1, second)
             [heard] = await stream.events(1)
             assert heard["subject"] == str(second)

@@ -109,7 +109,7 @@ async def test_a_worker_over_http_does_not_ask_in_vain_while_every_place_is_take
     [first] = await remote.claim()
     await a_job_due_now(api)
 
-    foreseen = "select duly.foresee_v1($1, 1)"
+    foreseen = "select duly.foresee($1, 1)"
     assert await database.fetchval(foreseen, remote.worker_id) is None
     await remote.settle(first)
     assert await database.fetchval(foreseen, remote.worker_id) == 0

@@ -16,8 +16,8 @@ DELAY_SECONDS = 3.0
 # Writes down how much each stage took, and whether none of the epochs it was called with held at that moment.
 WITNESS = """
 create table public.stages (holder uuid, is_stale boolean, staged integer, at timestamptz default clock_timestamp());
-alter function duly.stage_v2 rename to stage_as_it_was;
-create function duly.stage_v2(uuid, smallint[], bigint[], interval, integer, timestamptz, bigint[], bigint[], timestamptz[],
+alter function duly.stage rename to stage_as_it_was;
+create function duly.stage(uuid, smallint[], bigint[], interval, integer, timestamptz, bigint[], bigint[], timestamptz[],
                               integer[], timestamptz[], integer[], jsonb[], jsonb[], uuid[], uuid[])
 returns table (staged integer, next_due_at timestamptz, read_at timestamptz) language plpgsql as $$
 declare

@@ -28,9 +28,9 @@ STEPPED = "stepped_inside"
 # The moves, and what they call on their way that reads and writes on its own account.
 MOVES = re.split(
     r"\s+",
-    """claim_v2 stage_v2 settle_v2 finish_v1 hand_back_v1 retire_v1 leave_v1 release_v2 cancel_v1 carry_out_v1
-submit_one_v2 submit_v1 pause_v1 edit_v1 withdraw_v1 take_next_fire_v1 cancel_schedule_v2
-check_followers_v1 follow_v1 open_followers_v1""",
+    """claim stage settle finish hand_back retire leave release cancel carry_out
+submit_one submit_many pause edit withdraw take_next_fire cancel_schedule
+check_followers follow open_followers""",
 )
 # Where a run stands, or the record of its end; or the next fire of its schedule covers its moment again.
 LOST = """

@@ -524,7 +524,7 @@ async def test_story_04_a_claim_holds_the_reaper_back_until_its_leases_can_be_se
     claimer = await asyncpg.connect(database.url)
     transaction = claimer.transaction()
     await transaction.start()
-    await claimer.fetch("select * from duly.claim_v1($1, array['default'], array['greet'], 10)", worker_id)
+    await claimer.fetch("select * from duly.claim($1, array['default'], '{}', array['greet'], 10)", worker_id)
     await clock.advance(LEASE)
     [seen] = await workers.live(database)
     impatient = await asyncpg.connect(database.url)

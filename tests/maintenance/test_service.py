@@ -204,7 +204,7 @@ class TestHistory:
         """It was on its way into the default partition, which no longer takes rows of that day."""
         worker_id, run = await a_leased_run(own_database)
         async with own_database.transaction() as making:
-            await making.fetchval("select duly.make_partitions_v1($1, 1)", START.date())
+            await making.fetchval("select duly.make_partitions($1, 1)", START.date())
             settling = asyncio.create_task(settled(own_database, worker_id, run, outcome))
             await waits_for_a_lock(own_database)
         await settling
@@ -216,7 +216,7 @@ class TestHistory:
         worker_id, run = await a_leased_run(own_database)
         line = LogLine(run.run_id, run.fence, run.attempt, 1, START, "info", "whole", None)
         async with own_database.transaction() as making:
-            await making.fetchval("select duly.make_partitions_v1($1, 1)", START.date())
+            await making.fetchval("select duly.make_partitions($1, 1)", START.date())
             writing = asyncio.create_task(append_logs(own_database, worker_id, [line]))
             await waits_for_a_lock(own_database)
         await writing

@@ -308,16 +308,6 @@ class TestBringBack:
         assert await claimed(database, worker_id) == []
         assert await aside(database) == 3
 
-    async def test_an_older_worker_brings_back_too(self, database):
-        await a_worker(database)
-        await strangers(database)
-        await all_aside(database)
-        older = await a_worker(database, handlers=[TYPO])
-
-        taken = await database.fetch("select run_id from duly.claim_v1($1, $2, $3, 10)", older, [QUEUE], [TYPO])
-
-        assert len(taken) == 3
-
     async def test_each_tenant_and_priority_has_its_part_of_what_comes_back(self, database):
         await a_worker(database)
         for tenant, priority, runs in ((1, 5, 4_000), (2, 5, 1_500), (2, 9, 1_000)):

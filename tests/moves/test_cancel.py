@@ -301,9 +301,9 @@ class TestSchedule:
         transaction = scheduler.transaction()
         await transaction.start()
         holder = RNG.uuid()
-        held = await scheduler.fetch("select * from duly.hold_shards_v1($1, 's', '0', '2 seconds')", holder)
+        held = await scheduler.fetch("select * from duly.hold_shards($1, 's', '0', '2 seconds', null)", holder)
         await scheduler.fetch(
-            "select * from duly.stage_v1($1, $2, $3, '5 seconds', 10, '1 minute')",
+            "select * from duly.stage($1, $2, $3, '5 seconds', 10, now(), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
             holder,
             [row["shard"] for row in held],
             [row["epoch"] for row in held],

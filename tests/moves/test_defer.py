@@ -29,7 +29,7 @@ async def parked(database, worker_id, run):
 
 
 async def unpark(database, limit: int = 100) -> int:
-    [(moved,)] = await database.fetch("select duly.unpark_v1(1, $1, $2)", GATE, limit)
+    [(moved,)] = await database.fetch("select duly.unpark(1, $1, $2)", GATE, limit)
     return int(moved)
 
 

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.options import options_of
-from duly.domain.runs.outcome import Expired, Failed, Parked, Snoozed, Succeeded
+from duly.domain.runs.outcome import Expired, Failed, Parked, Snoozed
 from duly.domain.runs.retry import Retry
 from duly.moves.defer import Deferred, defer
 from duly.moves.replay import replay
@@ -233,18 +233,3 @@ class TestLife:
         assert (run.attempt, run.history.since) == (4, None)
         await settled(database, worker_id, run, Failed("no"))
         assert await boxes_of(database, run.run_id) == ["timers"]
-
-    async def test_an_older_worker_settles_as_before(self, database):
-        worker_id, run = await a_leased_run(database)
-        await database.execute(
-            """select duly.settle_v1($1, array[$2::uuid], array[$3::bigint], array[null::timestamptz], array[null::timestamptz],
-                      array['snoozed']::duly.outcome[], array['retrying']::duly.state[], array['0'::interval], array[0::smallint],
-                      array[false], array[null::text], array[null::jsonb], array[null::jsonb])""",
-            worker_id,
-            run.run_id,
-            run.fence,
-        )
-        [again] = await claimed(database, worker_id)
-
-        assert again.history.attempts_before == 1
-        assert await settled(database, worker_id, again, Succeeded()) == []

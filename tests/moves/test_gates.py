@@ -198,5 +198,5 @@ async def test_maintenance_passes_over_all_that_waits_for_no_place_and_misses_no
     for name in ("%", "'", "A", "a", "a\x01", "\x7f"):
         await many_blocked_runs(database, 1, gate=name.replace("%", "%%"), options=json.dumps({"gate": [name, 1]}))
 
-    assert await blocks_read(database, history.SQL["release_waiting"].replace("duly.release_v1", "num_nulls"), 10) < 200
+    assert await blocks_read(database, history.SQL["release_waiting"].replace("duly.release(", "num_nulls("), 10) < 200
     assert await history.release_waiting(database, 10) == 6

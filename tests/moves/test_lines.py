@@ -124,7 +124,7 @@ async def test_a_run_that_waits_for_its_receiver_keeps_its_place(database):
     assert await counts(database) == {"blocked": 4}, "nobody else is let in"
     assert await history.verify(database) == []
 
-    await database.execute("select duly.unpark_v1(1, $1, 100)", gate_of(ORIGIN))
+    await database.execute("select duly.unpark(1, $1, 100)", gate_of(ORIGIN))
     assert await served(database, worker_id) == run_ids
 
 
@@ -253,7 +253,7 @@ async def test_occurrences_of_a_schedule_stand_in_the_line_too(database, clock):
 
 async def test_a_key_has_one_line_whatever_limit_somebody_sets(database):
     await a_line(database)
-    await database.execute("select duly.limit_gate_v1(1, $1, 5, null, null)", LINE)
+    await database.execute("select duly.limit_gate(1, $1, 5, null, null)", LINE)
 
     assert await counts(database) == {"blocked": 3, "ready": 1}
 

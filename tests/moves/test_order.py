@@ -1,13 +1,11 @@
 """Who is claimed first: shares of queues and tenants, priorities with a floor, what is due before what is ahead."""
 
-import json
 from collections import Counter
 from uuid import UUID
 
 import pytest
 
 from duly.domain.limits.pause import Scope
-from duly.domain.runs.retry import Retry
 from duly.moves.admin.pause import hold
 from duly.store.boxes import history
 from duly.store.tenancy import tenants
@@ -114,42 +112,6 @@ class TestQueues:
         runs = await claimed(database, worker_id, limit=60, queues=["critical", "bulk"], weights=[5, 1])
 
         assert Counter(run.queue for run in runs) == {"critical": 3, "bulk": 57}
-
-    async def test_a_worker_of_the_version_before_serves_its_queues_alike(self, database):
-        for queue in ("a", "b"):
-            await many_ready_runs(database, 50, queue=queue)
-        worker_id = await a_worker(database, queues=["a", "b"])
-
-        rows = await database.fetch("select * from duly.claim_v1($1, array['a', 'b'], array['greet'], 20)", worker_id)
-
-        assert Counter(row["queue"] for row in rows) == {"a": 10, "b": 10}
-
-    @pytest.mark.parametrize("priorities", [(5, 5), (3, 5)], ids=["one line", "two lines"])
-    @pytest.mark.parametrize(
-        "asked",
-        [
-            {"node": ["0190b8a2-0000-7000-8000-000000000001", "extract"]},
-            {"expires_at": 4_000_000_000},
-            {"expires_seconds": 60},
-            {"retry": {"policy": "fixed"}},
-            {"retry": {"delays": [1]}},
-            {"retry": {"jitter": 0}},
-            {"retry": {"max_age_seconds": 60}},
-            {"retry": {"rules": []}},
-        ],
-        ids=str,
-    )
-    async def test_a_worker_of_the_version_before_passes_over_what_it_does_not_know(self, database, asked, priorities):
-        ahead, behind = priorities
-        newer = await a_ready_run(database, priority=ahead)
-        await database.execute("update duly.ready set options = $1", json.dumps(asked))
-        known = await a_ready_run(database, priority=behind, retry=Retry(max_attempts=3))
-        worker_id = await a_worker(database)
-
-        rows = await database.fetch("select * from duly.claim_v1($1, array['default'], array['greet'], 10)", worker_id)
-
-        assert [row["run_id"] for row in rows] == [known]
-        assert [run.run_id for run in await claimed(database, worker_id)] == [newer]
 
 
 class TestPriorities:

@@ -237,7 +237,7 @@ async def test_those_who_wait_in_vain_are_not_walked_through(database, clock):
     await a_crowd(database, 3)
     await clock.advance(1)
 
-    assert await blocks_read(database, "select duly.next_at_rate_v1(1, $1, 10, duly.clock_now())", KEY) < 200
+    assert await blocks_read(database, "select duly.next_at_rate(1, $1, 10, duly.clock_now())", KEY) < 200
 
 
 async def test_a_rate_goes_on_after_the_clock_was_set_back(database, clock):
@@ -374,7 +374,7 @@ async def test_a_thousand_rates_are_found_again_without_a_walk_over_all(database
     )
     await database.execute("analyze duly.paces")
 
-    assert await blocks_read(database, "select duly.pace_due_v1(1000)") < 100
+    assert await blocks_read(database, "select duly.pace_due(1000)") < 100
 
 
 async def test_a_changed_rate_counts_within_a_second_for_those_who_wait(database, clock):

@@ -414,7 +414,7 @@ class TestRefused:
         assert answer.count == 4
         assert await boxes_of(database, run_id) == ["ready"]
         assert await counts(database) == {"ready": 2, "blocked": 2}
-        await database.fetch("select * from duly.pace_due_v1(10)")
+        await database.fetch("select * from duly.pace_due(10)")
 
 
 async def test_a_fire_reads_no_definition_because_its_timer_carries_it(database):

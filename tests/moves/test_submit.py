@@ -8,12 +8,11 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken, Refused
+from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken
 from duly.domain.runs.options import options_of
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX
 from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
-from duly.domain.runs.run import HORIZON
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.workflows.workflow import Node, Workflow
 from duly.moves.cancel import cancel_job
@@ -51,13 +50,6 @@ TOO_LONG = "k" * 1001
 async def connect(database) -> asyncpg.Connection:
     """Give a connection of the caller's own."""
     return await asyncpg.connect(database.url, statement_cache_size=0)
-
-
-async def submitted_by_v1(database, job, key):
-    """Submit as an older process does."""
-    older = jobs.SQL["submit_one"].replace("submit_one_v2", "submit_one_v1")
-    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
-    return await database.fetch(older, 1, key, *values, HORIZON)
 
 
 class TestOneShot:
@@ -346,62 +338,6 @@ class TestKey:
 
         await transaction.rollback()
         await caller.close()
-
-
-class TestOlderProcess:
-    """A process of an older Duly submits with `submit_one_v1`, into the same boxes and under the same keys."""
-
-    BODIES: tuple[dict[str, Any], ...] = (
-        {},
-        {"payload": '{"b": [1, 2.50],   "a": "ü"}', "queue": "mail", "priority": 0},
-        {"delay": seconds(1.5), "options": options_of(gate=("customer-7", 3), retry=Retry(3))},
-        {"at": START + timedelta(days=400, microseconds=1), "payload": '"' + "x" * 5000 + '"'},
-    )
-
-    @pytest.mark.parametrize("body", BODIES)
-    async def test_a_key_it_has_used_is_known(self, database, body):
-        job = replace(a_submission(), **body)
-        [first] = await submitted_by_v1(database, job, "k")
-
-        second = await submit(database, job, key="k")
-
-        assert (second.job_id, second.scheduled_at, second.replayed) == (first["job_id"], first["scheduled_at"], True)
-
-    @pytest.mark.parametrize("body", BODIES)
-    async def test_it_knows_a_key_of_ours(self, database, body):
-        job = replace(a_submission(), **body)
-        first = await submit(database, job, key="k")
-
-        [second] = await submitted_by_v1(database, job, "k")
-
-        assert tuple(second) == (first.job_id, first.scheduled_at, True)
-
-    @pytest.mark.parametrize(
-        "body",
-        [
-            {"at": START - seconds(61)},
-            {"at": START + timedelta(days=36_600)},
-            {"delay": seconds(-1)},
-            {"delay": timedelta(days=36_600)},
-            {"payload": '"' + "x" * PAYLOAD_BYTES_MAX + '"'},
-            {"priority": 10},
-            {"priority": -1, "delay": seconds(-1)},
-            {"options": options_of(tags=("",))},
-            {"options": options_of(tags=("",)), "priority": 10},
-            {"handler": "", "priority": 10},
-            {"queue": ""},
-        ],
-    )
-    async def test_both_refuse_in_the_same_words(self, database, body):
-        job = replace(a_submission(), **body)
-
-        with pytest.raises(Refused) as older:
-            await submitted_by_v1(database, job, "k")
-        with pytest.raises(Refused) as ours:
-            await submit(database, job, key="k")
-
-        assert (type(ours.value), str(ours.value)) == (type(older.value), str(older.value))
-        assert await counts(database) == {}
 
 
 class TestMany:

@@ -13,7 +13,7 @@ WAITING = "select count(*) from pg_stat_activity where datname = current_databas
 PAUSE = "update duly.jobs set state = 'paused'"
 EDIT = "update duly.jobs set queue = 'mail', generation = 2"
 
-TAKE = "select * from duly.take_event_v1(1, '/shop', 'e1', 'placed', '{}'::jsonb, null::jsonb)"
+TAKE = "select * from duly.take_event(1, '/shop', 'e1', 'placed', '{}'::jsonb, null::jsonb)"
 
 
 class Undone(Exception):

@@ -313,14 +313,16 @@ async def test_a_workflow_whose_dead_run_was_discarded_goes_on_alone(database, s
     assert (await found_run(database, run_id))["state"] == "cancelled"
 
 
-@pytest.mark.parametrize(("move", "state"), [("replay_v1", "succeeded"), ("discard_v1", "cancelled")])
+@pytest.mark.parametrize(
+    ("move", "state"), [("replay($1, null, '5 seconds')", "succeeded"), ("discard($1)", "cancelled")]
+)
 async def test_a_workflow_is_replayed_while_somebody_moves_its_dead_run(database, starter, move, state):
     """Nobody waits for the other, and whatever becomes of the run, the workflow is not stopped for it."""
     worker_id = await a_worker(database)
     run_id, workflow_id = await a_dead_run(database, starter, worker_id, {"a": FAILS})
 
     async with database.transaction() as other:
-        assert await other.fetch(f"select duly.{move}($1)", [run_id])
+        assert await other.fetch(f"select duly.{move}", [run_id])
         await replay_workflow(database, 1, workflow_id, "a")
         await run_errands(database)
         assert await state_of(database, workflow_id) == "running", "its run is dead, and about to rise"

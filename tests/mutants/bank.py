@@ -272,7 +272,7 @@ BANK = [
         Sql(
             "a spent schedule completes before its last run",
             "complete",
-            "not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))",
+            "not exists (select from duly.coming_runs(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))",
             "true",
         ),
     ),
@@ -370,9 +370,9 @@ BANK = [
         ),
     ),
     # Idempotency and cancel.
-    Sql("an idempotency key protects nothing", "submit_one_v2", "keys.expires_at <= v_now", "true"),
+    Sql("an idempotency key protects nothing", "submit_one", "keys.expires_at <= v_now", "true"),
     Sql("a schedule's idempotency key protects nothing", "submit_schedule", "keys.expires_at <= v_now", "true"),
-    Sql("a used key takes another body", "submit_one_v2", "v_key.body_hash <> v_hash", "false"),
+    Sql("a used key takes another body", "submit_one", "v_key.body_hash <> v_hash", "false"),
     *killed_by(
         "tests/api/test_dispatch.py",
         Python(
@@ -572,8 +572,8 @@ BANK = [
         Sql(
             "a worker over HTTP claims every tenant's runs",
             "api_claim",
-            "duly.lines_v1(v_open, v_worker.tenant,",
-            "duly.lines_v1(v_open, null,",
+            "duly.lines(v_open, v_worker.tenant,",
+            "duly.lines(v_open, null,",
         ),
     ),
     *killed_by(

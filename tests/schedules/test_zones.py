@@ -191,15 +191,6 @@ async def test_a_roll_back_times_all_back(database, clock, old):
     assert len(await store.moves(database, TENANT_DEFAULT, job_id, 10)) == 2
 
 
-async def test_an_older_program_that_does_not_say_its_version_still_has_its_share(database, old):
-    await old.leave()
-    rows = await database.fetch("select * from duly.hold_shards_v1($1, 'old', '0', $2)", Rng().uuid(), LEASE)
-    assert len(rows) == 64
-
-    newer = await a_node(database, NEW)
-    assert newer.shards == 0, "nobody knows yet what the other one goes by"
-
-
 async def test_a_next_time_that_moved_into_the_past_is_a_misfire(database, clock, old):
     with on(OLD):
         job_id = await a_noon(database)

@@ -473,7 +473,7 @@ async def test_the_same_for_a_plain_connection_to_it(connected, send, strange_ur
 
 
 @pytest.mark.parametrize("connected", [asyncpg_connection, psycopg_async, sqlalchemy_asyncpg_session])
-@pytest.mark.parametrize("part", ["function duly.submit_one_v2", "table duly.ready"])
+@pytest.mark.parametrize("part", ["function duly.submit_one", "table duly.ready"])
 async def test_a_schema_that_lacks_a_part_is_told_to_be_migrated(connected, part, send, own_database_url):
     with psycopg.connect(own_database_url) as connection:
         connection.execute(f"alter {part} rename to another")

@@ -242,7 +242,7 @@ async def test_another_tenants_ids_under_ones_own_tenant_are_unknown(database, w
 
 
 @pytest.mark.parametrize(
-    "name", ["submit_checked_v1", "submit_v1", "submit_schedule_v2", "submit_workflow_v1", "create_one_shot_v1"]
+    "name", ["submit_checked", "submit_many", "submit_schedule", "submit_workflow", "create_one_shot"]
 )
 async def test_a_key_says_nothing_to_another_tenant(database, wall, owned, name):
     call = (await calling(database, name)).replace("'fresh'", "'ready'")

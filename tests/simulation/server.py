@@ -32,7 +32,7 @@ create or replace function duly.clock_now() returns timestamptz language sql vol
     as $$ select current_setting('duly.simulated_at')::timestamptz $$
 """
 # Made by the first seed, they would be there for the second, which then would not be the same story.
-_PARTITIONS = "select duly.make_partitions_v1($1, $2)"
+_PARTITIONS = "select duly.make_partitions($1, $2)"
 _PARTITION_DAYS = 10
 _BOXES = """(
     select run_id, job_id, scheduled_at, 'timers' as box from duly.timers where run_id is not null

@@ -42,7 +42,7 @@ async def test_its_owner_can_neither_change_nor_delete_a_row(database, statement
 
 async def test_a_function_that_looks_like_the_retention_cannot_delete(own_database):
     await noted(own_database)
-    for name in ("public.forget_audit_v1", 'public."duly.forget_audit_v1"'):
+    for name in ("public.forget_audit", 'public."duly.forget_audit"'):
         await own_database.execute(
             f"create function {name}(interval, integer) returns void language plpgsql as $$"
             " begin delete from duly.audit; end $$"

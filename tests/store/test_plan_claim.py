@@ -10,7 +10,7 @@ SEEDS = 1_000
 async def plan(database, lines, limit, *, weights=(1,), tenant_weights=None, seed=7):
     """Give what each tenant of each queue gets; lines are (queue number, tenant), once for each of its priorities."""
     rows = await database.fetch(
-        "select * from duly.plan_claim_v1($1, $2, $3, $4, $5, $6)",
+        "select * from duly.plan_claim($1, $2, $3, $4, $5, $6)",
         [number for number, _ in lines],
         [tenant for _, tenant in lines],
         list(weights),
@@ -33,7 +33,7 @@ async def planned_often(database, lines, limit, *, weights=(1,), tenant_weights=
         f" from generate_series(1, {SEEDS}) as seed cross join lateral"
         " (select each.line, coalesce(plan.quota, 0) as quota, coalesce(plan.rest, 0) as rest"
         "    from generate_subscripts($1::int[], 1) as each(line)"
-        "    left join duly.plan_claim_v1($1, $2, $3, $4, $5, seed) as plan on plan.line = each.line) as one"
+        "    left join duly.plan_claim($1, $2, $3, $4, $5, seed) as plan on plan.line = each.line) as one"
         " group by line order by line",
         [number for number, _ in lines],
         [tenant for _, tenant in lines],

@@ -274,8 +274,8 @@ HOT: dict[str, tuple[str, Arguments]] = {
         destinations.SQL["release"],
         lambda s: (s["destinations"], s["released"], [BATCH] * len(s["destinations"])),
     ),
-    "leave gates": ("select duly.release_v1($1, $2::text[]::jsonb[], 1)", lambda s: ([7] * 50, gates_named("gate"))),
-    "leave lines": ("select duly.release_v1($1, $2::text[]::jsonb[], 1)", lambda s: ([7] * 50, gates_named("line"))),
+    "leave gates": ("select duly.release($1, $2::text[]::jsonb[], 1, null)", lambda s: ([7] * 50, gates_named("gate"))),
+    "leave lines": ("select duly.release($1, $2::text[]::jsonb[], 1, null)", lambda s: ([7] * 50, gates_named("line"))),
     "look for waiters at a free place": (history.SQL["release_waiting"], lambda s: (BATCH,)),
     "give turns at rates": (concurrency_keys.SQL["pace"], lambda s: (BATCH,)),
     "limit a key": (concurrency_keys.SQL["limit_gate"], lambda s: (7, "gate 7", 3, None, None)),
@@ -527,7 +527,7 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
     for worker_id, tenant in ((REMOTE, 2), (REMOTE_OF_THE_FIRST, 1)):
         await connection.execute(A_REMOTE.format(worker_id=worker_id, tenant=tenant))
     lent = await connection.fetch("select run_id, fence from duly.leased where worker_id = $1 limit $2", REMOTE, BATCH)
-    held = await connection.fetch("select * from duly.hold_shards_v1($1, 'scheduler', '0', '1 hour')", SCHEDULER)
+    held = await connection.fetch("select * from duly.hold_shards($1, 'scheduler', '0', '1 hour', null)", SCHEDULER)
     mine = await connection.fetch(
         "select ctid, fence, run_id from duly.leased where worker_id = $1 order by run_id limit $2", WORKER, BATCH
     )

@@ -62,9 +62,9 @@ def submitted(house: House, receiver: Receiver, number: int, **retry: float) -> 
 
 def limited(house: House, receiver: Receiver, places: int = 100, rate: float | None = None) -> None:
     """Say what the receiver takes, before anything is sent to it."""
-    house.ask("select duly.make_destination_v1(gen_random_uuid(), 1, %s)", receiver.origin)
+    house.ask("select duly.make_destination(gen_random_uuid(), 1, %s)", receiver.origin)
     house.ask(
-        "select duly.limit_destination_v1(destination_id, %s, %s, true) from duly.destinations where origin = %s",
+        "select duly.limit_destination(destination_id, %s, %s, true, null) from duly.destinations where origin = %s",
         places,
         rate,
         receiver.origin,
@@ -167,7 +167,7 @@ def test_one_that_fails_always_takes_nothing_from_the_others(house, receiver):
         assert max(receiver.attempts.values()) == 1
         assert took < 10
         wait_until(lambda: state_of(house, ill) != "closed", LONG, what="the breaker")
-        house.ask("select count(*) from duly.cancel_v1(array(select run_id from duly.blocked), 'over')")
+        house.ask("select count(*) from duly.cancel(array(select run_id from duly.blocked), 'over')")
 
 
 @pytest.mark.proof
@@ -224,4 +224,4 @@ def test_one_run_that_is_alone_does_not_die_of_finding_out_how_its_receiver_is(h
     receiver.status = 200
 
     wait_until(lambda: succeeded(house) - before == 1, LONG * 2, what="the run")
-    house.ask("select count(*) from duly.discard_v1(array(select run_id from duly.dead))")
+    house.ask("select count(*) from duly.discard(array(select run_id from duly.dead))")

@@ -2,7 +2,7 @@
 
 A node is a one-shot and its parents, each with the condition under which it counts. A node runs when all its parents have ended
 and all conditions hold; when one does not, it is skipped, which is an end like any other. The store keeps the same rules in
-`duly.holds`, `duly.end_of_workflow` and `duly.advance_v1`; tests hold the two together.
+`duly.holds`, `duly.end_of_workflow` and `duly.advance`; tests hold the two together.
 """
 
 from __future__ import annotations

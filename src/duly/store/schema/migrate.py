@@ -1,4 +1,4 @@
-"""Migrations: numbered SQL files, forward only, applied once each, safe when many processes start at once.
+"""Migrations: a baseline and numbered SQL files, forward only, applied once each, safe when many processes start at once.
 
 They hold what is made once: tables, indexes, policies, changes of data. What may be written anew, functions above all, is applied
 behind them from files that say what is in force (in_force.py), in the same transaction and under the same lock.
@@ -74,13 +74,15 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def known() -> list[Migration]:
-    """Read the migrations this version of Duly carries."""
-    found = [
+    """Read the migrations this version of Duly carries: the baseline is the first."""
+    folder = files("duly.store.schema")
+    baseline = Migration(1, "baseline", folder.joinpath("baseline.sql").read_text(encoding="utf-8"))
+    later = [
         Migration(int(match[1]), match[2], entry.read_text(encoding="utf-8"))
-        for entry in files("duly.store.schema").joinpath("migrations").iterdir()
+        for entry in folder.joinpath("migrations").iterdir()
         if (match := _FILE.fullmatch(entry.name))
     ]
-    return sorted(found, key=lambda migration: migration.version)
+    return [baseline, *sorted(later, key=lambda migration: migration.version)]
 
 
 def newest() -> int:

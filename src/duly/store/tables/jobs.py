@@ -105,7 +105,7 @@ async def purge_job(database: Database, tenant: int, job_id: UUID, limit: int) -
 def submit_arguments(
     tenant: int, key: str, jobs: Sequence[Submission], body_hash: bytes | None, horizon: timedelta
 ) -> tuple[Any, ...]:
-    """Lay out one-shots as the arrays that `duly.submit_v1` takes."""
+    """Lay out one-shots as the arrays that `duly.submit_many` takes."""
     return (
         tenant,
         key,

@@ -1,8 +1,8 @@
 -- name: put
-select run_id, fence from duly.await_v1($1, $2, $3, $4, $5)
+select run_id, fence from duly.await($1, $2, $3, $4, $5)
 
 -- name: cancel_awaited
-select * from duly.cancel_awaited_v1($1, $2)
+select * from duly.cancel_awaited($1, $2)
 
 -- name: find
 -- One attempt that is under way, by run and fence; in its receiver's hands, or still in those of the worker that hears its answer.
@@ -15,13 +15,13 @@ select leased.ctid as place, leased.fence, leased.run_id, job_id, scheduled_at, 
 -- name: overdue
 select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
        payload_stored, queue, handler, payload::text, options::text, worker_id, started_at, deadline_at
-  from duly.overdue_v1($1)
+  from duly.overdue($1)
 
 -- name: close
 delete from duly.awaited where run_id = $1 and fence = $2
 
 -- name: forget
-select * from duly.forget_awaited_v1($1)
+select * from duly.forget_awaited($1)
 
 -- name: extend
 -- Only what is in its receiver's hands, and in time; the deadline moves both ways.

@@ -1,8 +1,8 @@
 -- name: make_partitions
-select duly.make_partitions_v1((duly.clock_now() at time zone 'UTC')::date, $1)
+select duly.make_partitions((duly.clock_now() at time zone 'UTC')::date, $1)
 
 -- name: drop_partition
-select duly.drop_partition_v1($1)
+select duly.drop_partition($1)
 
 -- name: partitions
 select child.relname as name, parent.relname as parent from pg_inherits
@@ -27,7 +27,7 @@ with gone as (delete from duly.logs_default where ctid = any (array(
 select count(*) from gone
 
 -- name: forget_keys
-select duly.forget_keys_v1($1)
+select duly.forget_keys($1)
 
 -- name: forget_payloads
 -- The clock is asked once, in a select of its own: compared with row by row, no index could be used. Likewise below.
@@ -55,10 +55,10 @@ delete from duly.payloads using judged
    and coalesce(judged.kept_until < (select duly.clock_now()), true)
 
 -- name: purge
-select duly.purge_v1($1)
+select duly.purge($1)
 
 -- name: purge_over
-select duly.purge_over_v1($1, $2)
+select duly.purge_over($1, $2)
 
 -- name: limit_payloads
 insert into duly.history_limits (payload_bytes) values ($1)
@@ -84,7 +84,7 @@ open as (
      where duly.is_place(waited.gate)
        and not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.gate), false)
      limit $1)
-select coalesce(duly.release_v1(array_agg(tenant), array_agg(options), 0), 0) from open having count(*) > 0
+select coalesce(duly.release(array_agg(tenant), array_agg(options), 0, null), 0) from open having count(*) > 0
 
 -- name: forget_checkpoints
 -- A checkpoint goes with its run; this finds the one that was being saved while the run ended.

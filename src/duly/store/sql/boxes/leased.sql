@@ -1,18 +1,18 @@
 -- name: finish
 -- Where all were there, which is nearly always so, it is said in one row and not in one for each of them.
-with there as materialized (select run_id, fence from duly.finish_v1($1, $2, $3, $4, $5, $6::text[]::jsonb[])),
+with there as materialized (select run_id, fence from duly.finish($1, $2, $3, $4, $5, $6::text[]::jsonb[])),
 counted as materialized (select count(*) = cardinality($2::tid[]) as is_all from there)
 select is_all, case when not is_all then array(select run_id from there) end, case when not is_all then array(select fence from there) end from counted
 
 -- name: settle
-select run_id, fence from duly.settle_v2($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
+select run_id, fence from duly.settle($1, $2, $3, $4, $5, $6::text[]::duly.outcome[], $7::text[]::duly.state[], $8, $9, $10, $11,
                                          $12::text[]::jsonb[], $13::text[]::jsonb[], $14::text[]::jsonb[], $15)
 
 -- name: hand_back
-select run_id, fence from duly.hand_back_v1($1, $2, $3)
+select run_id, fence from duly.hand_back($1, $2, $3)
 
 -- name: park
-select run_id, fence from duly.park_v1($1, $2, $3, $4)
+select run_id, fence from duly.park($1, $2, $3, $4)
 
 -- name: held_by
 select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
@@ -24,10 +24,10 @@ select ctid as place, fence, run_id, job_id, scheduled_at, due_at, previous_sche
 select distinct worker_id from duly.leased where worker_id <> duly.receiver() and not exists (select from duly.workers where workers.worker_id = leased.worker_id) limit 100
 
 -- name: already_settled
-select run_id, fence from duly.already_settled_v1($1, $2, $3)
+select run_id, fence from duly.already_settled($1, $2, $3)
 
 -- name: record_fenced
-select duly.record_fenced_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+select duly.record_fenced($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
 
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.leased
@@ -41,4 +41,4 @@ select pg_table_size('duly.leased') > $1 and pg_stat_get_dead_tuples('duly.lease
 vacuum (skip_locked, truncate on) duly.leased
 
 -- name: void_overstayed
-select * from duly.void_overstayed_v1($1)
+select * from duly.void_overstayed($1)

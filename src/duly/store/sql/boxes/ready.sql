@@ -1,10 +1,10 @@
 -- name: claim
 select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text
-  from duly.claim_v2($1, $2, $3, $4, $5)
+  from duly.claim($1, $2, $3, $4, $5)
 
 -- name: drop_duplicates
-select duly.drop_duplicates_v1()
+select duly.drop_duplicates()
 
 -- name: unknown_handlers
 -- Runs that wait because no live worker knows their handler.
@@ -44,7 +44,7 @@ select queue, count(*) as runs, min(due_at) as oldest_due_at, count(*) filter (w
   from (select queue, due_at, tenant from duly.ready limit 100000) as ready group by 1 order by 1
 
 -- name: set_aside
-select moved, queue, tenant, priority from duly.set_aside_v1($1, $2, $3, $4, $5, $6, $7)
+select moved, queue, tenant, priority from duly.set_aside($1, $2, $3, $4, $5, $6, $7)
 
 -- name: bring_back
-select duly.bring_back_known_v1($1)
+select duly.bring_back_known($1)

@@ -1,14 +1,14 @@
 -- name: cancel
-select * from duly.cancel_v1($1, $2)
+select * from duly.cancel($1, $2)
 
 -- name: signal
-select * from duly.signal_v1($1, $2)
+select * from duly.signal($1, $2)
 
 -- name: replay
-select * from duly.replay_v2($1, $2, $3)
+select * from duly.replay($1, $2, $3)
 
 -- name: expire
-select * from duly.expire_v1($1)
+select * from duly.expire($1)
 
 -- name: look
 -- The database's time, always; and what the worker must be told, if anything: its signals, everything that is held or
@@ -36,16 +36,16 @@ select exists (select from duly.leased where run_id = any ($1) and duly.may_star
 select exists (select from duly.leased where run_id = any ($1) and due_at > $2)
 
 -- name: recall
-select run_id, fence, sent_at from duly.recall_v1($1, $2)
+select run_id, fence, sent_at from duly.recall($1, $2)
 
 -- name: unanswered
-select run_id from duly.unanswered_v1($1, $2) as run_id
+select run_id from duly.unanswered($1, $2) as run_id
 
 -- name: put_back
-select run_id, queue from duly.put_back_v1($1, $2, $3)
+select run_id, queue from duly.put_back($1, $2, $3)
 
 -- name: carry_out
-select run_id, answer from duly.carry_out_v1()
+select run_id, answer from duly.carry_out()
 
 -- name: find_live
 select run_id, job_id, tenant, state::text, queue, handler, priority, attempt, scheduled_at, due_at, worker_id, fence, reason,
@@ -64,10 +64,10 @@ select run_id, job_id, tenant, attempt, outcome::text, became::text, queue, hand
   from duly.attempts where run_id = $1 order by attempt, finished_at limit 1000
 
 -- name: discard
-select * from duly.discard_v1($1)
+select * from duly.discard($1)
 
 -- name: edit_dead
-select * from duly.edit_dead_v1($1, $2, $3::text::jsonb)
+select * from duly.edit_dead($1, $2, $3::text::jsonb)
 
 -- name: payloads
 select job_id, generation, body::text from duly.payloads join unnest($1::uuid[], $2::int[]) as asked(job_id, generation) using (job_id, generation)
@@ -76,7 +76,7 @@ select job_id, generation, body::text from duly.payloads join unnest($1::uuid[],
 select run_id, body::text from duly.checkpoints where run_id = any ($1::uuid[])
 
 -- name: save_checkpoint
-select * from duly.save_checkpoint_v2($1, $2, $3, $4)
+select * from duly.save_checkpoint($1, $2, $3, $4)
 
 -- name: checkpoint_size
 select fence, saved_at, coalesce(bytes, octet_length(body::text)) as bytes from duly.checkpoints where run_id = $1
@@ -85,10 +85,10 @@ select fence, saved_at, coalesce(bytes, octet_length(body::text)) as bytes from 
 select fence, saved_at, coalesce(bytes, octet_length(body::text)) as bytes, body::text from duly.checkpoints where run_id = $1
 
 -- name: save_progress
-select * from duly.save_progress_v2($1, $2, $3, $4, $5, $6)
+select * from duly.save_progress($1, $2, $3, $4, $5, $6)
 
 -- name: save_progresses
-select duly.save_progresses_v1($1, $2, $3, $4, $5, $6)
+select duly.save_progresses($1, $2, $3, $4, $5, $6)
 
 -- name: read_progress
 -- A worker of the version before has told a fraction and a message, and left what stood beside them.
@@ -102,10 +102,10 @@ select not exists (select from duly.timers where run_id = $1) and not exists (se
    and not exists (select from duly.ready where run_id = $1) and not exists (select from duly.leased where run_id = $1)
 
 -- name: live_subtasks
-select * from duly.live_subtasks_v1($1, $2, $3)
+select * from duly.live_subtasks($1, $2, $3)
 
 -- name: append_logs
-select duly.append_logs_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select duly.append_logs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: read_logs
-select attempt, number, logged_at, level, message, fields from duly.read_logs_v1($1, $2, $3)
+select attempt, number, logged_at, level, message, fields from duly.read_logs($1, $2, $3)

@@ -1,11 +1,11 @@
 -- name: due_fires
-select cohort, scheduled_at, late, read_at from duly.due_cohorts_v1($1, $2, $3)
+select cohort, scheduled_at, late, read_at from duly.due_cohorts($1, $2, $3)
 
 -- name: due_accounts
-select cohort, scheduled_at, since from duly.due_accounts_v1($1, $2, $3, $4, $5, $6)
+select cohort, scheduled_at, since from duly.due_accounts($1, $2, $3, $4, $5, $6)
 
 -- name: stage
-select staged, next_due_at, read_at from duly.stage_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[]::jsonb[], $14::text[]::jsonb[], $15, $16)
+select staged, next_due_at, read_at from duly.stage($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13::text[]::jsonb[], $14::text[]::jsonb[], $15, $16)
 
 -- name: due
 -- What falls due within the horizon in a shard, behind a place, by run or, of a next fire, by job.

@@ -4,7 +4,7 @@
 -- name: submit
 select submitted.job_id, submitted.scheduled_at, submitted.replayed
   from (select cast($1 as jsonb) as a) as asked
- cross join lateral duly.submit_v1(
+ cross join lateral duly.submit_many(
     (a->>0)::integer, a->>1,
     array(select value from jsonb_array_elements_text(a->2) with ordinality order by ordinality),
     array(select value from jsonb_array_elements_text(a->3) with ordinality order by ordinality),
@@ -18,7 +18,7 @@ select submitted.job_id, submitted.scheduled_at, submitted.replayed
 -- name: submit_one
 select submitted.job_id, submitted.scheduled_at, submitted.replayed
   from (select cast($1 as jsonb) as a) as asked
- cross join lateral duly.submit_one_v2(
+ cross join lateral duly.submit_one(
     (a->>0)::integer, a->>1, a->>2, a->>3, a->>4, (a->>5)::smallint, (a->>6)::timestamptz, (a->>7)::interval, a->>8, (a->>9)::interval) as submitted
 
 -- name: prepare
@@ -34,9 +34,9 @@ select cast(null as uuid), duly.least_period((a->>0)::integer) from (select cast
 
 -- name: submit_schedule
 select submitted.job_id, submitted.scheduled_at, submitted.replayed,
-       case when not submitted.replayed then cast(duly.timed_by_v1(submitted.job_id, a->>24) as text) end
+       case when not submitted.replayed then cast(duly.timed_by(submitted.job_id, a->>24) as text) end
   from (select cast($1 as jsonb) as a) as asked
- cross join lateral duly.submit_schedule_v2(
+ cross join lateral duly.submit_schedule(
     (a->>0)::integer, a->>1, decode(a->>2, 'base64'), (a->>3)::uuid, a->>4, a->>5, a->>6, a->>7, (a->>8)::jsonb, a->>9, (a->>10)::smallint,
     (a->>11)::jsonb, (a->>12)::jsonb, (a->>13)::bigint, (a->>14)::integer, (a->>15)::timestamptz, (a->>16)::timestamptz, (a->>17)::integer,
     a->>18, a->>19, (a->>20)::integer, (a->>21)::integer, (a->>22)::integer, (a->>23)::integer) as submitted

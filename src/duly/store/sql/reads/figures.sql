@@ -1,5 +1,5 @@
 -- name: fold
-select duly.fold_tallies_v1($1)
+select duly.fold_tallies($1)
 
 -- name: vacuum
 vacuum (skip_locked, truncate off) duly.tallies

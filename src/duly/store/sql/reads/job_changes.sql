@@ -5,7 +5,7 @@ select pg_current_snapshot()::text
 select pg_current_snapshot()::text as snapshot, changes.*
   from (select 1) as one left join (
        select job_id, tenant, generation, change, name, queue, handler, changed_at, number
-         from duly.job_changes_since_v1($1::text::pg_snapshot, $2, $3)) as changes on true
+         from duly.job_changes_since($1::text::pg_snapshot, $2, $3)) as changes on true
 
 -- name: recent
 select job_id, tenant, generation, change, name, queue, handler, changed_at, number from duly.job_changes

@@ -11,4 +11,4 @@ select min(finished_at) as since from only {leaf} where ctid >= ${number}::tid
 select max(since), duly.clock_now() from ({firsts}) as firsts
 
 -- name: coming
-select queue, minute, every_seconds, cohort, scheduled_at, fires, tenant from duly.coming_v2($1, $2)
+select queue, minute, every_seconds, cohort, scheduled_at, fires, tenant from duly.coming($1, $2)

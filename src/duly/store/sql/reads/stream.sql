@@ -3,8 +3,8 @@
 with unseen as materialized (
     select xid, run_id, job_id, tenant, attempt, fence, outcome::text as outcome, became::text as became, queue, handler, scheduled_at, due_at,
            started_at, finished_at, reason
-      from duly.ended_since_v1($1::text::xid8, $2::text[]::xid8[], $3::integer))
-select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, scan.scanned, scan.newest, ended.*
+      from duly.ended_since($1::text::xid8, $2::text[]::xid8[], $3::integer))
+select pg_current_snapshot()::text as snapshot, duly.cluster() as cluster, scan.scanned, scan.newest, ended.*
   from (select count(*) as scanned, max(xid)::text::bigint as newest from unseen) as scan
   left join (select run_id, job_id, tenant, attempt, fence, outcome, became, queue, handler, scheduled_at, due_at, started_at, finished_at, reason
                from unseen where tenant = any ($4::integer[]) order by finished_at limit $5::integer) as ended on true

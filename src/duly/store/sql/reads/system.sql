@@ -66,7 +66,7 @@ select schedulers.scheduler_id, schedulers.name, schedulers.version, schedulers.
 select version, count(*)::integer as workers from duly.workers where until > duly.clock_now() group by version order by version
 
 -- name: unroutable
-select queue, handler, runs, is_more, oldest_due_at, tenants, is_served from duly.unroutable_v1($1, $2, $3)
+select queue, handler, runs, is_more, oldest_due_at, tenants, is_served from duly.unroutable($1, $2, $3)
 
 -- name: schema
 select max(version) from duly.migrations

@@ -4,14 +4,14 @@ select format('duly.%I', relname) as name, size / current_setting('block_size'):
  where isleaf and size > 0
 
 -- name: position
-select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, duly.newest_end_v1()::text::bigint as newest
+select pg_current_snapshot()::text as snapshot, duly.cluster() as cluster, duly.newest_end()::text::bigint as newest
 
 -- name: first_end
-select duly.first_end_v1($1::text::xid8)::text::bigint
+select duly.first_end($1::text::xid8)::text::bigint
 
 -- name: look
 -- $1 and $3: the reader's position; $2: where to stop; $4 and $5: the bounds of the histograms.
-select pg_current_snapshot()::text as snapshot, duly.cluster_v1() as cluster, newest::text::bigint as newest,
+select pg_current_snapshot()::text as snapshot, duly.cluster() as cluster, newest::text::bigint as newest,
        tenant, queue, outcome, became, delay_bucket, duration_bucket, runs, delay, duration
   from (select 1) as one
-  left join duly.count_ended_v2($1::text::xid8, $2::text::xid8, $3::text[]::xid8[], $4, $5) as counted on true
+  left join duly.count_ended($1::text::xid8, $2::text::xid8, $3::text[]::xid8[], $4, $5) as counted on true

@@ -32,10 +32,10 @@ select source, count(*) from duly.jobs where tenant = $1 and owner = 'file' and 
  group by source order by source
 
 -- name: mark_applied
-select duly.mark_applied_v2($1, $2, $3, $4, $5)
+select duly.mark_applied($1, $2, $3, $4, $5)
 
 -- name: mark_taken_out
-select duly.mark_taken_out_v1($1, $2)
+select duly.mark_taken_out($1, $2)
 
 -- name: files
 -- Files behind a name, or the one of a name, and how many of the jobs of each live and have drifted, counted up to $4 of each.

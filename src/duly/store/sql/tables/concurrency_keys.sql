@@ -1,8 +1,8 @@
 -- name: pace
-select looked, given from duly.pace_due_v1($1)
+select looked, given from duly.pace_due($1)
 
 -- name: limit_gate
-select duly.limit_gate_v1($1, $2, $3, $4, $5)
+select duly.limit_gate($1, $2, $3, $4, $5)
 
 -- name: page
 -- The keys of a tenant from a position on: in use, or limited. What waits is counted up to a number, for each key of the page.

@@ -1,8 +1,8 @@
 -- name: live
-select * from duly.declared_v1()
+select * from duly.declared()
 
 -- name: standing
-select * from duly.standing_v1($1, $2, $3)
+select * from duly.standing($1, $2, $3)
 
 -- name: mark_removed
 update duly.jobs set removed_at = duly.clock_now(), updated_at = duly.clock_now() where job_id = $1 and removed_at is null

@@ -1,28 +1,28 @@
 -- name: report
 select tenant, origin, ceiling, granted, is_contended, state, turn, openings, failures_in_a_row, successes_in_a_row, healthy, failing, wait_seconds,
        asked_seconds, since_turn_seconds, steady_rate, destination_id, retry_share, workers, rate, first_seconds, read_at
-  from duly.report_destinations_v3($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+  from duly.report_destinations($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 
 -- name: turn_destination
-select duly.turn_destination_v1($1, $2, $3, $4, $5, $6, $7)
+select duly.turn_destination($1, $2, $3, $4, $5, $6, $7)
 
 -- name: minded
-select * from duly.minded_destinations_v2($1, $2, $3)
+select * from duly.minded_destinations($1, $2, $3)
 
 -- name: release
-select destination_id, released from duly.release_destinations_v1($1, $2, $3)
+select destination_id, released from duly.release_destinations($1, $2, $3)
 
 -- name: forget
-select duly.forget_destinations_v1($1, $2)
+select duly.forget_destinations($1, $2)
 
 -- name: make_destination
-select duly.make_destination_v1($1, $2, $3)
+select duly.make_destination($1, $2, $3)
 
 -- name: limit_destination
-select duly.limit_destination_v2($1, $2, $3, $4, $5)
+select duly.limit_destination($1, $2, $3, $4, $5)
 
 -- name: keep_secret
-select duly.keep_secret_v1($1, $2, $3, $4, $5)
+select duly.keep_secret($1, $2, $3, $4, $5)
 
 -- name: find_secrets
 -- Those that are good, the newest first.
@@ -60,7 +60,7 @@ select run_id, job_id, scheduled_at, due_at, attempt, queue, blocked_at from dul
  where tenant = $1 and gate = '@' || $2 and (due_at, run_id) > ($3::timestamptz, $4::uuid) order by due_at, run_id limit $5
 
 -- name: page_failures
-select run_id, job_id, attempt, finished_at, outcome, status, reason from duly.page_failures_v1($1, $2, $3, $4, $5, $6)
+select run_id, job_id, attempt, finished_at, outcome, status, reason from duly.page_failures($1, $2, $3, $4, $5, $6)
 
 -- name: totals
 select state, count(*) as destinations, coalesce(sum(healthy_total), 0) as healthy, coalesce(sum(failing_total), 0) as failing,

@@ -1,5 +1,5 @@
 -- name: take_event
-select is_duplicate, runs, queues from duly.take_event_v1($1, $2, $3, $4, $5::text::jsonb, $6::text::jsonb)
+select is_duplicate, runs, queues from duly.take_event($1, $2, $3, $4, $5::text::jsonb, $6::text::jsonb)
 
 -- name: forget_events
 delete from duly.events where (tenant, digest) in (

@@ -1,26 +1,26 @@
 -- name: submit
-select job_id, scheduled_at, replayed from duly.submit_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select job_id, scheduled_at, replayed from duly.submit_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: submit_one
-select job_id, scheduled_at, replayed from duly.submit_one_v2($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select job_id, scheduled_at, replayed from duly.submit_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: purge_job
-select duly.purge_job_v1($1, $2, $3)
+select duly.purge_job($1, $2, $3)
 
 -- name: change_one_shot
-select duly.change_one_shot_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select duly.change_one_shot($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: create_one_shot
-select job_id, scheduled_at, replayed from duly.create_one_shot_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+select job_id, scheduled_at, replayed from duly.create_one_shot($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 
 -- name: create_one_shots
-select job_id, scheduled_at, replayed from duly.create_one_shots_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+select job_id, scheduled_at, replayed from duly.create_one_shots($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 
 -- name: submit_checked
-select job_id, scheduled_at, replayed from duly.submit_checked_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+select job_id, scheduled_at, replayed from duly.submit_checked($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 
 -- name: submit_subtasks
-select job_id, scheduled_at, replayed from duly.submit_subtasks_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select job_id, scheduled_at, replayed from duly.submit_subtasks($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: prepare
 -- A job's id is a run's name, from its key: asked again in the same moment, it is the same. What was submitted under the key
@@ -35,18 +35,18 @@ select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.
 select null::uuid, duly.least_period($1)
 
 -- name: submit_schedule
-select job_id, scheduled_at, replayed, case when not replayed then duly.timed_by_v1(job_id, $25)::text end from duly.submit_schedule_v2(
+select job_id, scheduled_at, replayed, case when not replayed then duly.timed_by(job_id, $25)::text end from duly.submit_schedule(
     $1, $2, $3, $4, $5, $6, $7, $8, $9::text::jsonb, $10, $11, $12::text::jsonb, $13::text::jsonb, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24)
 
 -- name: edit
-select answer, floor, case when answer = 'edited' then duly.timed_by_v1($1, $28)::text end,
-       case when answer = 'edited' and $15::timestamptz is not null then duly.timed_anew_v1($1, null)::text end from duly.edit_v1(
+select answer, floor, case when answer = 'edited' then duly.timed_by($1, $28)::text end,
+       case when answer = 'edited' and $15::timestamptz is not null then duly.timed_anew($1, null)::text end from duly.edit(
     $1, $2, $3, $4, $5, $6, $7::text::jsonb, $8, $9, $10::text::jsonb, $11::text::jsonb, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
     $23, $24, $25, $26::text::jsonb, $27)
 
 -- name: cancel_schedule
 -- The next-fire timer is the job's mutex: it is deleted first. No row: it is being staged at this moment, has moved on, or there is none.
-select job_id from duly.cancel_schedule_v2($1, $2, $3::text::jsonb) as job_id
+select job_id from duly.cancel_schedule($1, $2, $3::text::jsonb) as job_id
 
 -- name: waiting_runs
 -- Those that stand in a box and in nobody's hands, up to a limit.
@@ -56,7 +56,7 @@ union all select run_id from duly.timers where job_id = $1 and run_id is not nul
 limit $2
 
 -- name: waiting_outside
--- Of those the ones that hold no place at a gate and stand in no line (cancel_v1).
+-- Of those the ones that hold no place at a gate and stand in no line (cancel).
 select run_id from duly.ready where job_id = $1 and run_id <> job_id and (options is null or not options ? 'gate')
 union all select run_id from duly.blocked where job_id = $1 and run_id <> job_id and (options is null or not options ?| array['held', 'fifo'])
 union all select run_id from duly.timers where job_id = $1 and run_id is not null and run_id <> job_id

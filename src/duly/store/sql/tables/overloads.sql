@@ -1,5 +1,5 @@
 -- name: note
-select duly.note_overloads_v1($1, $2)
+select duly.note_overloads($1, $2)
 
 -- name: standing
 -- What nobody has noted for a while is no news.

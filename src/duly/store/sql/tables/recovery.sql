@@ -1,8 +1,8 @@
 -- name: note_staging
-select recovery_id, state, opened_at, rate, is_new, rules::text from duly.note_staging_v1($1, $2)
+select recovery_id, state, opened_at, rate, is_new, rules::text from duly.note_staging($1, $2)
 
 -- name: hold_late
-select duly.hold_late_v1($1, $2, $3, $4)
+select duly.hold_late($1, $2, $3, $4)
 
 -- name: last
 -- The one that is not over, or else the last.
@@ -21,20 +21,20 @@ select count(*) from (select from duly.backfills where backfills.recovery_id = $
                          and backfills.shard = any ($2) and backfills.due_at < 'infinity' limit $3) as parts
 
 -- name: decide
-select duly.decide_missed_v1($1, $2, $3, $4, $5, $6)
+select duly.decide_missed($1, $2, $3, $4, $5, $6)
 
 -- name: take_turns
-select duly.take_recovery_turns_v1($1, $2)
+select duly.take_recovery_turns($1, $2)
 
 -- name: drop
 -- In batches, of all that were dismissed: what is left of each is recorded, and what waits is taken back.
-select count(duly.cancel_backfill_v1(chosen.backfill_id)) from (
+select count(duly.cancel_backfill(chosen.backfill_id)) from (
     select backfills.backfill_id from duly.recoveries join duly.backfills on backfills.recovery_id = recoveries.recovery_id
      where recoveries.state in ('dismissing', 'dismissed') and backfills.state = 'active' and backfills.shard = any ($1)
      order by backfills.backfill_id limit $2) as chosen
 
 -- name: close
--- A recovery that found nothing missed is over after a minute. The rest of the moments: see hold_missed_v1.
+-- A recovery that found nothing missed is over after a minute. The rest of the moments: see hold_missed.
 update duly.recoveries set state = case state when 'dismissing' then 'dismissed' else 'done' end, ended_at = duly.clock_now()
  where recovery_id = $1 and state in ('open', 'approved', 'dismissing')
    and case state when 'open' then opened_at < duly.clock_now() - interval '60 seconds' else decided_at < duly.clock_now() - interval '10 seconds' end
@@ -53,7 +53,7 @@ update duly.recoveries set state = 'dismissing', decided_at = duly.clock_now(), 
  where recovery_id = $1 and state in ('open', 'approved') returning state
 
 -- name: take_over
-select duly.take_over_catch_ups_v1($1, $2, $3)
+select duly.take_over_catch_ups($1, $2, $3)
 
 -- name: stretches
 -- Of a recovery, what is held or under way; of none, the catch-ups that go on by themselves.

@@ -1,26 +1,26 @@
 -- What workers over HTTP do, each in a session of its tenant; only `foresee` runs outside of one, and names the tenant itself.
 
 -- name: register
-select duly.api_register_worker_v1($1, $2, $3, $4, $5, $6, $7, $8)
+select duly.api_register_worker($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: foresee
-select duly.foresee_v1($1, $2)
+select duly.foresee($1, $2)
 
 -- name: claim
 select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text, claimed_at
-  from (select $1::uuid as worker_id where not duly.is_draining($1)) as us cross join lateral duly.api_claim_v1(us.worker_id, $2, $3)
+  from (select $1::uuid as worker_id where not duly.is_draining($1)) as us cross join lateral duly.api_claim(us.worker_id, $2, $3)
 
 -- name: renew
-select lease, cancel_runs, cancel_fences, lost_runs, lost_fences from duly.api_renew_v1($1, $2, $3, $4)
+select lease, cancel_runs, cancel_fences, lost_runs, lost_fences from duly.api_renew($1, $2, $3, $4)
 
 -- name: held
 select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
        suspect, payload_stored, queue, handler, payload::text, options::text, claimed_at
-  from duly.api_held_v1($1, $2, $3)
+  from duly.api_held($1, $2, $3)
 
 -- name: refuse
-select duly.api_refuse_v1($1, $2, $3, $4)
+select duly.api_refuse($1, $2, $3, $4)
 
 -- name: append_logs
-select duly.api_append_logs_v1($1, $2, $3, $4, $5, $6::text[]::jsonb[], $7)
+select duly.api_append_logs($1, $2, $3, $4, $5, $6::text[]::jsonb[], $7)

@@ -4,23 +4,23 @@ select jobs.cohort, jobs.schedule::text, duly.calendars_of(jobs.tenant, jobs.sch
        select cohort, tenant, schedule from duly.jobs where jobs.cohort = asked.cohort and jobs.state in ('active', 'paused') limit 1) as jobs
 
 -- name: pause
-select duly.pause_v1($1, $2, $3, $4, $5, $6)
+select duly.pause($1, $2, $3, $4, $5, $6)
 
 -- name: give_reason
-select duly.give_reason_v1($1, $2, $3)
+select duly.give_reason($1, $2, $3)
 
 -- name: resume
-select answer, duly.timed_by_v1($1, $7)::text, case when answer = 'active' then duly.timed_anew_v1($1, null)::text end from duly.resume_v1($1, $2, $3, $4, $5, $6::text::jsonb) as answer
+select answer, duly.timed_by($1, $7)::text, case when answer = 'active' then duly.timed_anew($1, null)::text end from duly.resume($1, $2, $3, $4, $5, $6::text::jsonb) as answer
 
 -- name: skip_next
-select answer, moment, duly.timed_by_v1($1, $7)::text from duly.skip_next_v2($1, $2, $3, $4, $5, $6, $8::text::jsonb)
+select answer, moment, duly.timed_by($1, $7)::text from duly.skip_next($1, $2, $3, $4, $5, $6, $8::text::jsonb)
 
 -- name: trigger
-select run_id, answer from duly.trigger_v1($1, $2, $3::text::jsonb, $4, $5)
+select run_id, answer from duly.trigger($1, $2, $3::text::jsonb, $4, $5)
 
 -- name: retime
-select job_id, duly.timed_by_v1(job_id, $8)::text, duly.timed_anew_v1(job_id, ($7::text[])[array_position($1, job_id)]::jsonb)::text
-  from duly.retime_v1($1, $2, $3, $4, $5, $6) as job_id
+select job_id, duly.timed_by(job_id, $8)::text, duly.timed_anew(job_id, ($7::text[])[array_position($1, job_id)]::jsonb)::text
+  from duly.retime($1, $2, $3, $4, $5, $6) as job_id
 
 -- name: lane_work
 -- Of each job the oldest backfill, so that they wait for each other too, and for the rate of the one before; and how many of its runs have
@@ -46,13 +46,13 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
 select min(due_at) from duly.backfills where state = 'active' and due_at > $1
 
 -- name: make_backfills
-select duly.backfill_v1($1, $2, $3, $4, $5, $6, $7)
+select duly.backfill($1, $2, $3, $4, $5, $6, $7)
 
 -- name: submit_backfill
-select duly.submit_backfill_v2($1, $2, $3, $4, $5, $6, $7, $8)
+select duly.submit_backfill($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: cancel_backfill
-select duly.cancel_backfill_v1($1)
+select duly.cancel_backfill($1)
 
 -- name: tenant_of_backfill
 select tenant from duly.backfills where backfill_id = $1
@@ -74,13 +74,13 @@ select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, as
 select backfill_id, job_id, state, origin, from_at, to_at, rate, total, made, asked_at from duly.backfills where tenant = $1 and backfill_id = $2
 
 -- name: put_calendar
-select duly.put_calendar_v1($1, $2, $3::text::jsonb)
+select duly.put_calendar($1, $2, $3::text::jsonb)
 
 -- name: calendar_settled
-select duly.calendar_settled_v1($1, $2, $3::text::jsonb)
+select duly.calendar_settled($1, $2, $3::text::jsonb)
 
 -- name: drop_calendar
-select duly.drop_calendar_v1($1, $2)
+select duly.drop_calendar($1, $2)
 
 -- name: left_out
 -- The last occurrence of each job that somebody asked to leave out, and that is yet to come.

@@ -12,7 +12,7 @@ update duly.workers set beat = beat + 1, until = duly.clock_now() + lease, safe_
  where worker_id = $1 returning until, safe_until, duly.clock_now() as read_at
 
 -- name: stall
-select safe_until, returned from duly.stall_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+select safe_until, returned from duly.stall($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 
 -- name: name_unstarted
 -- While it stands still, its heartbeat speaks for it.
@@ -58,7 +58,7 @@ on conflict (worker_id) do nothing
 returning worker_id
 
 -- name: retire
-select has_left, run_ids, fences from duly.retire_v1($1, $2, $3)
+select has_left, run_ids, fences from duly.retire($1, $2, $3)
 
 -- name: departed
 select worker_id, name, safe_until, named from duly.departed

@@ -1,27 +1,27 @@
 -- name: submit_workflow
-select workflow_id, replayed, state from duly.submit_workflow_v1(
+select workflow_id, replayed, state from duly.submit_workflow(
     $1, $2, $3, $4, $5, $6::text::jsonb, $7::text::jsonb, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
 
 -- name: cancel_workflow
-select state, is_new from duly.cancel_workflow_v2($1, $2, $3)
+select state, is_new from duly.cancel_workflow($1, $2, $3)
 
 -- name: pause_workflow
-select state, is_new from duly.pause_workflow_v2($1, $2)
+select state, is_new from duly.pause_workflow($1, $2)
 
 -- name: resume_workflow
-select state, is_new from duly.resume_workflow_v2($1, $2)
+select state, is_new from duly.resume_workflow($1, $2)
 
 -- name: replay_workflow
-select duly.replay_workflow_v2($1, $2, $3, $4, $5, $6)
+select duly.replay_workflow($1, $2, $3, $4, $5, $6)
 
 -- name: add_nodes
-select duly.add_nodes_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+select duly.add_nodes($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
 
 -- name: run_errand
-select duly.run_errand_v1()
+select duly.run_errand()
 
 -- name: forget_workflows
-select duly.forget_workflows_v1($1, $2)
+select duly.forget_workflows($1, $2)
 
 -- name: standing
 select name, state from duly.workflows where workflow_id = $2 and tenant = $1
@@ -67,7 +67,7 @@ select node.name, node.state, node.run_id, node.handler, node.queue, node.priori
   from duly.workflow_nodes as node where node.workflow_id = $2 and node.tenant = $1 and node.name = $3
 
 -- name: handed
-select workflow_id, name, parent, is_parent, total, result::text, missing from duly.handed_v2($1, $2, $3, $4, $5, $6)
+select workflow_id, name, parent, is_parent, total, result::text, missing from duly.handed($1, $2, $3, $4, $5, $6)
 
 -- name: items
 -- Which part of which result items of maps are for.
@@ -95,7 +95,7 @@ select state, replays from duly.workflows where workflow_id = $1 for share
 update duly.errands set due_at = duly.clock_now() + $2 where errand_id = $1
 
 -- name: put_off_failed_errand
--- For longer each time, as run_errand_v1 does.
+-- For longer each time, as run_errand does.
 update duly.errands set due_at = duly.clock_now() + least(power(2, tries), 60) * interval '1 second', tries = least(tries + 1, 30) where errand_id = $1
 
 -- name: drop_errand

@@ -8,24 +8,24 @@ select zone_data.version, zone_data.after, zone_data.changed, zone_data.before, 
 select rules, before, changed, settled_at is not null from duly.zone_data
 
 -- name: adopt
-select duly.adopt_zones_v1($1, $2, $3, $4, $5, $6)
+select duly.adopt_zones($1, $2, $3, $4, $5, $6)
 
 -- name: page
 select last_id, job_id, name, generation, scheduled_at, previous_scheduled_at, schedule, calendars, cohort, tzdb, made_at, read_at
-  from duly.zoned_page_v1($1, $2, $3)
+  from duly.zoned_page($1, $2, $3)
 
 -- name: timed_otherwise
 select job_id, job_id, name, generation, scheduled_at, previous_scheduled_at, schedule, calendars, cohort, tzdb, made_at, read_at
-  from duly.timed_otherwise_v1($1)
+  from duly.timed_otherwise($1)
 
 -- name: timed_rightly
 update duly.jobs set tzdb = null where job_id = any ($1::uuid[]) and tzdb = $2
 
 -- name: retime
-select * from duly.retime_zoned_v1($1, $2, $3, $4, $5, $6, $7, $8)
+select * from duly.retime_zoned($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: swept
-select duly.zones_swept_v1($1, $2, $3)
+select duly.zones_swept($1, $2, $3)
 
 -- name: moves
 select zone_moves.job_id, jobs.name, zone_moves.tzdb, zone_moves.was_at, zone_moves.next_at, zone_moves.moved_at

@@ -7,7 +7,7 @@ select pg_try_advisory_xact_lock(hashtextextended($1::int::text || ' ' || $2::te
   left join duly.answers on answers.tenant = $1 and answers.route = $2 and answers.key = $3 and answers.expires_at > duly.clock_now()
 
 -- name: keep
-select duly.api_keep_answer_v1($1, $2, $3, $4, $5, $6::text::jsonb, $7)
+select duly.api_keep_answer($1, $2, $3, $4, $5, $6::text::jsonb, $7)
 
 -- name: forget
 delete from duly.answers where (tenant, route, key) in (

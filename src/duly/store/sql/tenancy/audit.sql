@@ -1,5 +1,5 @@
 -- name: note
-select duly.note_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)
+select duly.note($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)
 
 -- name: page
 -- Looked at from a position on, along the index of what leads there: so many rows at most, of which those are told that fit.
@@ -22,4 +22,4 @@ select at, actor_kind, actor, actor_name, action, request_id from duly.audit
  limit 1
 
 -- name: forget
-select duly.forget_audit_v1($1, $2)
+select duly.forget_audit($1, $2)

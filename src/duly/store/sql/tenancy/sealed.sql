@@ -9,13 +9,13 @@ select format('duly.%I', part.relname), pg_relation_size(part.oid) / current_set
  order by part.relname;
 
 -- name: before
-select place, tenant, options from duly.sealed_before_v1($1::text::regclass, $2, $3, $4, $5);
+select place, tenant, options from duly.sealed_before($1::text::regclass, $2, $3, $4, $5);
 
 -- name: reseal
-select duly.reseal_v1($1::text::regclass, $2, $3::tid[], $4::text[]::jsonb[], $5::text[]::jsonb[]);
+select duly.reseal($1::text::regclass, $2, $3::tid[], $4::text[]::jsonb[], $5::text[]::jsonb[]);
 
 -- name: left
-select duly.sealed_left_v1($1);
+select duly.sealed_left($1);
 
 -- name: signing_before
 select destination_id, number, tenant, sealed, key_id from duly.destination_secrets

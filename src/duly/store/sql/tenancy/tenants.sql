@@ -32,7 +32,7 @@ limited as (
 select tenant from known
 
 -- name: draw
-select drawn, tokens from duly.draw_v1($1, $2, $3, $4, $5)
+select drawn, tokens from duly.draw($1, $2, $3, $4, $5)
 
 -- name: count_usage
-select duly.count_usage_v1()
+select duly.count_usage()

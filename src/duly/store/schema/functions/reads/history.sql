@@ -2,7 +2,7 @@
 
 -- Make the day partitions of history from p_from on, where they are missing; what waits in the default partition for its day
 -- goes along. One that does not get its lock in time is left for the next call: behind a lock we wait for, every settle waits.
-create or replace function duly.make_partitions_v1(p_from date, p_days integer) returns integer
+create or replace function duly.make_partitions(p_from date, p_days integer) returns integer
 language plpgsql set lock_timeout = '200ms' as $$
 declare
     v_made   integer := 0;
@@ -35,7 +35,7 @@ begin
 end $$;
 
 -- Drop one day of history, whole. False: somebody is reading it, so it is left for the next call.
-create or replace function duly.drop_partition_v1(p_name text) returns boolean
+create or replace function duly.drop_partition(p_name text) returns boolean
 language plpgsql set lock_timeout = '200ms' as $$
 begin
     execute format('drop table if exists duly.%I', p_name);

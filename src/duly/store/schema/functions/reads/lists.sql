@@ -8,7 +8,7 @@
 
 -- Recurring jobs by falling id. p_by is what leads to them: a tag, or a column that must have p_value. A beginning of names leads
 -- there itself when few begin so. Texts are chosen by what was asked for, never made of it.
-create or replace function duly.page_jobs_v1(
+create or replace function duly.page_jobs(
     p_tenant integer, p_before uuid, p_from uuid, p_by text, p_value text, p_states text[], p_queues text[], p_handlers text[], p_owners text[],
     p_names text[], p_beginning text, p_tags text[], p_any_tags text[], p_created_since timestamptz, p_created_before timestamptz,
     p_next_since timestamptz, p_next_before timestamptz, p_limit integer, p_looks integer)
@@ -70,8 +70,8 @@ begin
           p_created_since, p_created_before, p_next_since, p_next_before, p_limit, p_looks;
 end $$;
 
--- As page_jobs_v1, by name and from a name on, by the index that finds names. A job without a name has no place in this order.
-create or replace function duly.page_jobs_by_name_v1(
+-- As page_jobs, by name and from a name on, by the index that finds names. A job without a name has no place in this order.
+create or replace function duly.page_jobs_by_name(
     p_tenant integer, p_after_name text, p_after uuid, p_until_name text, p_states text[], p_queues text[], p_handlers text[], p_owners text[],
     p_names text[], p_beginning text, p_tags text[], p_any_tags text[], p_created_since timestamptz, p_created_before timestamptz,
     p_next_since timestamptz, p_next_before timestamptz, p_limit integer, p_looks integer)
@@ -114,9 +114,9 @@ begin
       left join duly.timers on timers.job_id = page.job_id and timers.run_id is null;
 end $$;
 
--- As page_jobs_by_name_v1, those that will fire, by when they do. No index has that order, for each fire would pay for it: all that stand are
+-- As page_jobs_by_name, those that will fire, by when they do. No index has that order, for each fire would pay for it: all that stand are
 -- read and put in order, so a tenant with more than p_most of them is refused. A job without a next fire has no place in this order.
-create or replace function duly.page_jobs_by_next_v1(
+create or replace function duly.page_jobs_by_next(
     p_tenant integer, p_after_at timestamptz, p_after uuid, p_states text[], p_queues text[], p_handlers text[], p_owners text[],
     p_names text[], p_beginning text, p_tags text[], p_any_tags text[], p_created_since timestamptz, p_created_before timestamptz,
     p_next_since timestamptz, p_next_before timestamptz, p_limit integer, p_most integer)
@@ -155,7 +155,7 @@ end $$;
 -- Runs by falling id, wherever they stand; p_boxes are those in which a run can be as it is asked for. One statement, so one moment:
 -- a run is in one box. What stands in history twice, skipped and later made up for, is told apart by the reader. The plan is made
 -- once for a connection: there are many days of history to plan for.
-create or replace function duly.page_runs_v1(
+create or replace function duly.page_runs(
     p_tenant integer, p_before uuid, p_from uuid, p_boxes text[], p_states text[], p_queues text[], p_handlers text[],
     p_job_ids uuid[], p_tags text[], p_any_tags text[], p_scheduled_since timestamptz, p_scheduled_before timestamptz, p_due_since timestamptz,
     p_due_before timestamptz, p_finished_since timestamptz, p_finished_before timestamptz, p_limit integer, p_looks integer)
@@ -205,8 +205,8 @@ begin
       left join duly.jobs on jobs.job_id = page.job_id and page.job_id <> page.run_id;
 end $$;
 
--- The runs of a job, as page_runs_v1 gives runs. A one-shot is its only run: p_behind is the id behind it.
-create or replace function duly.page_runs_of_job_v1(
+-- The runs of a job, as page_runs gives runs. A one-shot is its only run: p_behind is the id behind it.
+create or replace function duly.page_runs_of_job(
     p_tenant integer, p_before uuid, p_from uuid, p_job_id uuid, p_behind uuid, p_boxes text[], p_states text[], p_queues text[], p_handlers text[],
     p_job_ids uuid[], p_tags text[], p_any_tags text[], p_scheduled_since timestamptz, p_scheduled_before timestamptz, p_due_since timestamptz,
     p_due_before timestamptz, p_finished_since timestamptz, p_finished_before timestamptz, p_limit integer, p_looks integer)
@@ -222,7 +222,7 @@ begin
     perform duly.must_be_ours(p_tenant);
     if not exists (select from duly.jobs where jobs.job_id = p_job_id and jobs.tenant = p_tenant) then
         return query
-        select * from duly.page_runs_v1(p_tenant, least(p_before, p_behind), greatest(p_from, p_job_id), p_boxes, p_states, p_queues, p_handlers,
+        select * from duly.page_runs(p_tenant, least(p_before, p_behind), greatest(p_from, p_job_id), p_boxes, p_states, p_queues, p_handlers,
                                         p_job_ids, p_tags, p_any_tags, p_scheduled_since, p_scheduled_before, p_due_since, p_due_before,
                                         p_finished_since, p_finished_before, p_limit, p_looks);
         return;
@@ -277,5 +277,5 @@ create or replace function duly.waits_for(p_gate text, p_options jsonb) returns 
                 else 'waits for a place at ' || p_gate end
 $$;
 
-grant execute on function duly.page_jobs_v1, duly.page_jobs_by_name_v1, duly.page_jobs_by_next_v1, duly.page_runs_v1,
-    duly.page_runs_of_job_v1, duly.waits_for to duly_api;
+grant execute on function duly.page_jobs, duly.page_jobs_by_name, duly.page_jobs_by_next, duly.page_runs,
+    duly.page_runs_of_job, duly.waits_for to duly_api;

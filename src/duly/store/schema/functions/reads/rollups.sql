@@ -10,7 +10,7 @@ create or replace function duly.added(p_one integer[], p_other integer[]) return
 $$;
 
 -- A statement that records nothing leaves nothing; and what has waited has no lateness.
-create or replace function duly.tally_v1() returns trigger language plpgsql as $$
+create or replace function duly.tally() returns trigger language plpgsql as $$
 begin
     insert into duly.tallies (minute, tenant, queue, outcome, became, skew, duration, runs)
     select date_trunc('minute', finished_at, 'UTC'), tenant, queue, outcome, became,
@@ -21,7 +21,7 @@ begin
 end $$;
 
 -- Move tallies into the roll-ups; how many were moved. While somebody else does it, none. What has begun is told by how long it took.
-create or replace function duly.fold_tallies_v1(p_limit integer) returns integer language plpgsql as $$
+create or replace function duly.fold_tallies(p_limit integer) returns integer language plpgsql as $$
 declare
     v_moved integer;
 begin

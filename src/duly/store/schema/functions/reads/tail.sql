@@ -5,7 +5,7 @@
 -- see what the statement around them sees, whose snapshot is the reader's next position.
 
 -- The identity of this server's transaction ids: its cluster, and the timeline, which a failover changes. Empty where the server does not say.
-create or replace function duly.cluster_v1() returns text language plpgsql stable as $$
+create or replace function duly.cluster() returns text language plpgsql stable as $$
 begin
     return format('%s/%s', (select system_identifier from pg_control_system()), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8));
 exception when insufficient_privilege or undefined_function or feature_not_supported then
@@ -20,7 +20,7 @@ $$;
 
 -- The newest transaction that has recorded an end; 0 before the first. It reached the disk, so a crash of the server gives neither its id nor
 -- an earlier one out again.
-create or replace function duly.newest_end_v1() returns xid8
+create or replace function duly.newest_end() returns xid8
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return greatest(
@@ -33,7 +33,7 @@ begin
 end $$;
 
 -- The first transaction from p_from on that has recorded the end of an attempt; none before there is one.
-create or replace function duly.first_end_v1(p_from xid8) returns xid8
+create or replace function duly.first_end(p_from xid8) returns xid8
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return (select xid from duly.attempts
@@ -41,7 +41,7 @@ begin
 end $$;
 
 -- The unseen ends, p_limit of them at most, in no order.
-create or replace function duly.ended_since_v1(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.attempts
+create or replace function duly.ended_since(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.attempts
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
 begin
     return query
@@ -53,7 +53,7 @@ begin
 end $$;
 
 -- The unseen ends of workflows, p_limit of them at most, in no order.
-create or replace function duly.workflows_ended_since_v1(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.workflows
+create or replace function duly.workflows_ended_since(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.workflows
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return query
@@ -67,7 +67,7 @@ begin
 end $$;
 
 -- The unseen ends before p_stop, counted by tenant and kind, with the newest transaction of each. Runs that had to wait have no start delay.
-create or replace function duly.count_ended_v2(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[])
+create or replace function duly.count_ended(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[])
 returns table (tenant integer, queue text, outcome text, became text, delay_bucket integer, duration_bucket integer, runs bigint, delay double precision,
                duration double precision, newest xid8)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$

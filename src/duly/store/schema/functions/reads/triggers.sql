@@ -4,56 +4,56 @@
 ------------------------------------------------------------------------------------------------------------------ jobs
 
 create or replace trigger jobs_remember_definition before insert or update of definition on duly.jobs
-   for each row when (new.owner = 'code') execute function duly.remember_definition_v1();
+   for each row when (new.owner = 'code') execute function duly.remember_definition();
 
 create or replace trigger jobs_tagged after insert on duly.jobs
-   for each row when (new.options ? 'tags') execute function duly.keep_job_tags_v1();
+   for each row when (new.options ? 'tags') execute function duly.keep_job_tags();
 
 create or replace trigger jobs_tagged_anew after update of options on duly.jobs
-   for each row when (old.options->'tags' is distinct from new.options->'tags') execute function duly.keep_job_tags_v1();
+   for each row when (old.options->'tags' is distinct from new.options->'tags') execute function duly.keep_job_tags();
 
 create or replace trigger jobs_versioned after update of generation on duly.jobs
-   for each row when (old.generation <> new.generation) execute function duly.keep_version_v1();
+   for each row when (old.generation <> new.generation) execute function duly.keep_version();
 
 create or replace trigger jobs_made after insert on duly.jobs referencing new table as made
-   for each statement execute function duly.note_made_jobs_v1();
+   for each statement execute function duly.note_made_jobs();
 
 create or replace trigger jobs_changed after update of generation, state on duly.jobs
-   for each row when (old.generation <> new.generation or old.state <> new.state) execute function duly.note_changed_job_v1();
+   for each row when (old.generation <> new.generation or old.state <> new.state) execute function duly.note_changed_job();
 
 create or replace trigger backfills_held before insert on duly.backfills
-   for each row when (new.origin = 'schedule') execute function duly.hold_missed_v1();
+   for each row when (new.origin = 'schedule') execute function duly.hold_missed();
 
 ---------------------------------------------------------------------------------------------------------- the end of a run
 
 create or replace trigger attempts_told before insert on duly.attempts
-   for each row when (new.marks ? 'then') execute function duly.tell_v1();
+   for each row when (new.marks ? 'then') execute function duly.tell();
 
 create or replace trigger attempts_noted before insert on duly.attempts
-   for each row when (new.marks ? 'node') execute function duly.note_ending_v1();
+   for each row when (new.marks ? 'node') execute function duly.note_ending();
 
 create or replace trigger attempts_followed after insert on duly.attempts referencing new table as ended
-   for each statement execute function duly.note_followed_v1();
+   for each statement execute function duly.note_followed();
 
 create or replace trigger attempts_tallied after insert on duly.attempts referencing new table as ended
-   for each statement execute function duly.tally_v1();
+   for each statement execute function duly.tally();
 
 create or replace trigger dead_risen after delete on duly.dead
-   for each row when (old.options ? 'node') execute function duly.note_rising_v1();
+   for each row when (old.options ? 'node') execute function duly.note_rising();
 
 -- These two are queued once for each transaction, by the first note, and run at its end. One that can be deferred cannot be replaced.
 drop trigger if exists endings_seen_to on duly.endings;
 create constraint trigger endings_seen_to after insert on duly.endings deferrable initially deferred
-   for each row when (new.is_first) execute function duly.advance_v1();
+   for each row when (new.is_first) execute function duly.advance();
 
 drop trigger if exists followed_seen_to on duly.followed;
 create constraint trigger followed_seen_to after insert on duly.followed deferrable initially deferred
-   for each row when (new.is_first) execute function duly.follow_on_v1();
+   for each row when (new.is_first) execute function duly.follow_on();
 
 -------------------------------------------------------------------------------------------------------------- elsewhere
 
 create or replace trigger workflows_changed after update of state on duly.workflows
-   for each row when (old.state <> new.state and new.state in ('running', 'paused', 'cancelling')) execute function duly.note_changed_workflow_v1();
+   for each row when (old.state <> new.state and new.state in ('running', 'paused', 'cancelling')) execute function duly.note_changed_workflow();
 
 create or replace trigger audit_is_kept before update or delete or truncate on duly.audit
-   for each statement execute function duly.keep_audit_v1();
+   for each statement execute function duly.keep_audit();

@@ -3,7 +3,7 @@
 -- Set aside what no live worker of its queue knows, where much of it stands in front of a line: p_crowd among the first p_looks; or p_more,
 -- where runs of the same kind stand aside already. Walks from a line on, over p_lines of them at most, looks into 20 at most, and ends with
 -- the one of which it took something. Gives how many runs it took, and the line to go on with; none when it has come to the end.
-create or replace function duly.set_aside_v1(
+create or replace function duly.set_aside(
     p_queue text, p_tenant integer, p_priority smallint, p_lines integer, p_crowd integer, p_more integer, p_looks integer,
     out moved integer, out queue text, out tenant integer, out priority smallint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
@@ -68,7 +68,7 @@ $$;
 
 -- Put in line again what stands aside of these queues, handlers and tenant, about p_limit runs: of each line the oldest, and of each as many.
 -- What somebody has locked is left for the next time. Gives how many there were.
-create or replace function duly.bring_back_v1(p_queues text[], p_handlers text[], p_tenant integer, p_limit integer) returns integer
+create or replace function duly.bring_back(p_queues text[], p_handlers text[], p_tenant integer, p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
 set plan_cache_mode = force_generic_plan set jit = off as $$
 #variable_conflict use_column
@@ -103,7 +103,7 @@ end $$;
 
 -- Put in line again what some live worker knows, about p_limit runs. Of what a worker knows it asks for what stands aside at all, where that
 -- is not too much to be named: otherwise each kind of worker would ask in vain for all it knows.
-create or replace function duly.bring_back_known_v1(p_limit integer) returns integer
+create or replace function duly.bring_back_known(p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -132,7 +132,7 @@ begin
          where workers.until > duly.clock_now() and (v_kinds = c_kinds or (workers.queues && v_queues and workers.handlers && v_handlers))
     loop
         exit when v_back >= p_limit;
-        v_back := v_back + duly.bring_back_v1(v_kind.queues, v_kind.handlers, v_kind.tenant, p_limit - v_back);
+        v_back := v_back + duly.bring_back(v_kind.queues, v_kind.handlers, v_kind.tenant, p_limit - v_back);
     end loop;
     return v_back;
 end $$;
@@ -140,7 +140,7 @@ end $$;
 -- Runs that are due and that no live worker can run, by queue and handler, those that have waited longest first: how many, since when, of which
 -- tenants, and whether more may be behind what was looked at. Of each of p_lines lines it looks at the first p_runs, because what nobody takes
 -- stays in front; of what stands aside, at the first p_runs of p_lines kinds. A worker that is drained takes nothing.
-create or replace function duly.unroutable_v1(p_lines integer, p_runs integer, p_kinds integer)
+create or replace function duly.unroutable(p_lines integer, p_runs integer, p_kinds integer)
 returns table (queue text, handler text, runs bigint, is_more boolean, oldest_due_at timestamptz, tenants integer[], is_served boolean)
 language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column

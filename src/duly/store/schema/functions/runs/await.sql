@@ -7,7 +7,7 @@ $$;
 
 -- Await: put runs that are under way from their worker's hands into their receiver's, under the same fence and attempt. One whose
 -- cancel is under way ends here.
-create or replace function duly.await_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_within interval[])
+create or replace function duly.await(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_within interval[])
 returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -47,12 +47,12 @@ begin
            array_agg(tenant) filter (where cancelled and duly.has_consequence(options)),
            array_agg(options) filter (where cancelled and duly.has_consequence(options))
       into v_run_ids, v_fences, v_job_ids, v_tenants, v_options from taken;
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
 -- Find runs whose receiver has said nothing by its deadline, the oldest first.
-create or replace function duly.overdue_v1(p_limit integer)
+create or replace function duly.overdue(p_limit integer)
 returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
                previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
                suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb,
@@ -72,7 +72,7 @@ begin
 end $$;
 
 -- Forget deadlines that say nothing any more: their run has left its receiver's hands in a way that did not take them along.
-create or replace function duly.forget_awaited_v1(p_limit integer) returns setof uuid
+create or replace function duly.forget_awaited(p_limit integer) returns setof uuid
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     v_now timestamptz := duly.clock_now();
@@ -85,7 +85,7 @@ begin
 end $$;
 
 -- Cancel runs that wait for their receiver: nobody else has a say, so it is done at once.
-create or replace function duly.cancel_awaited_v1(p_run_ids uuid[], p_reason text) returns setof uuid
+create or replace function duly.cancel_awaited(p_run_ids uuid[], p_reason text) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -114,8 +114,8 @@ begin
     select array_agg(run_id), array_agg(job_id) filter (where duly.has_consequence(options)),
            array_agg(tenant) filter (where duly.has_consequence(options)), array_agg(options) filter (where duly.has_consequence(options))
       into v_gone, v_job_ids, v_tenants, v_options from gone;
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select unnest(v_gone);
 end $$;
 
-grant execute on function duly.cancel_awaited_v1 to duly_api;
+grant execute on function duly.cancel_awaited to duly_api;

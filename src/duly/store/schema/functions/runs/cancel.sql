@@ -1,8 +1,8 @@
 -- Cancel: take waiting runs out for good, ask the holders of the others to stop, and end what is worthless by now.
 
--- Take waiting runs out of timers, blocked and ready for good. A run in a worker's hands is not touched: see signal_v1. A parked run that kept
+-- Take waiting runs out of timers, blocked and ready for good. A run in a worker's hands is not touched: see signal. A parked run that kept
 -- the place of its overlap leaves it; and whoever stood behind a cancelled one in a line is looked for.
-create or replace function duly.cancel_v1(p_run_ids uuid[], p_reason text) returns setof uuid
+create or replace function duly.cancel(p_run_ids uuid[], p_reason text) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -35,12 +35,12 @@ begin
           from gone where duly.has_consequence(options))
     select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
       into v_gone, v_job_ids, v_tenants, v_options from leaving;
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select unnest(v_gone);
 end $$;
 
 -- Ask the holders of leased runs to stop.
-create or replace function duly.signal_v1(p_run_ids uuid[], p_what text) returns setof uuid
+create or replace function duly.signal(p_run_ids uuid[], p_what text) returns setof uuid
 language sql security definer set search_path = pg_catalog, pg_temp as $$
     insert into duly.signals (worker_id, run_id, fence, what, sent_at)
     select worker_id, run_id, fence, p_what, duly.clock_now() from duly.leased
@@ -51,9 +51,9 @@ $$;
 
 -- Carry out cancels whose run left its holder's hands before the holder heard of them: what waits is cancelled, what somebody
 -- else holds by now is asked back. A signal is stale as well when its run has gone from its worker's hands into its receiver's, who hears
--- none. The signals are taken first. Whoever gives the run another life takes them too (replay_v2), so that one of the two gets them: a
+-- none. The signals are taken first. Whoever gives the run another life takes them too (replay), so that one of the two gets them: a
 -- cancel follows no run into a life for which it was not meant.
-create or replace function duly.carry_out_v1() returns table (run_id uuid, answer text)
+create or replace function duly.carry_out() returns table (run_id uuid, answer text)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -74,9 +74,9 @@ begin
         return;
     end if;
     loop                                               -- A row may be on the move between two looks; it is never nowhere for long.
-        v_cancelled := v_cancelled || array(select duly.cancel_v1(v_run_ids, 'cancelled'));
-        v_cancelled := v_cancelled || array(select duly.cancel_awaited_v1(v_run_ids, 'cancelled'));
-        v_signalled := array(select duly.signal_v1(v_run_ids, 'cancel'));
+        v_cancelled := v_cancelled || array(select duly.cancel(v_run_ids, 'cancelled'));
+        v_cancelled := v_cancelled || array(select duly.cancel_awaited(v_run_ids, 'cancelled'));
+        v_signalled := array(select duly.signal(v_run_ids, 'cancel'));
         exit when not exists (select from duly.timers where run_id = any (v_run_ids) and run_id is not null)
               and not exists (select from duly.blocked where run_id = any (v_run_ids))
               and not exists (select from duly.ready where run_id = any (v_run_ids));
@@ -88,7 +88,7 @@ end $$;
 
 -- Expire: end runs that wait and are worthless by now, the longest overdue first, with a record. One that had not entered its gate
 -- leaves nothing behind there; one that waits for its turn at a rate has.
-create or replace function duly.expire_v1(p_limit integer) returns setof uuid
+create or replace function duly.expire(p_limit integer) returns setof uuid
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -132,8 +132,8 @@ begin
           from gone where duly.has_consequence(options))
     select (select array_agg(run_id) from gone), array_agg(job_id), array_agg(tenant), array_agg(options)
       into v_gone, v_job_ids, v_tenants, v_options from leaving;
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select unnest(v_gone);
 end $$;
 
-grant execute on function duly.cancel_v1, duly.signal_v1 to duly_api;
+grant execute on function duly.cancel, duly.signal to duly_api;

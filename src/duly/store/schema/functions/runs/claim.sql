@@ -4,8 +4,8 @@
 -- within a tenant by rank, with a floor for each of its priorities. First it puts in line what it knows of what stands aside; that there is
 -- nothing to claim is learnt from the lines themselves. The worker's row is held for key share, which does not hinder its heartbeat but makes
 -- the reaper's delete wait, so that no lease can outlive the row it hangs on. What is held stays where it is.
-create or replace function duly.claim_v2(
-    p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer, p_is_older boolean default false)
+create or replace function duly.claim(
+    p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer)
 returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
                previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
                suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
@@ -31,14 +31,14 @@ begin
       from unnest(p_queues, p_weights) with ordinality as asked(queue, weight, number)
      where not exists (select from duly.holds where holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue);
     if v_aside and v_open is not null then
-        perform duly.bring_back_v1(v_open, p_handlers, null, greatest(100, 2 * p_limit));
+        perform duly.bring_back(v_open, p_handlers, null, greatest(100, 2 * p_limit));
     end if;
-    v_lines := case when v_open is not null then duly.lines_v1(v_open, null, duly.lines_max(p_limit)) else '{}' end;
+    v_lines := case when v_open is not null then duly.lines(v_open, null, duly.lines_max(p_limit)) else '{}' end;
     if v_lines = '{}' then
         return;                                        -- An idle poll ends here: no fence drawn, nothing written, no commit to wait for.
     end if;
     v_fence := nextval('duly.fences');
-    v_places := duly.choose_v2(v_lines, v_weights, p_handlers, true, true, p_is_older, p_limit, v_fence, v_now);
+    v_places := duly.choose(v_lines, v_weights, p_handlers, true, true, p_limit, v_fence, v_now);
     if v_places = '{}' then
         return;
     end if;
@@ -61,8 +61,8 @@ end $$;
 -- Under a limit only what is due is taken, because what is held ahead would use up places. Whoever claims under a limit holds its row
 -- until the commit, and counts in a statement that began after that lock was had: so the count is exact, and who leaves only lowers it.
 -- Runs under the planner settings of the claim that calls it.
-create or replace function duly.choose_v2(
-    p_lines duly.line[], p_weights integer[], p_handlers text[], p_is_ahead boolean, p_takes_suspects boolean, p_is_older boolean,
+create or replace function duly.choose(
+    p_lines duly.line[], p_weights integer[], p_handlers text[], p_is_ahead boolean, p_takes_suspects boolean,
     p_limit integer, p_fence bigint, p_now timestamptz)
 returns tid[]
 language plpgsql as $$
@@ -99,7 +99,6 @@ begin
             select ctid from duly.ready
              where not ready.is_aside and ready.queue = (v_lines[1]).queue and ready.tenant = (v_lines[1]).tenant and ready.priority = (v_lines[1]).priority and ready.due_at >= (v_lines[1]).due_at
                and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_until
-               and not (p_is_older and duly.is_for_newer(ready.options))
              order by ready.due_at limit p_limit for update skip locked);
     end if;
     v_is_due := true;
@@ -111,7 +110,7 @@ begin
         end if;
         exit when v_asked = '{}' or v_left <= 0;
         v_upto := case when v_is_due then p_now else v_until end;
-        v_quotas := duly.quotas_v1(v_asked, p_weights, p_handlers, p_takes_suspects, p_is_older, v_upto, v_left, p_fence * 8 + round);
+        v_quotas := duly.quotas(v_asked, p_weights, p_handlers, p_takes_suspects, v_upto, v_left, p_fence * 8 + round);
         if v_limits <> '{}' then
             v_quotas := duly.within_rooms(v_asked, v_quotas, v_limits, v_rooms, p_fence);
         end if;
@@ -122,7 +121,6 @@ begin
                 select ready.ctid as place from duly.ready
                  where not ready.is_aside and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
                    and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_upto
-                   and not (p_is_older and duly.is_for_newer(ready.options))
                  order by ready.due_at limit line.quota offset line.taken for update skip locked) as slice
              where line.quota > 0)
         select array(select found.place from found),
@@ -157,7 +155,7 @@ end $$;
 
 -- Take out of ready what is leased already, with a record. A claim that met such a duplicate was refused by the unique key of
 -- leased; it must not catch that itself, because rows it has returned by then would stay in its answer.
-create or replace function duly.drop_duplicates_v1() returns void
+create or replace function duly.drop_duplicates() returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     v_tenants integer[];
@@ -170,24 +168,5 @@ begin
         select run_id, job_id, scheduled_at, due_at, duly.clock_now(), tenant, attempt, 'skipped', 'running', queue, handler, 'skipped_duplicate'
           from losers)
     select array_agg(tenant), array_agg(options) into v_tenants, v_options from losers where duly.is_gated(options);
-    perform duly.release_v1(v_tenants, v_options, 1) where v_tenants is not null;
-end $$;
-
-------------------------------------------------------------------------------- as a worker of an older version calls it
-
--- Whether a run asks for what a worker of the version before knows nothing of: it would run a node without what its parents gave, start
--- what has expired, and retry by other rules.
-create or replace function duly.is_for_newer(p_options jsonb) returns boolean language sql immutable parallel safe as $$
-    select coalesce(p_options ?| array['node', 'expires_at', 'expires_seconds']
-                    or p_options->'retry' ?| array['policy', 'rules', 'delays', 'jitter', 'max_age_seconds'], false)
-$$;
-
--- For workers of the version before: all queues weigh the same, and what they cannot run as it asks stays for others.
-create or replace function duly.claim_v1(p_worker_id uuid, p_queues text[], p_handlers text[], p_limit integer)
-returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
-               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
-               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
-begin
-    return query select * from duly.claim_v2(p_worker_id, p_queues, '{}', p_handlers, p_limit, true);
+    perform duly.release(v_tenants, v_options, 1, null) where v_tenants is not null;
 end $$;

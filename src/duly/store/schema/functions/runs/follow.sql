@@ -5,7 +5,7 @@
 
 -- Note what runs follow that are submitted here, under `&after`. Nothing is locked: those they follow may be ending meanwhile, which
 -- is for a check to see.
-create or replace function duly.follow_v1(p_tenant integer, p_children uuid[], p_options jsonb[], p_now timestamptz) returns void
+create or replace function duly.follow(p_tenant integer, p_children uuid[], p_options jsonb[], p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -41,11 +41,11 @@ end $$;
 
 -- The record of an end tells, as for workflows; but whoever is followed does not know it. So every statement that records anything
 -- asks, first of all, whether anybody waits for anything: by the index, whose first page says so. No settings in its head.
-create or replace function duly.note_followed_v1() returns trigger language plpgsql as $$
+create or replace function duly.note_followed() returns trigger language plpgsql as $$
 begin
     perform from duly.followers order by parent limit 1;
     if found then
-        perform duly.note_ends_v1(array_agg(run_id), array_agg(became::text)) from ended
+        perform duly.note_ends(array_agg(run_id), array_agg(became::text)) from ended
           where outcome <> 'fenced' and became in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped') having count(*) > 0;
     end if;
     return null;
@@ -53,7 +53,7 @@ end $$;
 
 -- Note ends that somebody waits for, until the transaction's own end. One that waited itself, and was cancelled or has expired, leaves
 -- its counter behind. What ends while others are let go is left to maintenance: who holds some followings asks for no more of them.
-create or replace function duly.note_ends_v1(p_run_ids uuid[], p_became text[]) returns void
+create or replace function duly.note_ends(p_run_ids uuid[], p_became text[]) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -76,7 +76,7 @@ end $$;
 
 -- Go on from what has ended in this transaction, at its end, and after its workflows. Of very many that wait for one run, all but the
 -- first are left to maintenance.
-create or replace function duly.follow_on_v1() returns trigger
+create or replace function duly.follow_on() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
@@ -97,14 +97,14 @@ begin
     insert into duly.follow_checks (child, due_at) select child, v_now from unnest(v_children[1001:]) as child;
     v_children := v_children[:1000];
     perform from duly.followings where child = any (v_children) order by child for no key update;
-    perform duly.count_ends_v1(v_parents, v_states, v_children);
-    perform duly.open_followers_v1(v_children, v_now);
+    perform duly.count_ends(v_parents, v_states, v_children);
+    perform duly.open_followers(v_children, v_now);
     perform set_config('duly.following', '', true);
     return null;
 end $$;
 
 -- Count ends for those that wait, whose followings are locked. An end counts once: with its row.
-create or replace function duly.count_ends_v1(p_parents uuid[], p_states text[], p_children uuid[]) returns void
+create or replace function duly.count_ends(p_parents uuid[], p_states text[], p_children uuid[]) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 begin
@@ -128,7 +128,7 @@ end $$;
 
 -- Let go those that wait for nothing any more, whose followings are locked: each goes on, or is skipped. One whose row somebody else
 -- has locked is looked at again.
-create or replace function duly.open_followers_v1(p_children uuid[], p_now timestamptz) returns void
+create or replace function duly.open_followers(p_children uuid[], p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -137,10 +137,10 @@ declare
 begin
     v_gone := array(select child from duly.followings where child = any (p_children) and waits = 0 and unmet is null);
     if v_gone <> '{}' then
-        v_gone := duly.release_nodes_v1(v_gone, p_now);
+        v_gone := duly.release_nodes(v_gone, p_now);
     end if;
     for v_one in select * from duly.followings where child = any (p_children) and waits = 0 and unmet is not null order by child loop
-        v_gone := v_gone || duly.end_nodes_v1(array[v_one.child], 'skipped', v_one.unmet, p_now);
+        v_gone := v_gone || duly.end_nodes(array[v_one.child], 'skipped', v_one.unmet, p_now);
     end loop;
     delete from duly.followings where child = any (v_gone);
     insert into duly.follow_checks (child, due_at)
@@ -155,7 +155,7 @@ end $$;
 --
 -- A check is noted half a second ahead at most, so one that lies further ahead is of the time before a step back of the
 -- clock: it is due, for nobody knows how much of its wait has passed, and a look too early is only repeated.
-create or replace function duly.check_followers_v1(p_limit integer) returns integer
+create or replace function duly.check_followers(p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -206,9 +206,9 @@ begin
         select distinct child, v_now + interval '0.1 seconds' from duly.followers where parent = any (v_moving) and child = any (v_children);
     end if;
     if v_parents is not null then
-        perform duly.count_ends_v1(v_parents, v_states, v_children);
+        perform duly.count_ends(v_parents, v_states, v_children);
     end if;
-    perform duly.open_followers_v1(v_children, v_now);
+    perform duly.open_followers(v_children, v_now);
     perform set_config('duly.following', '', true);
     return v_looks;
 end $$;

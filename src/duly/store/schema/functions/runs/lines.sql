@@ -11,7 +11,7 @@ $$;
 -- many claims each gets its exact share: also where the limit is 1. Of a tenant's part, a tenth goes to its priorities evenly and is
 -- certain, whatever their rank (`quota`); the rest of it goes by rank (`rest`, told on each of its lines).
 -- Lines come as arrays, in order of queue and tenant.
-create or replace function duly.plan_claim_v1(
+create or replace function duly.plan_claim(
     p_numbers integer[], p_tenants integer[], p_weights integer[], p_tenant_weights integer[], p_limit integer, p_seed bigint)
 returns table (line integer, quota integer, rest integer, is_alone boolean)
 language sql immutable as $$
@@ -41,7 +41,7 @@ $$;
 
 -- The lines of these queues, of the tenants from one to another, given for each queue; without what stands aside. One step of the index for
 -- each line, whatever waits in it.
-create or replace function duly.walk_v1(p_queues text[], p_from integer[], p_to integer[], p_lines_max integer)
+create or replace function duly.walk(p_queues text[], p_from integer[], p_to integer[], p_lines_max integer)
 returns table (step bigint, number integer, tenant integer, priority smallint, due_at timestamptz)
 language plpgsql stable as $$
 #variable_conflict use_column
@@ -63,7 +63,7 @@ begin
 end $$;
 
 -- Let the next claim of these queues begin with these tenants. Whoever finds that another is about to says nothing: it is only a turn.
-create or replace function duly.turn_v1(p_queues text[], p_tenants integer[]) returns void
+create or replace function duly.turn(p_queues text[], p_tenants integer[]) returns void
 language plpgsql as $$
 begin
     update duly.turns set tenant = given.tenant
@@ -76,7 +76,7 @@ end $$;
 
 -- The lines that a claim may take from, in order of queue, tenant and priority; without those of tenants that are held. Where there are more than
 -- it looks at, it begins where the last one ended, so that all come up.
-create or replace function duly.lines_v1(p_queues text[], p_tenant integer, p_lines_max integer) returns duly.line[]
+create or replace function duly.lines(p_queues text[], p_tenant integer, p_lines_max integer) returns duly.line[]
 language plpgsql as $$
 declare
     v_from integer[] := array_fill(coalesce(p_tenant, 0), array[cardinality(p_queues)]);
@@ -89,18 +89,18 @@ begin
                           left join duly.turns on turns.queue = asked.queue order by asked.number);
     end if;
     v_seen := array(select row(w.number, p_queues[w.number], w.tenant, w.priority, w.due_at, 1, false, 0)::duly.line
-                      from duly.walk_v1(p_queues, v_from, v_to, p_lines_max) as w order by w.step);
+                      from duly.walk(p_queues, v_from, v_to, p_lines_max) as w order by w.step);
     if p_tenant is null and cardinality(v_seen) < p_lines_max and 0 < any (v_from) then      -- From the first tenant on to where we began.
         v_more := array(select row(w.number, p_queues[w.number], w.tenant, w.priority, w.due_at, 1, false, 0)::duly.line
-                          from duly.walk_v1(p_queues, array_fill(0, array[cardinality(p_queues)]), array(select f.tenant - 1 from unnest(v_from) as f(tenant)),
+                          from duly.walk(p_queues, array_fill(0, array[cardinality(p_queues)]), array(select f.tenant - 1 from unnest(v_from) as f(tenant)),
                                             p_lines_max - cardinality(v_seen)) as w order by w.step);
         v_seen := v_seen || v_more;
         if cardinality(v_seen) < p_lines_max then
-            perform duly.turn_v1(p_queues, array_fill(0, array[cardinality(p_queues)]));
+            perform duly.turn(p_queues, array_fill(0, array[cardinality(p_queues)]));
         end if;
     end if;
     if p_tenant is null and cardinality(v_seen) >= p_lines_max then
-        perform duly.turn_v1(array_agg(last.queue), array_agg(last.tenant))
+        perform duly.turn(array_agg(last.queue), array_agg(last.tenant))
            from (select distinct on (seen.queue) seen.queue, seen.tenant from unnest(v_seen) with ordinality
                      as seen(number, queue, tenant, priority, due_at, weight, is_limited, taken, step) order by seen.queue, seen.step desc) as last;
     end if;
@@ -114,8 +114,8 @@ end $$;
 
 -- How much each line gives in one round: its part of the plan, where what goes by rank is counted out among a tenant's priorities.
 -- Looks at what waits in line, from the first run of each line on, and locks nothing.
-create or replace function duly.quotas_v1(
-    p_lines duly.line[], p_weights integer[], p_handlers text[], p_takes_suspects boolean, p_is_older boolean, p_until timestamptz, p_limit integer,
+create or replace function duly.quotas(
+    p_lines duly.line[], p_weights integer[], p_handlers text[], p_takes_suspects boolean, p_until timestamptz, p_limit integer,
     p_seed bigint)
 returns integer[]
 language plpgsql stable as $$
@@ -129,7 +129,7 @@ begin
     for v_plan in
         select plan.* from (select array_agg(line.number) as numbers, array_agg(line.tenant) as tenants, array_agg(line.weight) as weights
                               from unnest(p_lines) as line) as given
-         cross join lateral duly.plan_claim_v1(given.numbers, given.tenants, p_weights, given.weights, p_limit, p_seed) as plan
+         cross join lateral duly.plan_claim(given.numbers, given.tenants, p_weights, given.weights, p_limit, p_seed) as plan
     loop
         v_quotas[v_plan.line] := v_plan.quota + case when v_plan.is_alone then v_plan.rest else 0 end;
         if not v_plan.is_alone and v_plan.rest > 0 then
@@ -150,7 +150,6 @@ begin
                             select duly.rank(ready.due_at, line.priority) as rank from duly.ready
                              where not ready.is_aside and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
                                and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= p_until
-                               and not (p_is_older and duly.is_for_newer(ready.options))
                              order by ready.due_at limit line.rest offset line.taken) as peek
                          where line.rest > 0) as ranked
                  where ranked.place <= ranked.rest group by ranked.number) as first on first.number = given.number

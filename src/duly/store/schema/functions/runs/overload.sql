@@ -5,7 +5,7 @@
 -- what nobody knows waits for a person. What stands aside counts where nobody serves its queue. What a person holds is left out, and so is
 -- the backfill lane, which is meant to wait.
 -- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
-create or replace function duly.note_overloads_v1(p_default interval, p_lines integer) returns integer
+create or replace function duly.note_overloads(p_default interval, p_lines integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -68,7 +68,7 @@ end $$;
 
 -- What falls due within the next minutes, counted by queue, minute and rhythm, with one of the tenants whose it is. Of many timers a part of the shards is read, over
 -- which jobs are spread evenly, and counted for all.
-create or replace function duly.coming_v2(p_minutes integer, p_most integer)
+create or replace function duly.coming(p_minutes integer, p_most integer)
 returns table (queue text, minute integer, every_seconds integer, cohort bigint, scheduled_at timestamptz, fires bigint,
                tenant integer)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$

@@ -4,7 +4,7 @@
 -- Park: take runs that were not started out of their worker's hands, without using up their attempt. As with a retry, the place of an
 -- overlap is kept, because the run goes on; any other gate's is given back, and what waits for a rate only has none to give. One whose cancel
 -- is under way ends here.
-create or replace function duly.park_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_gates text[])
+create or replace function duly.park(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_gates text[])
 returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -40,13 +40,13 @@ begin
     select (select array_agg(run_id order by run_id) from taken), (select array_agg(fence order by run_id) from taken),
            array_agg(job_id), array_agg(tenant), array_agg(options)
       into v_run_ids, v_fences, v_job_ids, v_tenants, v_options from leaving;
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
 -- Unpark: let the oldest of those that wait for a destination go on. They have waited. One that has to enter a gate of its own goes by way of
 -- timers, as a retry does; stage lets it in.
-create or replace function duly.unpark_v1(p_tenant integer, p_gate text, p_limit integer) returns integer
+create or replace function duly.unpark(p_tenant integer, p_gate text, p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -60,9 +60,9 @@ begin
         returning blocked.*),
     staged as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
+                                suspect, payload_stored, queue, handler, payload, options)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, duly.having_waited(options), duly.rank(due_at, priority)
+               suspect, payload_stored, queue, handler, payload, duly.having_waited(options)
           from waiting where not duly.must_enter(options)
         on conflict do nothing),
     again as (

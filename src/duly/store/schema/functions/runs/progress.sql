@@ -2,7 +2,7 @@
 
 -- How far several runs of a worker have come. In the order of their ids, so that of two who write the same rows none waits for the
 -- other in a circle.
-create or replace function duly.save_progresses_v1(
+create or replace function duly.save_progresses(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_done double precision[], p_totals double precision[], p_notes text[]) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -20,7 +20,7 @@ end $$;
 -- Keep lines of a worker's runs, each while the worker holds the lease it was said under: of a run that was settled, or taken away
 -- from the worker, nothing is added. The leases are locked, so that a settle waits for the lines of its run, and lines that wait for a
 -- settle are refused after it. p_again: some of the lines may be kept already, and each is looked up by its number, not joined.
-create or replace function duly.append_logs_v1(
+create or replace function duly.append_logs(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_attempts integer[], p_numbers integer[], p_moments timestamptz[],
     p_levels text[], p_messages text[], p_fields text[], p_again boolean) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -38,7 +38,7 @@ begin
 end $$;
 
 -- `(…) is true` keeps the planner from walking all of a worker's leases to find one; likewise below.
-create or replace function duly.save_progress_v2(
+create or replace function duly.save_progress(
     p_run_id uuid, p_fence bigint, p_worker_id uuid, p_done double precision, p_total double precision, p_note text) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
@@ -53,7 +53,7 @@ begin
     returning run_id;
 end $$;
 
-create or replace function duly.save_checkpoint_v2(p_run_id uuid, p_fence bigint, p_worker_id uuid, p_body text) returns setof uuid
+create or replace function duly.save_checkpoint(p_run_id uuid, p_fence bigint, p_worker_id uuid, p_body text) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_column
 begin
@@ -68,7 +68,7 @@ end $$;
 
 -- Keep lines for the holder of a lease, so many for each attempt, and say how many were kept; null: the lease is lost. The lease is
 -- locked, so that two requests do not give two lines one number.
-create or replace function duly.api_append_logs_v1(
+create or replace function duly.api_append_logs(
     p_run_id uuid, p_fence bigint, p_worker_id uuid, p_levels text[], p_messages text[], p_fields jsonb[], p_lines_max integer)
 returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
@@ -95,7 +95,7 @@ begin
 end $$;
 
 -- A run's log, read behind a line. Whose it is is asked once, and not of every line.
-create or replace function duly.read_logs_v1(p_run_id uuid, p_attempt integer, p_number integer)
+create or replace function duly.read_logs(p_run_id uuid, p_attempt integer, p_number integer)
 returns table (attempt integer, number integer, logged_at timestamptz, level text, message text, fields text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -108,4 +108,4 @@ begin
      where run_id = p_run_id and (attempt, number) > (p_attempt, p_number) order by attempt, number limit 1000;
 end $$;
 
-grant execute on function duly.save_progress_v2, duly.save_checkpoint_v2, duly.api_append_logs_v1, duly.read_logs_v1 to duly_api;
+grant execute on function duly.save_progress, duly.save_checkpoint, duly.api_append_logs, duly.read_logs to duly_api;

@@ -5,7 +5,7 @@
 -- not taken. Suspects count apart, because each of them waits until a worker is free for it alone. Kind by kind, however many wait. Who was
 -- due by a clock that was set back since waits for its own moment. It is told apart behind the limit, in the order of which it comes last, so
 -- that the same indexes serve.
-create or replace function duly.next_at_rate_v1(p_tenant integer, p_key text, p_turns integer, p_now timestamptz) returns uuid[]
+create or replace function duly.next_at_rate(p_tenant integer, p_key text, p_turns integer, p_now timestamptz) returns uuid[]
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -53,7 +53,7 @@ end $$;
 -- When the clock was set back, what is reserved lies as far ahead of now as it lay ahead of the moment it was reckoned at,
 -- as if no time had passed between, and the turns of the clock before are taken back. A step that is smaller than turns are told apart by
 -- is waited for.
-create or replace function duly.pace_one_v1(p_tenant integer, p_key text, p_now timestamptz) returns integer
+create or replace function duly.pace_one(p_tenant integer, p_key text, p_now timestamptz) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -72,7 +72,7 @@ begin
     select * into strict v_pace from duly.paces where paces.tenant = p_tenant and paces.key = p_key;
     select * into v_limit from duly.gate_limits where gate_limits.tenant = p_tenant and gate_limits.key = p_key;
     if v_pace.reckoned_at > p_now + duly.step_back_min() then
-        if duly.untake_turns_v1(p_tenant, p_key, c_turns, p_now) >= c_turns then
+        if duly.untake_turns(p_tenant, p_key, c_turns, p_now) >= c_turns then
             return 0;                                  -- There may be more: it is not reckoned anew before all are back.
         end if;
         v_pace.next_at := p_now + (v_pace.next_at - v_pace.reckoned_at);
@@ -83,14 +83,14 @@ begin
     v_owed := least(v_owed / v_pace.per_second, c_owed);  -- What is reserved are runs, and not a stretch of time.
     v_burst := (v_pace.burst - 1) / v_pace.per_second;
     v_turns := least(greatest(floor((c_ahead + v_burst - v_owed) * v_pace.per_second) + 1, 0), c_turns);
-    v_next := duly.next_at_rate_v1(p_tenant, p_key, v_turns, p_now);
+    v_next := duly.next_at_rate(p_tenant, p_key, v_turns, p_now);
     with taken as (
         delete from duly.blocked where run_id = any (v_next) returning *),
     staged as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
+                                suspect, payload_stored, queue, handler, payload, options)
         select run_id, job_id, scheduled_at, turn.at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options - 'held', duly.rank(turn.at, priority)
+               suspect, payload_stored, queue, handler, payload, options - 'held'
           from (select taken.*, row_number() over (order by due_at, run_id) - 1 as number from taken) as taken cross join lateral (
                select p_now + ceil(greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0) * 1000000) * interval '1 microsecond' as at) as turn
         on conflict do nothing)
@@ -112,7 +112,7 @@ begin
 end $$;
 
 -- Give turns to those who have just come to their rates, the last thing in a transaction. Rates are locked in one order, after gates.
-create or replace function duly.pace_v1(p_tenants integer[], p_rates jsonb[]) returns integer
+create or replace function duly.pace(p_tenants integer[], p_rates jsonb[]) returns integer
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -125,14 +125,14 @@ begin
         insert into duly.paces (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
         values (v_rate.tenant, v_rate.key, v_rate.per_second, v_rate.burst, v_rate.per_second, v_rate.burst, v_now, v_now)
         on conflict (tenant, key) do update set asked_per_second = excluded.asked_per_second, asked_burst = excluded.asked_burst;
-        v_given := v_given + duly.pace_one_v1(v_rate.tenant, v_rate.key, duly.clock_now());
+        v_given := v_given + duly.pace_one(v_rate.tenant, v_rate.key, duly.clock_now());
     end loop;
     return v_given;
 end $$;
 
 -- Give turns at the rates that are to be looked at, and at those whose reckoning lies ahead of the clock, which was therefore set back; so
 -- many at most. Those that somebody works on are passed over.
-create or replace function duly.pace_due_v1(p_limit integer) returns table (looked integer, given integer)
+create or replace function duly.pace_due(p_limit integer) returns table (looked integer, given integer)
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -143,12 +143,12 @@ begin
     given := 0;
     for v_one in select tenant, key from duly.paces where look_at <= v_now order by look_at limit p_limit for update skip locked loop
         looked := looked + 1;
-        given := given + duly.pace_one_v1(v_one.tenant, v_one.key, v_now);
+        given := given + duly.pace_one(v_one.tenant, v_one.key, v_now);
     end loop;
     for v_one in select tenant, key from duly.paces where reckoned_at > v_now + duly.step_back_min()
                   order by reckoned_at desc limit p_limit for update skip locked loop
         looked := looked + 1;
-        given := given + duly.pace_one_v1(v_one.tenant, v_one.key, v_now);
+        given := given + duly.pace_one(v_one.tenant, v_one.key, v_now);
     end loop;
     return next;
 end $$;
@@ -159,7 +159,7 @@ create or replace function duly.step_back_min() returns interval language sql im
 
 -- Take turns back that were given by a clock which was set back since, and let who had them stand in line again, in front: so many at
 -- most. What somebody is claiming at the moment goes back through its worker. Returns how many.
-create or replace function duly.untake_turns_v1(p_tenant integer, p_key text, p_limit integer, p_now timestamptz) returns integer
+create or replace function duly.untake_turns(p_tenant integer, p_key text, p_limit integer, p_now timestamptz) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare

@@ -29,7 +29,7 @@ $$;
 
 -- The coming runs of a schedule, the latest first: staged and not started. Each run names the occurrence before it, so the walk starts at the
 -- last one staged and ends at the first that has started, is gone, or has been tried.
-create or replace function duly.coming_runs_v1(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
+create or replace function duly.coming_runs(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
 returns table (run_id uuid, scheduled_at timestamptz, due_at timestamptz, worker_id uuid, fence bigint)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
@@ -64,7 +64,7 @@ declare
     v_first timestamptz;
 begin
     if (p_timer).previous_scheduled_at is not null then
-        select min(coming.scheduled_at) into v_first from duly.coming_runs_v1((p_timer).job_id, (p_timer).previous_scheduled_at, p_now) as coming
+        select min(coming.scheduled_at) into v_first from duly.coming_runs((p_timer).job_id, (p_timer).previous_scheduled_at, p_now) as coming
          where (p_timer).due_at < 'infinity' or (p_timer).runs_left = 0 or coming.due_at > p_now;     -- Of a paused one, what is due goes on by itself.
     end if;
     return coalesce(v_first, case when (p_timer).due_at < 'infinity' then (p_timer).scheduled_at end);
@@ -73,7 +73,7 @@ end $$;
 -- Ask workers to give back what they have not started: the first attempts of these schedules' occurrences, and these runs, due or not. A
 -- run with a concurrency key or a rate is never held ahead, and a worker over HTTP takes only what is due. Answers which runs were asked
 -- for, and when: a later caller's moment is later, so that each can withdraw its own request alone.
-create or replace function duly.recall_v1(p_job_ids uuid[], p_run_ids uuid[]) returns table (run_id uuid, fence bigint, sent_at timestamptz)
+create or replace function duly.recall(p_job_ids uuid[], p_run_ids uuid[]) returns table (run_id uuid, fence bigint, sent_at timestamptz)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -95,7 +95,7 @@ begin
 end $$;
 
 -- Which recalls have no answer yet. A worker answers by giving the run back, or by dropping the signal because it has started the run.
-create or replace function duly.unanswered_v1(p_run_ids uuid[], p_fences bigint[]) returns setof uuid
+create or replace function duly.unanswered(p_run_ids uuid[], p_fences bigint[]) returns setof uuid
 language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 begin
     return query
@@ -107,7 +107,7 @@ end $$;
 
 -- Let recalled runs go on to ready: those that nobody took, and with them the recalls of this caller that nobody answered. Without ids, all
 -- that have waited for longer than p_age, because whoever recalled them is gone.
-create or replace function duly.put_back_v1(p_run_ids uuid[], p_sent timestamptz[], p_age interval) returns table (run_id uuid, queue text)
+create or replace function duly.put_back(p_run_ids uuid[], p_sent timestamptz[], p_age interval) returns table (run_id uuid, queue text)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -125,9 +125,9 @@ begin
              limit 1000 for update skip locked))
         returning *)
     insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                            suspect, payload_stored, queue, handler, payload, options, rank)
+                            suspect, payload_stored, queue, handler, payload, options)
     select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-           suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+           suspect, payload_stored, queue, handler, payload, options
       from waiting
     on conflict do nothing
     returning run_id, queue;
@@ -135,7 +135,7 @@ end $$;
 
 -- End schedules whose last occurrence has started or is gone: until then its spent next fire is kept, so that the schedule can still be
 -- paused, edited and skipped. A run that is due and held counts as started after four seconds: its worker has named it by then if it has not.
-create or replace function duly.complete_v1(p_shards smallint[], p_now timestamptz) returns void
+create or replace function duly.complete(p_shards smallint[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
     v_over uuid[];
@@ -144,7 +144,7 @@ begin
         delete from duly.timers where ctid = any (array(
             select last.ctid from duly.timers as last
              where last.run_id is null and last.runs_left = 0 and last.shard + 0 = any (p_shards)       -- So timers_spent alone can serve.
-               and not exists (select from duly.coming_runs_v1(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))
+               and not exists (select from duly.coming_runs(last.job_id, last.previous_scheduled_at, p_now - interval '4 seconds'))
              limit 1000 for update skip locked))
         returning job_id)
     select array_agg(job_id) into v_over from spent;
@@ -153,4 +153,4 @@ begin
     end if;
 end $$;
 
-grant execute on function duly.is_unstarted, duly.may_start, duly.held_state, duly.coming_runs_v1, duly.next_run_at to duly_api;
+grant execute on function duly.is_unstarted, duly.may_start, duly.held_state, duly.coming_runs, duly.next_run_at to duly_api;

@@ -3,7 +3,7 @@
 -- Put runs back that were never started. The attempt is not used up and nothing is recorded, because nothing happened; except
 -- for a run that somebody has cancelled meanwhile, which ends here, and one that was recalled, which waits in blocked for whoever recalled it.
 -- The turn at a rate is lost with the hands that held it, and the run goes to the front of the line again.
-create or replace function duly.hand_back_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
+create or replace function duly.hand_back(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -37,9 +37,9 @@ begin
         on conflict do nothing),
     again as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
+                                suspect, payload_stored, queue, handler, payload, options)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+               suspect, payload_stored, queue, handler, payload, options
           from back where not cancelled and not coalesce(options ? 'rate', false) and run_id not in (select answered.run_id from answered)
         on conflict do nothing),
     in_line as (
@@ -59,7 +59,7 @@ begin
            array_agg(tenant) filter (where cancelled and duly.has_consequence(options)),
            array_agg(options) filter (where cancelled and duly.has_consequence(options))
       into v_run_ids, v_fences, v_job_ids, v_tenants, v_options from back;
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
@@ -68,7 +68,7 @@ end $$;
 -- more, and says so here before the worker hears of it. p_safe_until is what the last beat that allowed starts was answered: a statement
 -- that comes late, when starts are allowed again, takes nothing back, and says so by returned being null. No row: the lease is gone. The
 -- row is locked first, as when a worker retires; so no beat can allow starts while this goes on.
-create or replace function duly.stall_v1(
+create or replace function duly.stall(
     p_worker_id uuid, p_seconds float8, p_in uuid[], p_in_fences bigint[], p_is_safe boolean, p_kept uuid[], p_kept_fences bigint[],
     p_safe_until timestamptz, p_limit integer, p_started uuid[], p_started_fences bigint[])
 returns table (safe_until timestamptz, returned integer)
@@ -102,7 +102,7 @@ begin
                    and not exists (select from unnest(p_kept, p_kept_fences) as kept(run_id, fence)
                                     where kept.run_id = leased.run_id and kept.fence = leased.fence)
                  limit p_limit) as unstarted;
-        perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
+        perform duly.hand_back(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
         return query select v_safe_until, coalesce(cardinality(v_run_ids), 0);
     else
         return query select v_safe_until, 0;
@@ -112,7 +112,7 @@ end $$;
 -- A worker leaves. What hangs on it and is not among the runs it still holds is a claim whose answer it never had: that was not
 -- started, so it goes back unused. It has left when nothing hangs on it any more. Its row is locked first, and only then its
 -- leases are read: a claim under way holds the row, so that its leases are seen, and one that comes later finds no row.
-create or replace function duly.retire_v1(p_worker_id uuid, p_held uuid[], p_fences bigint[])
+create or replace function duly.retire(p_worker_id uuid, p_held uuid[], p_fences bigint[])
 returns table (has_left boolean, run_ids uuid[], fences bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -129,7 +129,7 @@ begin
     select array_agg(leased.run_id), array_agg(leased.fence) into v_run_ids, v_fences
       from duly.leased where leased.worker_id = p_worker_id
        and not exists (select from unnest(p_held, p_fences) as held(run_id, fence) where held.run_id = leased.run_id and held.fence = leased.fence);
-    perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
+    perform duly.hand_back(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
     delete from duly.workers where worker_id = p_worker_id and not exists (select from duly.leased where leased.worker_id = p_worker_id);
     return query select found, coalesce(v_run_ids, '{}'), coalesce(v_fences, '{}');
 end $$;
@@ -137,7 +137,7 @@ end $$;
 -- Take runs out of their holders' hands that were asked to stop long ago and have not, where the next run of their job waits for
 -- their place (overlap cancel_running). Their fence is void: what they come to is refused. The attempt is lost and the run cancelled, on
 -- record, and whom to tell is told.
-create or replace function duly.void_overstayed_v1(p_stop interval) returns setof uuid
+create or replace function duly.void_overstayed(p_stop interval) returns setof uuid
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -167,8 +167,8 @@ begin
                nullif(generation, 1), nullif(priority, 5), payload, nullif(payload_stored, false), duly.options_kept(options)
           from gone)
     select array_agg(run_id), array_agg(job_id), array_agg(tenant), array_agg(options) into v_gone, v_job_ids, v_tenants, v_options from gone;
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
     return query select unnest(v_gone);
 end $$;
 
-grant execute on function duly.hand_back_v1, duly.retire_v1 to duly_api;
+grant execute on function duly.hand_back, duly.retire to duly_api;

@@ -8,7 +8,7 @@
 -- Of a line the first enters when nobody is inside, and nothing that comes before it is due and still in timers. While one of a line is
 -- inside or waits, the gate has one place, also for others who share its key. Where a run may wait only in limited company, those beyond the
 -- limit are dropped, with a record: the newest of a queue, the older of a buffer of one.
-create or replace function duly.release_v2(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
+create or replace function duly.release(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
 set jit = off as $$
 #variable_conflict use_column
@@ -105,9 +105,9 @@ begin
               from arrived where enters),
         staged as (
             insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                    suspect, payload_stored, queue, handler, payload, options, rank)
+                                    suspect, payload_stored, queue, handler, payload, options)
             select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                   suspect, payload_stored, queue, handler, payload, options, duly.rank(due_at, priority)
+                   suspect, payload_stored, queue, handler, payload, options
               from entering where not options ? 'rate'
             on conflict do nothing
             returning run_id, tenant, options),
@@ -168,11 +168,6 @@ begin
     select array_agg(u.tenant), array_agg(u.options->'rate') into v_rate_tenants, v_rates
       from unnest(p_tenants, p_options) as u(tenant, options)
      where p_left = 0 and u.options ? 'rate' and (u.options ? 'held' or not u.options ? 'gate');
-    perform duly.pace_v1(v_turning || v_rate_tenants, v_turns || v_rates) where v_turning is not null or v_rate_tenants is not null;
+    perform duly.pace(v_turning || v_rate_tenants, v_turns || v_rates) where v_turning is not null or v_rate_tenants is not null;
     return v_released;
 end $$;
-
--- Release, where nothing comes that stands in no box yet.
-create or replace function duly.release_v1(p_tenants integer[], p_options jsonb[], p_left integer) returns integer language sql as $$
-    select duly.release_v2(p_tenants, p_options, p_left, null)
-$$;

@@ -2,7 +2,7 @@
 
 -- Give dead runs another set of attempts, each so long from now. Their numbers go on; the run keeps its id. A new life begins: what was
 -- counted in the one before is not. A gated one goes by its timer, as ever, and one that is due later waits there.
-create or replace function duly.replay_v2(p_run_ids uuid[], p_delays interval[], p_horizon interval) returns setof uuid
+create or replace function duly.replay(p_run_ids uuid[], p_delays interval[], p_horizon interval) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -24,14 +24,14 @@ begin
         on conflict do nothing returning run_id),
     at_once as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
-        select risen.*, duly.rank(due_at, priority) from risen where not duly.must_enter(options) and due_at <= v_now + p_horizon
+                                suspect, payload_stored, queue, handler, payload, options)
+        select risen.* from risen where not duly.must_enter(options) and due_at <= v_now + p_horizon
         on conflict do nothing returning run_id)
     select run_id from by_timer union all select run_id from at_once;
 end $$;
 
 -- Give dead runs up for good, with a record. Nobody is told: the burial was, and a person has dealt with it.
-create or replace function duly.discard_v1(p_run_ids uuid[]) returns setof uuid
+create or replace function duly.discard(p_run_ids uuid[]) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -49,7 +49,7 @@ begin
 end $$;
 
 -- Give dead runs another payload, for their replay. It travels with the run, whatever its size.
-create or replace function duly.edit_dead_v1(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
+create or replace function duly.edit_dead(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 begin
@@ -82,8 +82,8 @@ create or replace function duly.error_group(p_reason text) returns text language
              then '(?<!(answered|status|HTTP|code) \d*)\d+([.,:]\d+)*' else '\d+([.,:]\d+)*' end, '…', 'g'), 200)
 $$;
 
--- Dead letters, the last buried first; also by what is alike in reasons: the names that group_dead_v3 gives its groups.
-create or replace function duly.page_dead_v2(
+-- Dead letters, the last buried first; also by what is alike in reasons: the names that group_dead gives its groups.
+create or replace function duly.page_dead(
     p_tenant integer, p_before_at timestamptz, p_before uuid, p_since timestamptz, p_queues text[], p_handlers text[], p_reasons text[],
     p_beginning text, p_errors text[], p_job_ids uuid[], p_tags text[], p_any_tags text[], p_limit integer, p_looks integer)
 returns table (
@@ -115,7 +115,7 @@ end $$;
 
 -- Dead letters by what is alike in their reasons, the most first; of those that fit, no more than p_looks of the last buried are looked at.
 -- From the dead alone: nothing is joined and made ready to be shown that is only counted.
-create or replace function duly.group_dead_v3(
+create or replace function duly.group_dead(
     p_tenant integer, p_before_at timestamptz, p_before uuid, p_since timestamptz, p_queues text[], p_handlers text[], p_reasons text[],
     p_beginning text, p_errors text[], p_job_ids uuid[], p_tags text[], p_any_tags text[], p_limit integer, p_looks integer)
 returns table (error text, count bigint, handlers text[], first_buried_at timestamptz, last_buried_at timestamptz, sample uuid[], looked bigint)
@@ -140,11 +140,4 @@ begin
      group by walk.error order by count(*) desc, walk.error limit p_limit;
 end $$;
 
------------------------------------------------------------------------------- as a process of an older version calls it
-
--- All of them at once.
-create or replace function duly.replay_v1(p_run_ids uuid[]) returns setof uuid language sql as $$
-    select duly.replay_v2(p_run_ids, null, interval '5 seconds')
-$$;
-
-grant execute on function duly.page_dead_v2, duly.group_dead_v3, duly.replay_v2, duly.discard_v1, duly.edit_dead_v1 to duly_api;
+grant execute on function duly.page_dead, duly.group_dead, duly.replay, duly.discard, duly.edit_dead to duly_api;

@@ -12,14 +12,9 @@ create or replace function duly.is_cancelling(p_worker_id uuid, p_run_id uuid, p
     select exists (select from duly.signals where worker_id = p_worker_id and run_id = p_run_id and fence = p_fence and what = 'cancel')
 $$;
 
--- A snooze is no failure: the attempt keeps its number, but does not count against max_attempts.
-create or replace function duly.forgive_attempt(p_options jsonb) returns jsonb language sql immutable as $$
-    select coalesce(p_options, '{}') || jsonb_build_object('attempts_before', coalesce((p_options->>'attempts_before')::integer, 0) + 1)
-$$;
-
 -- Record successes that have no consequence and take the runs out of their holder's hands. Returns the fences and runs that
 -- were there; for a missing one nothing has changed.
-create or replace function duly.finish_v1(
+create or replace function duly.finish(
     p_worker_id uuid, p_places tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
 returns table (run_id uuid, fence bigint)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -43,9 +38,8 @@ end $$;
 
 -- Record any outcomes and move each run on to what it became: back to ready or timers, into dead, or out of the boxes.
 -- Rows are named by run and fence, which holds wherever they stand. A run that stands in the next box already is not lost, so
--- a duplicate there is passed over: nothing may hold up a batch. Each run that goes on carries what p_carried lays over its options. No
--- p_carried: an older worker, for which a snooze does not count against max_attempts.
-create or replace function duly.settle_v2(
+-- a duplicate there is passed over: nothing may hold up a batch. p_carried is laid over the options of each run that goes on.
+create or replace function duly.settle(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
     p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
     p_carried jsonb[], p_horizon interval default '5 seconds')
@@ -78,16 +72,15 @@ begin
                   coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.reason, held.result, held.detail,
                   case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
                        then 'cancelled' else held.became end as became,
-                  case when p_carried is not null then duly.carry_on(leased.options, held.carried)
-                       when held.outcome = 'snoozed' then duly.forgive_attempt(leased.options) else leased.options end as options,
+                  duly.carry_on(leased.options, held.carried) as options,
                   greatest(v_now + held.delay, leased.scheduled_at) as due_at),
     retrying as (                                      -- A retry is part of its run, so it keeps the place where order matters; any other gate's it gives back.
         select done.*, case when duly.keeps_place(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
     again as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
+                                suspect, payload_stored, queue, handler, payload, options)
         select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, carried, duly.rank(due_at, priority)
+               suspect, payload_stored, queue, handler, payload, carried
           from retrying where due_at <= v_now + p_horizon and not duly.must_enter(carried)
         on conflict do nothing),
     later as (
@@ -125,12 +118,12 @@ begin
     select (select array_agg(run_id order by run_id) from recorded), (select array_agg(fence order by run_id) from recorded),
            array_agg(leaving.job_id), array_agg(leaving.tenant), array_agg(leaving.options), array_agg(leaving.became::text)
       into v_run_ids, v_fences, v_job_ids, v_tenants, v_options, v_became from leaving;
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, v_became, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, v_became, v_now) where v_job_ids is not null;
     return query select u.run_id, u.fence from unnest(v_run_ids, v_fences) as u(run_id, fence);
 end $$;
 
 -- After an unknown commit, the answer to "was it me?". A loss recorded by the reaper under the worker's name is no outcome of it.
-create or replace function duly.already_settled_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
+create or replace function duly.already_settled(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -146,7 +139,7 @@ begin
 end $$;
 
 -- Keep a record of outcomes that came after the lease was lost. Asked again after an unknown commit, nothing is recorded twice.
-create or replace function duly.record_fenced_v1(
+create or replace function duly.record_fenced(
     p_worker_id uuid, p_run_ids uuid[], p_job_ids uuid[], p_scheduled timestamptz[], p_due timestamptz[], p_started timestamptz[],
     p_finished timestamptz[], p_fences bigint[], p_tenants integer[], p_attempts integer[], p_queues text[], p_handlers text[], p_reasons text[])
 returns void
@@ -168,7 +161,7 @@ end $$;
 
 -- What follows from the end of runs, besides their record. Next fires are taken before gates, as everywhere; only those that hold a place
 -- leave one. Without p_became they were cancelled.
-create or replace function duly.leave_v1(p_job_ids uuid[], p_tenants integer[], p_options jsonb[], p_became text[], p_now timestamptz) returns void
+create or replace function duly.leave(p_job_ids uuid[], p_tenants integer[], p_options jsonb[], p_became text[], p_now timestamptz) returns void
 language plpgsql as $$
 declare
     v_run record;
@@ -176,27 +169,27 @@ begin
     for v_run in select u.job_id, u.options, u.became from unnest(p_job_ids, p_options, p_became) as u(job_id, options, became)
                   where u.options ?| array['rearm', 'watch'] and u.became is distinct from 'retrying' order by u.job_id loop
         if v_run.options ? 'rearm' then
-            perform duly.rearm_v1(v_run.job_id, p_now);
+            perform duly.rearm(v_run.job_id, p_now);
         end if;
         if v_run.options ? 'watch' and v_run.became = 'dead' then
-            perform duly.count_failure_v1(v_run.job_id, (v_run.options->>'watch')::integer, p_now);
+            perform duly.count_failure(v_run.job_id, (v_run.options->>'watch')::integer, p_now);
         elsif v_run.options ? 'watch' and v_run.became = 'succeeded' then
             update duly.jobs set failures = 0 where jobs.job_id = v_run.job_id and jobs.failures > 0;
         end if;
     end loop;
-    perform duly.release_v2(array_agg(u.tenant), array_agg(u.options), 1, null)
+    perform duly.release(array_agg(u.tenant), array_agg(u.options), 1, null)
        from unnest(p_tenants, p_options) as u(tenant, options) where u.options ? 'gate' having count(*) > 0;
 end $$;
 
 -- Count a run that failed for good, and pause its schedule after so many in a row.
-create or replace function duly.count_failure_v1(p_job_id uuid, p_failures_max integer, p_now timestamptz) returns void
+create or replace function duly.count_failure(p_job_id uuid, p_failures_max integer, p_now timestamptz) returns void
 language plpgsql as $$
 declare
-    v_timer    duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_timer    duly.timers := duly.take_next_fire(p_job_id);
     v_failures integer;
 begin
     if v_timer.job_id is null or v_timer.runs_left = 0 then
-        perform duly.put_next_fire_v1(v_timer) where v_timer.job_id is not null;
+        perform duly.put_next_fire(v_timer) where v_timer.job_id is not null;
         return;
     end if;
     update duly.jobs set failures = jobs.failures + 1 where jobs.job_id = p_job_id returning jobs.failures into v_failures;
@@ -205,21 +198,7 @@ begin
          where jobs.job_id = p_job_id and jobs.state = 'active';
         v_timer.due_at := 'infinity';
     end if;
-    perform duly.put_next_fire_v1(v_timer);
+    perform duly.put_next_fire(v_timer);
 end $$;
 
-------------------------------------------------------------------------------- as a worker of an older version calls it
-
--- For workers of the version before.
-create or replace function duly.settle_v1(
-    p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_outcomes duly.outcome[],
-    p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
-    p_horizon interval default '5 seconds')
-returns table (run_id uuid, fence bigint) language plpgsql as $$
-begin
-    return query select settled.run_id, settled.fence from duly.settle_v2(
-        p_worker_id, p_run_ids, p_fences, p_started, p_finished, p_outcomes, p_became, p_delays, p_losses, p_suspects, p_reasons, p_results,
-        p_details, null, p_horizon) as settled;
-end $$;
-
-grant execute on function duly.settle_v2, duly.already_settled_v1 to duly_api;
+grant execute on function duly.settle, duly.already_settled to duly_api;

@@ -39,7 +39,7 @@ end $$;
 
 -- The fires of cohorts that fall due within the horizon, each (cohort, moment, on time or late) once. Nothing is locked: what
 -- has changed by the time it is staged stays where it is. The fires that stage leaves where they are take nobody's place here.
-create or replace function duly.due_cohorts_v1(p_shards smallint[], p_horizon interval, p_per_shard integer)
+create or replace function duly.due_cohorts(p_shards smallint[], p_horizon interval, p_per_shard integer)
 returns table (cohort bigint, scheduled_at timestamptz, late boolean, read_at timestamptz)
 language plpgsql set enable_seqscan = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
@@ -61,7 +61,7 @@ end $$;
 
 -- Of the fires that fall due within the horizon: from where on their jobs are accountable, where that lies behind the first
 -- occurrence that a calendar took before the fire. Each moment comes once for a fire.
-create or replace function duly.due_accounts_v1(
+create or replace function duly.due_accounts(
     p_shards smallint[], p_horizon interval, p_per_shard integer, p_cohorts bigint[], p_scheduled timestamptz[], p_firsts timestamptz[])
 returns table (cohort bigint, scheduled_at timestamptz, since timestamptz)
 language plpgsql stable set enable_seqscan = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
@@ -97,7 +97,7 @@ end $$;
 -- priority whose tenant is overloaded in their queue stay where they are, to be judged as late when that is over. So does what is named in p_except, by
 -- run or, of a next fire, by job: something of it was refused before, and must not hold up all others. Where p_only names some in the same
 -- way, all others stay too: so what is refused is found by halves.
-create or replace function duly.stage_v2(
+create or replace function duly.stage(
     p_holder uuid, p_shards smallint[], p_epochs bigint[], p_horizon interval, p_per_shard integer, p_read_at timestamptz,
     p_keys bigint[], p_cohorts bigint[], p_run_at timestamptz[], p_missed integer[],
     p_next_at timestamptz[], p_windows integer[], p_skips jsonb[], p_catch_up jsonb[], p_except uuid[] default '{}', p_only uuid[] default null)
@@ -120,7 +120,7 @@ begin
     v_held := array(select shards.shard from unnest(p_shards, p_epochs) as held(shard, epoch)
                       join duly.shards on shards.shard = held.shard and shards.epoch = held.epoch and shards.holder = p_holder
                      where exists (select from duly.schedulers where scheduler_id = p_holder and until > v_now));
-    perform duly.complete_v1(v_held, v_now);
+    perform duly.complete(v_held, v_now);
     if not exists (select from unnest(v_held) as held(shard) cross join lateral (
                        select from duly.timers where timers.shard = held.shard and timers.due_at <= v_now + p_horizon limit 1) as t) then
         return query select 0, duly.next_due(v_held, v_overloaded, p_except, '{}', '{}'), v_now;      -- Even to do nothing, what follows takes milliseconds.
@@ -225,8 +225,8 @@ begin
           from bringing),
     staged as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
-        select staging.*, duly.rank(due_at, priority) from staging where not duly.must_enter(options)
+                                suspect, payload_stored, queue, handler, payload, options)
+        select staging.* from staging where not duly.must_enter(options)
         on conflict (run_id) do nothing
         returning run_id),
     at_gate as (
@@ -251,16 +251,10 @@ begin
       from (select tenant, options from at_gate
             union all                                  -- Others may have waited for this one, which does not run.
             select tenant, options from fires where not runs and options ? 'fifo') as looked_at;
-    perform duly.release_v2(v_tenants, v_options, 0, v_arrived) where v_tenants is not null or v_arrived is not null;
+    perform duly.release(v_tenants, v_options, 0, v_arrived) where v_tenants is not null or v_arrived is not null;
     if v_stopped is not null then
-        perform duly.cancel_v1(v_stopped, 'the next occurrence is due');
-        perform duly.signal_v1(v_stopped, 'cancel');
+        perform duly.cancel(v_stopped, 'the next occurrence is due');
+        perform duly.signal(v_stopped, 'cancel');
     end if;
     return query select v_staged, duly.next_due(v_held, v_overloaded, p_except, v_full, v_reached), v_now;
 end $$;
-
--- An older scheduler leaves alone what it cannot answer for.
-create or replace function duly.stage_v1(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_horizon interval, p_per_shard integer, p_grace interval)
-returns table (staged integer, next_due_at timestamptz, read_at timestamptz) language sql as $$
-    select * from duly.stage_v2(p_holder, p_shards, p_epochs, p_horizon, p_per_shard, duly.clock_now(), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')
-$$;

@@ -7,7 +7,7 @@ create or replace function duly.submit(
     at timestamptz default null, delay interval default null, key text default null, options jsonb default null, tenant integer default 1)
 returns uuid language sql as $$
     select duly.check_asked(payload, priority, at, delay, key, options, tenant);
-    select job_id from duly.submit_one_v2(tenant, coalesce(key, gen_random_uuid()::text), handler, payload::text, queue, priority::smallint,
+    select job_id from duly.submit_one(tenant, coalesce(key, gen_random_uuid()::text), handler, payload::text, queue, priority::smallint,
                                           at, delay, options::text)
 $$;
 
@@ -50,10 +50,9 @@ begin
     end if;
 end $$;
 
--- Submit one one-shot, with the same hash of a body and the same names as submit_one_v1: a key used by an older process is known to a newer
--- one. Each expression here is made ready anew in each transaction, so a plain job that is due now is put into ready by as few
--- as can be, which costs less than a batch of one; whatever else it is goes to put_one. Requests call create_one_shot_v1 or submit_checked_v1.
-create or replace function duly.submit_one_v2(
+-- Submit one one-shot. Each expression here is made ready anew in each transaction, so a plain job that is due now is put into ready by as few
+-- as can be, which costs less than a batch of one; whatever else it is goes to put_one. Requests call create_one_shot or submit_checked.
+create or replace function duly.submit_one(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds',
     out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
@@ -89,9 +88,8 @@ begin
     if p_at is null and p_delay is null and p_options is null and octet_length(p_payload) <= 1024 and p_priority between 0 and 9
        and duly.is_name(p_handler) and duly.is_name(p_queue) then
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                payload_stored, queue, handler, payload, rank)
-        values (job_id, job_id, scheduled_at, scheduled_at, 1, p_tenant, 0, p_priority, 0, false, false, p_queue, p_handler, v_payload,
-                duly.rank(scheduled_at, p_priority));
+                                payload_stored, queue, handler, payload)
+        values (job_id, job_id, scheduled_at, scheduled_at, 1, p_tenant, 0, p_priority, 0, false, false, p_queue, p_handler, v_payload);
     else
         perform duly.put_one(p_tenant, job_id, scheduled_at, p_handler, v_payload, octet_length(p_payload), p_queue, p_priority, p_at, p_delay,
                              p_options::jsonb, p_horizon, p_grace, v_now);
@@ -128,7 +126,7 @@ begin
                                   payload_stored, queue, handler, payload, options, gate, blocked_at)
         values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
                 '&after', p_now);
-        perform duly.follow_v1(p_tenant, array[p_run_id], array[v_options], p_now);
+        perform duly.follow(p_tenant, array[p_run_id], array[v_options], p_now);
     elsif p_due_at > p_now + p_horizon or duly.is_gated(v_options) then
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
                                  queue, handler, payload, options, shard)
@@ -136,16 +134,15 @@ begin
                 duly.shard_of(p_run_id));
     else
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                payload_stored, queue, handler, payload, options, rank)
-        values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
-                duly.rank(p_due_at, p_priority));
+                                payload_stored, queue, handler, payload, options)
+        values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options);
     end if;
 end $$;
 
 -- Submit one-shots. p_key names the whole batch: asked again with the same key, it answers with the same ids and inserts nothing. A
 -- run of a line gets its number here, in the order of the batch; and what follows others stands under `&after`. The settings keep the hash
 -- of a body from depending on the caller's session.
-create or replace function duly.submit_v1(
+create or replace function duly.submit_many(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea default null,
     p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
@@ -178,7 +175,7 @@ begin
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
                 hint = 'Use another key, or send the same job again.';
         end if;
-        perform duly.admit_v1(p_tenant, 0, 0);
+        perform duly.admit(p_tenant, 0, 0);
         v_name := duly.batch_name(p_tenant, p_key, v_key.scheduled_at);
         return query
         select duly.run_id(moment.at, v_name || u.number::text), moment.at, true
@@ -213,9 +210,9 @@ begin
           from asked where (due_at > v_now + p_horizon or duly.is_gated(options)) and options->'after' is null),
     soon as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                payload_stored, queue, handler, payload, options, rank)
+                                payload_stored, queue, handler, payload, options)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
-               case when not stored then payload end, options, duly.rank(due_at, priority)
+               case when not stored then payload end, options
           from asked where due_at <= v_now + p_horizon and not duly.is_gated(options) and options->'after' is null),
     following as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
@@ -227,15 +224,15 @@ begin
            array_agg(options) filter (where options->'after' is not null)
       into v_ids, v_moments, v_followers, v_options from asked;
     if v_followers is not null then
-        perform duly.follow_v1(p_tenant, v_followers, v_options, v_now);
+        perform duly.follow(p_tenant, v_followers, v_options, v_now);
     end if;
-    perform duly.admit_v1(p_tenant, 0, cardinality(p_handlers));
+    perform duly.admit(p_tenant, 0, cardinality(p_handlers));
     return query select u.run_id, u.moment, false from unnest(v_ids, v_moments) as u(run_id, moment);
 end $$;
 
 -- Change a one-shot that waits for its first attempt and is of a version: it is taken out and put where it belongs now, under the same id
 -- and the next version. It leaves the place it held at a concurrency key; one that follows others still does. False: no such one-shot waits.
-create or replace function duly.change_one_shot_v1(
+create or replace function duly.change_one_shot(
     p_tenant integer, p_run_id uuid, p_generation integer, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
 returns boolean
@@ -285,13 +282,13 @@ begin
                 v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, duly.shard_of(p_run_id));
     else
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
+                                suspect, payload_stored, queue, handler, payload, options)
         values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, 0, p_priority, v_was.losses,
-                v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, duly.rank(v_due_at, p_priority));
+                v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options);
     end if;
     -- A gate is locked last. One that had not entered leaves nothing behind there, but may have stood before others in a line.
     if duly.has_consequence(v_was.options) then
-        perform duly.leave_v1(array[p_run_id], array[p_tenant],
+        perform duly.leave(array[p_run_id], array[p_tenant],
                               array[case when v_was.inside then v_was.options when v_was.options ? 'fifo' then v_was.options || '{"outside": true}'
                                          else v_was.options - 'gate' end], null, v_now);
     end if;
@@ -299,7 +296,7 @@ begin
 end $$;
 
 -- Drop idempotency keys that have expired, so many at a time.
-create or replace function duly.forget_keys_v1(p_limit integer) returns void
+create or replace function duly.forget_keys(p_limit integer) returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_now timestamptz := duly.clock_now();
@@ -309,7 +306,7 @@ end $$;
 
 -- Create one one-shot in somebody's name: the job, the quota of its tenant and the audit entry are one statement, for the engine and for a
 -- session. One whose options name a parent is a subtask.
-create or replace function duly.create_one_shot_v1(
+create or replace function duly.create_one_shot(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval, p_actor_kind text, p_actor text, p_actor_name text, p_request_id text,
     out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
@@ -319,11 +316,11 @@ declare
 begin
     perform duly.must_be_ours(p_tenant);
     select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
-      from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
-    perform duly.check_quotas_v1(p_tenant, 0, case when replayed then 0 else 1 end);
+      from duly.submit_one(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
+    perform duly.check_quotas(p_tenant, 0, case when replayed then 0 else 1 end);
     if not replayed then
         if v_parent is not null then
-            perform duly.note_subtasks_v1(p_tenant, array[v_parent], array[job_id]);
+            perform duly.note_subtasks(p_tenant, array[v_parent], array[job_id]);
         end if;
         insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, request_id, detail)
         values (p_tenant, duly.clock_now(), p_actor_kind, p_actor, p_actor_name, 'job.created', 'job', job_id::text, p_request_id,
@@ -332,7 +329,7 @@ begin
 end $$;
 
 -- Create one-shots of several callers, each with an audit entry of its own: all of them or none.
-create or replace function duly.create_one_shots_v1(
+create or replace function duly.create_one_shots(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval,
     p_actor_kinds text[], p_actors text[], p_actor_names text[], p_request_ids text[])
@@ -349,14 +346,14 @@ begin
     select array_agg(submitted.job_id order by submitted.number), array_agg(submitted.scheduled_at order by submitted.number),
            bool_or(submitted.replayed)
       into v_ids, v_moments, v_replayed
-      from duly.submit_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
+      from duly.submit_many(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
            with ordinality as submitted(job_id, scheduled_at, replayed, number);
-    if not duly.is_tenant_session() then                -- A request's submit_v1 has asked for them.
-        perform duly.check_quotas_v1(p_tenant, 0, case when v_replayed then 0 else cardinality(v_ids) end);
+    if not duly.is_tenant_session() then                -- A request's submit_many has asked for them.
+        perform duly.check_quotas(p_tenant, 0, case when v_replayed then 0 else cardinality(v_ids) end);
     end if;
     if not v_replayed then
         if cardinality(array_remove(v_parents, null)) > 0 then
-            perform duly.note_subtasks_v1(p_tenant, v_parents, v_ids);
+            perform duly.note_subtasks(p_tenant, v_parents, v_ids);
         end if;
         insert into duly.audit (tenant, at, actor_kind, actor, actor_name, action, subject_kind, subject_id, request_id, detail)
         select p_tenant, duly.clock_now(), made.kind, made.actor, made.name, 'job.created', 'job', made.job_id::text, made.request_id,
@@ -367,63 +364,5 @@ begin
     return query select made.job_id, made.scheduled_at, v_replayed from unnest(v_ids, v_moments) as made(job_id, scheduled_at);
 end $$;
 
------------------------------------------------------------------------------- as a process of an older version calls it
-
--- Submit one one-shot: what submit_v1 does for many, without the arrays, which cost more than the job.
-create or replace function duly.submit_one_v1(
-    p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
-    p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
-returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
-language plpgsql set lock_timeout = '2s' as $$
-#variable_conflict use_column
-declare
-    v_now     timestamptz := duly.clock_now();
-    v_due_at  timestamptz := coalesce(p_at, v_now + coalesce(p_delay, interval '0'));
-    v_run_id  uuid := duly.run_id(v_due_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
-    v_payload jsonb := p_payload;
-    v_options jsonb := p_options;
-    v_stored  boolean := octet_length(p_payload) > 1024;
-    v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_handler, v_payload, p_queue, p_priority,
-                                                  coalesce((date_part('epoch', p_at) * 1000000)::bigint, 0),
-                                                  coalesce((date_part('epoch', p_delay) * 1000000)::bigint, -1), v_options), 'UTF8'));
-    v_key     duly.keys;
-begin
-    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
-    values (p_tenant, p_key, v_run_id, v_hash, v_now, v_now + interval '24 hours')
-    on conflict (tenant, key) do update
-       set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-     where keys.expires_at <= v_now;
-    if not found then
-        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
-        if v_key.body_hash <> v_hash then
-            raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
-                hint = 'Use another key, or send the same job again.';
-        end if;
-        return query select v_key.job_id, coalesce(p_at, v_key.scheduled_at + coalesce(p_delay, interval '0')), true;
-        return;
-    end if;
-    if duly.is_name(p_handler) is not true or duly.is_name(p_queue) is not true then
-        raise exception using errcode = 'DU005', message = 'a job needs the name of a handler and of a queue, of at most 1000 bytes each',
-            hint = 'Give both, such as duly.submit(''send_report'', queue => ''mail'').';
-    end if;
-    perform duly.check_one(p_at, p_delay, octet_length(p_payload), p_priority, v_options, v_now, p_grace);
-    if v_stored then
-        insert into duly.payloads (job_id, generation, body, stored_at) values (v_run_id, 1, v_payload, v_now);
-        v_payload := null;
-    end if;
-    if v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
-                                 queue, handler, payload, options, shard)
-        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, p_priority, v_stored, p_queue, p_handler, v_payload, v_options,
-                duly.shard_of(v_run_id));
-    else
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                payload_stored, queue, handler, payload, options, rank)
-        values (v_run_id, v_run_id, v_due_at, v_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
-                duly.rank(v_due_at, p_priority));
-    end if;
-    return query select v_run_id, v_due_at, false;
-end $$;
-
-grant execute on function duly.submit_v1, duly.create_one_shot_v1, duly.create_one_shots_v1,
-    duly.change_one_shot_v1 to duly_api;
+grant execute on function duly.submit_many, duly.create_one_shot, duly.create_one_shots,
+    duly.change_one_shot to duly_api;

@@ -2,7 +2,7 @@
 
 -- Tell of the end of a run, from the record of it: what every way to an end writes, once. Whom to tell comes with the marks and goes
 -- no further; the record says instead who was told. What is told is the event that listeners hear, with the job's name and the result.
-create or replace function duly.tell_v1() returns trigger
+create or replace function duly.tell() returns trigger
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_then  jsonb := new.marks->'then';
@@ -32,8 +32,8 @@ begin
         continue when v_to is null or (v_when = 'dead' and new.became <> 'dead');
         v_name := format('%s/%s/%s/%s/on_%s', new.run_id, new.attempt, coalesce(new.fence, 0), new.became, v_when);
         v_told := v_told || jsonb_build_object('on_' || v_when, case when v_to ? 'url'
-            then jsonb_build_object('run_id', duly.tell_url_v1(new.tenant, new.queue, v_name, v_to, v_event, new.marks, v_now))
-            else duly.tell_job_v1(new.tenant, v_name, v_to, v_event, v_now) end);
+            then jsonb_build_object('run_id', duly.tell_url(new.tenant, new.queue, v_name, v_to, v_event, new.marks, v_now))
+            else duly.tell_job(new.tenant, v_name, v_to, v_event, v_now) end);
     end loop;
     if v_told <> '{}' then
         new.detail := case when jsonb_typeof(new.detail) = 'object' then new.detail when new.detail is null then '{}'
@@ -43,7 +43,7 @@ begin
 end $$;
 
 -- Make the webhook that tells of the end of a run: a run of its own, of which nobody is told. Its id is computed from what is told.
-create or replace function duly.tell_url_v1(p_tenant integer, p_queue text, p_name text, p_to jsonb, p_event jsonb, p_marks jsonb, p_now timestamptz) returns uuid
+create or replace function duly.tell_url(p_tenant integer, p_queue text, p_name text, p_to jsonb, p_event jsonb, p_marks jsonb, p_now timestamptz) returns uuid
 language plpgsql as $$
 declare
     v_run_id uuid := duly.run_id(p_now, p_name);
@@ -53,19 +53,18 @@ begin
         insert into duly.payloads (job_id, generation, body, stored_at) values (v_run_id, 1, p_event, p_now) on conflict do nothing;
     end if;
     insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-                            queue, handler, payload, options, rank)
+                            queue, handler, payload, options)
     values (v_run_id, v_run_id, p_now, p_now, 1, p_tenant, 0, 5, 0, false, v_stored, coalesce(p_to->>'queue', p_queue), '@webhook',
             case when not v_stored then p_event end,
             jsonb_build_object('target', jsonb_strip_nulls(jsonb_build_object('type', 'webhook', 'url', p_to->'url', 'sealed_url', p_to->'sealed_url')))
-            || jsonb_strip_nulls(jsonb_build_object('request_id', p_marks->'request_id', 'traceparent', p_marks->'traceparent')),
-            duly.rank(p_now, 5::smallint))
+            || jsonb_strip_nulls(jsonb_build_object('request_id', p_marks->'request_id', 'traceparent', p_marks->'traceparent')))
     on conflict do nothing;
     return v_run_id;
 end $$;
 
 -- Note that a job is to be triggered with the outcome of a run. It is not touched here: its next fire is taken before any gate is
 -- locked, and whoever ends a run may hold gates. Says what is on record of it: the job, or why it is not told.
-create or replace function duly.tell_job_v1(p_tenant integer, p_name text, p_to jsonb, p_event jsonb, p_now timestamptz) returns jsonb
+create or replace function duly.tell_job(p_tenant integer, p_name text, p_to jsonb, p_event jsonb, p_now timestamptz) returns jsonb
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_asked text := p_to->>'job';
@@ -89,7 +88,7 @@ end $$;
 
 -- Trigger one job with the outcome of a run, as any job is triggered; nothing comes when it was done before. One that went, or was
 -- paused, since the run ended is skipped, on record.
-create or replace function duly.deliver_v1(p_telling_id uuid) returns table (run_id uuid, answer text, queue text)
+create or replace function duly.deliver(p_telling_id uuid) returns table (run_id uuid, answer text, queue text)
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -112,7 +111,7 @@ begin
                       when octet_length(v_payload::text) > 262144 then 'skipped_too_large' end;
     if v_skipped is null then
         return query select triggered.run_id, triggered.answer, v_job.queue
-                       from duly.trigger_v1(v_job.job_id, 'callback/' || p_telling_id, v_payload, false) as triggered
+                       from duly.trigger(v_job.job_id, 'callback/' || p_telling_id, v_payload, false) as triggered
                       where triggered.answer <> 'over';
         if found then
             return;

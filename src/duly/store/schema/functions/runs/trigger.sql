@@ -3,13 +3,13 @@
 
 -- Run a schedule's job now, beside its schedule. It obeys overlap, unless told to run beside what is active; only a run that
 -- obeys is what the next occurrence is judged by. One that has a rate waits for its turn. The key makes a repeated request one run.
-create or replace function duly.trigger_v1(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, p_settles boolean default true)
+create or replace function duly.trigger(p_job_id uuid, p_key text, p_payload jsonb, p_beside boolean, p_settles boolean default true)
 returns table (run_id uuid, answer text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_timer   duly.timers := duly.take_next_fire(p_job_id);
     v_run_id  uuid := duly.occurrence_id(p_job_id, v_now, 'manual:' || p_key);
     v_key     text := 'trigger/' || p_job_id || '/' || p_key;
     v_hash    bytea := sha256(convert_to(concat_ws(E'\x01', p_payload, p_beside), 'UTF8'));
@@ -33,24 +33,24 @@ begin
             raise exception using errcode = 'DU001', message = format('key %s was used for another run of this job', quote_literal(p_key)),
                   detail = (select keys.job_id::text from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key);
         end if;
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return query select keys.job_id, 'replayed' from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
         return;
     end if;
     -- A fire that is due later is judged by this run when it is due, and not this run by it.
     if not p_beside and v_timer.overlap is null and exists (
-           select from duly.coming_runs_v1(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now) then
-        if not p_settles and duly.is_held_v1(v_timer, array[v_timer.previous_scheduled_at], v_now) then
+           select from duly.coming_runs(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now) then
+        if not p_settles and duly.is_coming_run_held(v_timer, array[v_timer.previous_scheduled_at], v_now) then
             delete from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
-            perform duly.put_next_fire_v1(v_timer);
+            perform duly.put_next_fire(v_timer);
             return query select null::uuid, 'held';
             return;
         end if;
-        v_timer := duly.withdraw_v1(v_timer, array[v_timer.previous_scheduled_at], v_now);
+        v_timer := duly.withdraw(v_timer, array[v_timer.previous_scheduled_at], v_now);
     end if;
     if not p_beside and (v_timer.overlap is null or v_timer.overlap = 'after_end') and duly.is_active(v_timer.last_run_id)
        and not (v_timer.overlap is not null and exists (
-               select from duly.coming_runs_v1(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now)) then
+               select from duly.coming_runs(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now)) then
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason,
                                    generation, priority, payload, payload_stored, options)
         values (v_run_id, p_job_id, v_now, v_now, v_now, v_timer.tenant, 0, 'skipped', 'skipped', v_timer.queue, v_timer.handler, 'skipped_overlap',
@@ -63,16 +63,16 @@ begin
         values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
                 false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options,
                 duly.waits_at(v_options), v_now);
-        perform duly.release_v1(array[v_timer.tenant], array[v_options], 0);
+        perform duly.release(array[v_timer.tenant], array[v_options], 0, null);
     else
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
+                                suspect, payload_stored, queue, handler, payload, options)
         values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
-                false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options, duly.rank(v_now, v_timer.priority));
+                false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options);
     end if;
     if v_timer.overlap = 'cancel_running' and not p_beside and v_timer.last_run_id is not null then
-        perform duly.cancel_v1(array[v_timer.last_run_id], 'a run was asked for');
-        perform duly.signal_v1(array[v_timer.last_run_id], 'cancel');
+        perform duly.cancel(array[v_timer.last_run_id], 'a run was asked for');
+        perform duly.signal(array[v_timer.last_run_id], 'cancel');
     end if;
     if v_answer = 'ready' and duly.must_enter(v_options) then
         v_answer := case when exists (select from duly.blocked where blocked.run_id = v_run_id) then 'blocked'
@@ -81,16 +81,16 @@ begin
     if v_answer <> 'skipped_overlap' and not p_beside and v_timer.overlap is distinct from 'after_end' then
         v_timer.last_run_id := v_run_id;
     end if;
-    perform duly.put_next_fire_v1(v_timer);
+    perform duly.put_next_fire(v_timer);
     if v_answer in ('ready', 'blocked') then
-        perform duly.admit_v1(v_timer.tenant, 0, 1);
+        perform duly.admit(v_timer.tenant, 0, 1);
     end if;
     return query select v_run_id, v_answer;
 end $$;
 
 -- Take an event: one run of each job that waits for it, and never again under the same source and id; a job that has a rate waits for its
 -- turn. A job that is being changed is waited for, and then judged by what it has become; whoever changes a job changes its row.
-create or replace function duly.take_event_v1(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb)
+create or replace function duly.take_event(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb)
 returns table (is_duplicate boolean, runs uuid[], queues text[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set lock_timeout = '2s' set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off set jit = off as $$
@@ -106,7 +106,7 @@ begin
     perform duly.must_be_ours(p_tenant);
     insert into duly.events (tenant, digest, runs, received_at) values (p_tenant, v_digest, '{}', v_now) on conflict do nothing;
     if not found then
-        perform duly.admit_v1(p_tenant, 0, 0);
+        perform duly.admit(p_tenant, 0, 0);
         return query select true, events.runs, '{}'::text[] from duly.events where events.tenant = p_tenant and events.digest = v_digest;
         return;
     end if;
@@ -142,9 +142,8 @@ begin
           from made where duly.must_enter(marked)),
     started as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-                                queue, handler, payload, options, rank)
-        select run_id, job_id, v_now, v_now, generation, tenant, 0, priority, 0, false, false, queue, handler, carried, marked,
-               duly.rank(v_now, priority)
+                                queue, handler, payload, options)
+        select run_id, job_id, v_now, v_now, generation, tenant, 0, priority, 0, false, false, queue, handler, carried, marked
           from made where not duly.must_enter(marked)),
     kept as (
         update duly.events set runs = array(select run_id from made order by job_id)
@@ -152,9 +151,9 @@ begin
     select false, array(select run_id from made order by job_id), array(select distinct queue from made);
     v_gated := array(select job.options from unnest(v_jobs) as job where duly.must_enter(job.options) order by job.job_id);
     if cardinality(v_gated) > 0 then
-        perform duly.release_v1(array_fill(p_tenant, array[cardinality(v_gated)]), v_gated, 0);
+        perform duly.release(array_fill(p_tenant, array[cardinality(v_gated)]), v_gated, 0, null);
     end if;
-    perform duly.admit_v1(p_tenant, 0, cardinality(v_jobs));
+    perform duly.admit(p_tenant, 0, cardinality(v_jobs));
 end $$;
 
-grant execute on function duly.trigger_v1, duly.take_event_v1 to duly_api;
+grant execute on function duly.trigger, duly.take_event to duly_api;

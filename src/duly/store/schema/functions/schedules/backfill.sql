@@ -12,7 +12,7 @@ $$;
 
 -- Ask for the occurrences of a stretch to be made, so many of them under way at once. The schedule is not moved. p_previous is the occurrence
 -- before the first.
-create or replace function duly.submit_backfill_v2(
+create or replace function duly.submit_backfill(
     p_backfill_id uuid, p_job_id uuid, p_from timestamptz, p_to timestamptz, p_rate double precision, p_total integer, p_previous timestamptz,
     p_places integer)
 returns boolean language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -32,7 +32,7 @@ end $$;
 -- may run beside each other; a job with a concurrency key of its own keeps that. p_seen guards the cursor: a backfill that somebody else has
 -- moved on is passed over. Without a new cursor it is done. For p_waits nothing more of the job is made: that is its rate, and it counts from
 -- here, so that it holds whoever looks next.
-create or replace function duly.backfill_v1(
+create or replace function duly.backfill(
     p_backfill_ids uuid[], p_seen timestamptz[], p_cursors timestamptz[], p_waits interval[], p_counts integer[],
     p_run_backfills uuid[], p_moments timestamptz[])
 returns integer
@@ -68,12 +68,12 @@ begin
         on conflict do nothing
         returning tenant, options)
     select array_agg(tenant), array_agg(options) into v_tenants, v_options from waiting;
-    perform duly.release_v1(v_tenants, v_options, 0) where v_tenants is not null;
+    perform duly.release(v_tenants, v_options, 0, null) where v_tenants is not null;
     return coalesce(cardinality(v_tenants), 0);
 end $$;
 
 -- Stop a backfill: nothing more is made, and what was made and is in nobody's hands is cancelled.
-create or replace function duly.cancel_backfill_v1(p_backfill_id uuid) returns integer
+create or replace function duly.cancel_backfill(p_backfill_id uuid) returns integer
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_backfill duly.backfills;
@@ -86,11 +86,11 @@ begin
     end if;
     update duly.backfills set state = 'cancelled' where backfills.backfill_id = p_backfill_id;
     if v_backfill.state = 'active' and v_backfill.origin = 'schedule' then         -- Missed, and not to be made up for: that is on record.
-        perform duly.record_skips_v1(jobs, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
+        perform duly.record_skips(jobs, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
                     'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.made)), duly.clock_now())
            from duly.jobs where jobs.job_id = v_backfill.job_id;
     end if;
-    select count(*) into v_gone from duly.cancel_v1(array(
+    select count(*) into v_gone from duly.cancel(array(
         select waiting.run_id from (
             select blocked.run_id, blocked.job_id, blocked.scheduled_at from duly.blocked
             union all select ready.run_id, ready.job_id, ready.scheduled_at from duly.ready
@@ -104,4 +104,4 @@ begin
     return v_gone;
 end $$;
 
-grant execute on function duly.submit_backfill_v2, duly.cancel_backfill_v1 to duly_api;
+grant execute on function duly.submit_backfill, duly.cancel_backfill to duly_api;

@@ -1,7 +1,7 @@
 -- Calendars: kept, changed and dropped. How schedules are timed anew by what they have become stands in next_fire.sql.
 
 -- Keep a calendar, new or changed. What it was stays beside it until its jobs are timed anew.
-create or replace function duly.put_calendar_v1(p_tenant integer, p_name text, p_definition jsonb) returns void
+create or replace function duly.put_calendar(p_tenant integer, p_name text, p_definition jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform duly.must_be_ours(p_tenant);
@@ -12,7 +12,7 @@ begin
 end $$;
 
 -- Forget what a calendar was, now that all of its jobs are timed by what it is; unless somebody has changed it since.
-create or replace function duly.calendar_settled_v1(p_tenant integer, p_name text, p_definition jsonb) returns void
+create or replace function duly.calendar_settled(p_tenant integer, p_name text, p_definition jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform duly.must_be_ours(p_tenant);
@@ -21,7 +21,7 @@ begin
 end $$;
 
 -- Drop a calendar that no schedule uses: dropped, missing, or used by a job.
-create or replace function duly.drop_calendar_v1(p_tenant integer, p_name text) returns text
+create or replace function duly.drop_calendar(p_tenant integer, p_name text) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_user text;
@@ -36,4 +36,4 @@ begin
     return case when found then 'dropped' else 'missing' end;
 end $$;
 
-grant execute on function duly.put_calendar_v1, duly.calendar_settled_v1, duly.drop_calendar_v1 to duly_api;
+grant execute on function duly.put_calendar, duly.calendar_settled, duly.drop_calendar to duly_api;

@@ -4,17 +4,17 @@
 -- schedule has moved on meanwhile, and the caller looks anew. p_moments are those that may be staged and not due. A
 -- schedule whose coming run a worker holds is `held`: nothing is changed, and the caller recalls that run first (recall.sql). Only a pause
 -- settles for a run whose worker did not answer. A spent schedule, whose last occurrence is staged, is `over` unless that is taken back.
--- So is another tenant's: whose it is, take_next_fire_v1 checks.
+-- So is another tenant's: whose it is, take_next_fire checks.
 
 -- Stop a schedule. What is staged is taken back, so that it fires after all if the schedule goes on before its moment. While p_settles is null,
 -- nobody has asked the workers yet, and any first attempt that one holds is out of reach: only its worker knows whether it has started.
-create or replace function duly.pause_v1(
+create or replace function duly.pause(
     p_job_id uuid, p_generation integer, p_reason text, p_seen timestamptz, p_moments timestamptz[], p_settles boolean)
 returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
-    v_timer duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_timer duly.timers := duly.take_next_fire(p_job_id);
     v_job   duly.jobs;
     v_left  duly.ready[];
     v_state text;
@@ -24,42 +24,42 @@ begin
     end if;
     select jobs.state into strict v_state from duly.jobs where jobs.job_id = p_job_id;
     if v_state = 'paused' or v_timer.scheduled_at <> p_seen or v_timer.generation <> p_generation then
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return case when v_state = 'paused' then 'already' else 'again' end;
     end if;
     if (p_settles is null and exists (select from duly.leased where leased.job_id = p_job_id and leased.attempt = 1))
-       or (p_settles is not true and duly.is_held_v1(v_timer, p_moments, v_now)) then
-        perform duly.put_next_fire_v1(v_timer);
+       or (p_settles is not true and duly.is_coming_run_held(v_timer, p_moments, v_now)) then
+        perform duly.put_next_fire(v_timer);
         return 'held';
     end if;
-    v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
+    v_timer := duly.withdraw(v_timer, p_moments, v_now);
     if v_timer.runs_left = 0 then
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return 'over';
     end if;
     update duly.jobs set state = 'paused', paused_at = v_now, updated_at = v_now, pause_reason = p_reason where jobs.job_id = p_job_id returning * into v_job;
     v_timer.due_at := 'infinity';
-    v_left := array(select staged from duly.lock_staged_v1(v_timer, v_now) as staged);
+    v_left := array(select staged from duly.lock_staged(v_timer, v_now) as staged);
     if v_left <> '{}' then                             -- Behind one that was cancelled, the next fire cannot go back to them: they are skipped.
         delete from duly.ready where ready.run_id in (select staged.run_id from unnest(v_left) as staged);
         delete from duly.blocked where blocked.run_id in (select staged.run_id from unnest(v_left) as staged);
         v_timer.runs_left := duly.runs_left_with(v_timer, cardinality(v_left));
-        perform duly.record_skips_v1(v_job, (select jsonb_agg(jsonb_build_object(
+        perform duly.record_skips(v_job, (select jsonb_agg(jsonb_build_object(
                     'reason', 'skipped_paused', 'first', staged.scheduled_at, 'last', staged.scheduled_at, 'count', 1)) from unnest(v_left) as staged), v_now);
     end if;
-    perform duly.put_next_fire_v1(v_timer);
+    perform duly.put_next_fire(v_timer);
     return 'paused';
 end $$;
 
 -- Let a schedule go on with the fire at p_next_at. If that is the one that was pending, however late it is, then it is a misfire
 -- and its policy decides. Without a next moment nothing is left, and the schedule is over.
-create or replace function duly.resume_v1(
+create or replace function duly.resume(
     p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_skips jsonb)
 returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_now   timestamptz := duly.clock_now();
-    v_timer duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_timer duly.timers := duly.take_next_fire(p_job_id);
     v_job   duly.jobs;
 begin
     if v_timer.job_id is null then
@@ -67,13 +67,13 @@ begin
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
     if v_job.state <> 'paused' or v_timer.scheduled_at <> p_seen or v_timer.generation <> p_generation then
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return case when v_job.state = 'active' then 'already' else 'again' end;
     end if;
     update duly.jobs set state = case when p_next_at is null then 'completed' else 'active' end,
            paused_at = null, pause_reason = null, failures = 0, updated_at = v_now
      where jobs.job_id = p_job_id;
-    perform duly.record_skips_v1(v_job, p_skips, v_now);
+    perform duly.record_skips(v_job, p_skips, v_now);
     if p_next_at is null then
         return 'completed';
     end if;
@@ -82,19 +82,19 @@ begin
     if v_timer.overlap = 'after_end' and duly.will_rearm(v_timer.last_run_id) then
         v_timer.due_at := 'infinity';                  -- Its run is under way, and arms it when it ends.
     end if;
-    perform duly.put_next_fire_v1(v_timer);
+    perform duly.put_next_fire(v_timer);
     return 'active';
 end $$;
 
 -- Leave one occurrence out: the first that is staged and has not started, else the pending one. p_skips is what calendars took just before
 -- the pending one: no fire will tell of that.
-create or replace function duly.skip_next_v2(
+create or replace function duly.skip_next(
     p_job_id uuid, p_generation integer, p_seen timestamptz, p_next_at timestamptz, p_window integer, p_moments timestamptz[], p_skips jsonb,
     out answer text, out moment timestamptz)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_now     timestamptz := duly.clock_now();
-    v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_timer   duly.timers := duly.take_next_fire(p_job_id);
     v_job     duly.jobs;
     v_staged  duly.ready;
     v_skipped timestamptz;
@@ -105,13 +105,13 @@ begin
         return;
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
-    if v_timer.generation <> p_generation or duly.is_held_v1(v_timer, p_moments, v_now) then
+    if v_timer.generation <> p_generation or duly.is_coming_run_held(v_timer, p_moments, v_now) then
         answer := case when v_timer.generation <> p_generation then 'again' else 'held' end;
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return;
     end if;
     v_is_spent := coalesce(v_timer.runs_left = 0, false);
-    select * into v_staged from duly.lock_staged_v1(v_timer, v_now) as staged order by staged.scheduled_at limit 1;
+    select * into v_staged from duly.lock_staged(v_timer, v_now) as staged order by staged.scheduled_at limit 1;
     if found then
         delete from duly.ready where ready.run_id = v_staged.run_id;
         delete from duly.blocked where blocked.run_id = v_staged.run_id;
@@ -121,11 +121,11 @@ begin
             v_timer.previous_scheduled_at := v_staged.previous_scheduled_at;
         end if;
     elsif v_is_spent then
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return;
     elsif v_timer.scheduled_at = p_seen then
         v_skipped := v_timer.scheduled_at;
-        perform duly.record_skips_v1(v_job, p_skips, v_now);
+        perform duly.record_skips(v_job, p_skips, v_now);
     end if;
     if v_skipped = p_seen or v_is_spent then           -- The pending one, or one of the last of a spent schedule: what follows is armed instead.
         if p_next_at is null and v_skipped < p_seen then
@@ -140,10 +140,10 @@ begin
         end if;
     end if;
     if v_skipped is not null then
-        perform duly.record_skips_v1(v_job, jsonb_build_array(jsonb_build_object(
+        perform duly.record_skips(v_job, jsonb_build_array(jsonb_build_object(
             'reason', 'skipped_on_request', 'first', v_skipped, 'last', v_skipped, 'count', 1)), v_now);
     end if;
-    perform duly.put_next_fire_v1(v_timer) where v_timer.job_id is not null;
+    perform duly.put_next_fire(v_timer) where v_timer.job_id is not null;
     answer := case when v_skipped is null then 'again' else 'skipped' end;
     moment := v_skipped;
 end $$;
@@ -151,7 +151,7 @@ end $$;
 -- Change a schedule. What is staged and has not started is taken back, and made anew by the new definition. p_first_at is its
 -- first fire; without one the timing is as it was, and so is the pending fire, save that one counted from the end of a run moves
 -- by as much as its period. p_floor is the last moment that the caller knew to be beyond recall: it must not come again.
-create or replace function duly.edit_v1(
+create or replace function duly.edit(
     p_job_id uuid, p_generation integer, p_hash bytea, p_name text, p_source text, p_handler text, p_payload jsonb,
     p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
@@ -161,7 +161,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp set lock
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_timer   duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_timer   duly.timers := duly.take_next_fire(p_job_id);
     v_job     duly.jobs;
     v_floor   timestamptz;
     v_kept_at timestamptz;
@@ -177,7 +177,7 @@ begin
         select updated_at from duly.calendars where tenant = v_job.tenant and name in (
             select use->>'name' from jsonb_array_elements(coalesce(p_schedule->'calendars', '[]')) as use) for share) as calendars;
     if v_job.generation <> p_generation or v_timer.scheduled_at <> p_seen or v_kept_at > p_read_at then
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return query select 'again', null::timestamptz;
         return;
     elsif p_priority not between 0 and 9 then
@@ -190,29 +190,29 @@ begin
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
     perform duly.check_names(p_handler, p_queue);
-    if duly.is_held_v1(v_timer, p_moments, v_now) then
-        perform duly.put_next_fire_v1(v_timer);
+    if duly.is_coming_run_held(v_timer, p_moments, v_now) then
+        perform duly.put_next_fire(v_timer);
         return query select 'held', null::timestamptz;
         return;
     end if;
-    v_timer := duly.withdraw_v1(v_timer, p_moments, v_now);
+    v_timer := duly.withdraw(v_timer, p_moments, v_now);
     if v_timer.runs_left = 0 then
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return query select 'over', null::timestamptz;
         return;
     end if;
     if p_first_at is not null and v_timer.scheduled_at < least(p_seen, p_read_at) then      -- Taken back and due by now: the next look has it on record.
-        perform duly.put_next_fire_v1(v_timer);
+        perform duly.put_next_fire(v_timer);
         return query select 'again', p_floor;
         return;
     end if;
     v_floor := (select max(moment) from unnest(p_moments) as moment where moment < v_timer.scheduled_at);
     if p_first_at is not null and v_floor > coalesce(p_floor, '-infinity') then
-        perform duly.put_next_fire_v1(v_timer);        -- What was taken back is pending again.
+        perform duly.put_next_fire(v_timer);        -- What was taken back is pending again.
         return query select 'again', v_floor;
         return;
     end if;
-    perform duly.record_skips_v1(v_job, p_skips, v_now);
+    perform duly.record_skips(v_job, p_skips, v_now);
     update duly.jobs set generation = generation + 1, definition = p_hash, name = p_name, source = coalesce(p_source, source), handler = p_handler,
            queue = p_queue, priority = p_priority, options = p_options, schedule = p_schedule, cohort = p_cohort, every_seconds = p_every,
            anchor_at = case when p_every is not null then coalesce(p_anchor, p_first_at, anchor_at) end,
@@ -244,13 +244,13 @@ begin
     v_timer.jitter := p_jitter;
     v_timer.runs_left := p_max_runs;
     v_timer.grace_seconds := p_grace;
-    perform duly.put_next_fire_v1(v_timer);
+    perform duly.put_next_fire(v_timer);
     return query select 'edited', null::timestamptz;
 end $$;
 
 -- End a schedule through its next fire. p_skips is what it has named and not fired by then, as of the pending moment p_seen: if that
 -- has moved on, nothing is done. What its catch-up had still to make is on record, too. No row: there is no next fire at this moment.
-create or replace function duly.cancel_schedule_v2(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid
+create or replace function duly.cancel_schedule(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_now      timestamptz := duly.clock_now();
@@ -266,10 +266,10 @@ begin
     if not found then
         return;
     end if;
-    perform duly.record_skips_v1(v_job, p_skips, v_now);
+    perform duly.record_skips(v_job, p_skips, v_now);
     for v_backfill in update duly.backfills set state = 'cancelled' where backfills.job_id = p_job_id and backfills.state = 'active' returning * loop
         if v_backfill.origin = 'schedule' then
-            perform duly.record_skips_v1(v_job, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
+            perform duly.record_skips(v_job, jsonb_build_array(jsonb_build_object('reason', 'skipped_on_request', 'first', v_backfill.cursor_at,
                         'last', v_backfill.to_at - interval '1 microsecond', 'count', v_backfill.total - v_backfill.made)), v_now);
         end if;
     end loop;
@@ -277,12 +277,12 @@ begin
 end $$;
 
 -- Give a pause another reason than the one it had.
-create or replace function duly.give_reason_v1(p_job_id uuid, p_before text, p_reason text) returns void
+create or replace function duly.give_reason(p_job_id uuid, p_before text, p_reason text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     update duly.jobs set pause_reason = p_reason, updated_at = duly.clock_now()
      where jobs.job_id = p_job_id and jobs.state = 'paused' and jobs.pause_reason = p_before and duly.is_ours(jobs.tenant);
 end $$;
 
-grant execute on function duly.pause_v1, duly.give_reason_v1, duly.resume_v1, duly.skip_next_v2, duly.edit_v1,
-    duly.cancel_schedule_v2 to duly_api;
+grant execute on function duly.pause, duly.give_reason, duly.resume, duly.skip_next, duly.edit,
+    duly.cancel_schedule to duly_api;

@@ -3,7 +3,7 @@
 
 -- Remember a declared job's definitions with every change of it, so that an older version can be told from a newer one. What
 -- begins anew after it was over goes on from what was known. The last 32 suffice: one that is older is taken for new, once.
-create or replace function duly.remember_definition_v1() returns trigger
+create or replace function duly.remember_definition() returns trigger
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_known bytea[] := case when tg_op = 'UPDATE' then new.definitions else (
@@ -17,7 +17,7 @@ end $$;
 
 -- The jobs that have these names, whoever's they are; and those that a program has declared. Of one name the one that lives, else
 -- the last. What was cancelled is forgotten: declared again, it begins anew.
-create or replace function duly.standing_v1(p_tenant integer, p_source text, p_names text[])
+create or replace function duly.standing(p_tenant integer, p_source text, p_names text[])
 returns table (job_id uuid, name text, owner text, source text, state text, pause_reason text, generation integer,
                definition bytea, definitions bytea[], removed_at timestamptz)
 language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -36,7 +36,7 @@ begin
 end $$;
 
 -- Note that jobs belong to a file, of which version each is by it, and who has applied it.
-create or replace function duly.mark_applied_v2(p_tenant integer, p_source text, p_job_ids uuid[], p_versions integer[], p_by text) returns void
+create or replace function duly.mark_applied(p_tenant integer, p_source text, p_job_ids uuid[], p_versions integer[], p_by text) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     perform duly.must_be_ours(p_tenant);
@@ -48,7 +48,7 @@ begin
 end $$;
 
 -- Note that a file took jobs away itself, so that nobody wonders later who cancelled them.
-create or replace function duly.mark_taken_out_v1(p_tenant integer, p_job_ids uuid[]) returns void
+create or replace function duly.mark_taken_out(p_tenant integer, p_job_ids uuid[]) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 begin
     perform duly.must_be_ours(p_tenant);
@@ -56,10 +56,10 @@ begin
 end $$;
 
 -- The schedules that live workers declare. A worker that has not beaten for a lease is not counted, whether or not it has been reaped.
-create or replace function duly.declared_v1() returns setof text
+create or replace function duly.declared() returns setof text
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select distinct declared from duly.workers cross join lateral unnest(workers.declares) as declared
      where workers.until > duly.clock_now() and duly.is_ours(split_part(declared, '/', 1)::integer)
 $$;
 
-grant execute on function duly.standing_v1, duly.declared_v1, duly.mark_applied_v2, duly.mark_taken_out_v1 to duly_api;
+grant execute on function duly.standing, duly.declared, duly.mark_applied, duly.mark_taken_out to duly_api;

@@ -3,7 +3,7 @@
 -- Take a schedule's next fire out of timers. It is the job's mutex: whoever changes a job holds it until the end of the
 -- transaction, and puts it back. While somebody else has it, it is waited for; nothing comes when the schedule has ended, or is another
 -- tenant's.
-create or replace function duly.take_next_fire_v1(p_job_id uuid) returns duly.timers
+create or replace function duly.take_next_fire(p_job_id uuid) returns duly.timers
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_timer duly.timers;
@@ -17,19 +17,19 @@ begin
     return v_timer;
 end $$;
 
-create or replace function duly.put_next_fire_v1(p_timer duly.timers) returns void language sql as $$
+create or replace function duly.put_next_fire(p_timer duly.timers) returns void language sql as $$
     insert into duly.timers select (p_timer).*
 $$;
 
 -- Arm the next fire of a schedule that counts from the end of its last run. A paused one stays where it is.
-create or replace function duly.rearm_v1(p_job_id uuid, p_ended_at timestamptz) returns void
+create or replace function duly.rearm(p_job_id uuid, p_ended_at timestamptz) returns void
 language plpgsql as $$
 declare
-    v_timer duly.timers := duly.take_next_fire_v1(p_job_id);
+    v_timer duly.timers := duly.take_next_fire(p_job_id);
     v_job   duly.jobs;
 begin
     if v_timer.job_id is null or v_timer.overlap is distinct from 'after_end' then
-        perform duly.put_next_fire_v1(v_timer) where v_timer.job_id is not null;
+        perform duly.put_next_fire(v_timer) where v_timer.job_id is not null;
         return;
     end if;
     select * into strict v_job from duly.jobs where jobs.job_id = p_job_id;
@@ -40,11 +40,11 @@ begin
     elsif v_job.state = 'active' then
         v_timer.due_at := v_timer.scheduled_at;
     end if;
-    perform duly.put_next_fire_v1(v_timer);
+    perform duly.put_next_fire(v_timer);
 end $$;
 
 -- Arm next fires anew after a calendar or the time zone data have changed. One that has moved on meanwhile is not among the answers.
-create or replace function duly.retime_v1(
+create or replace function duly.retime(
     p_job_ids uuid[], p_generations integer[], p_seen timestamptz[], p_cohorts bigint[], p_next_at timestamptz[], p_windows integer[])
 returns setof uuid
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -93,7 +93,7 @@ end $$;
 -- The fires of a schedule that can be taken back, the latest thousand: never tried, not due and held by nobody, or given back by their worker
 -- on request, due or not. The last one of a spent schedule can be, due or not: its schedule speaks of it until it starts. They are locked, so that
 -- no claim takes them. A run with a concurrency key is none of them: it holds its place.
-create or replace function duly.lock_staged_v1(p_timer duly.timers, p_now timestamptz) returns setof duly.ready
+create or replace function duly.lock_staged(p_timer duly.timers, p_now timestamptz) returns setof duly.ready
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 begin
@@ -105,7 +105,7 @@ begin
      order by scheduled_at desc limit 1000 for update;
     return query
     select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-           queue, handler, payload, options, duly.rank(due_at, priority), false from duly.blocked
+           queue, handler, payload, options, false from duly.blocked
      where job_id = p_timer.job_id and run_id <> job_id and gate = '&recalled' and attempt = 0
        and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')
      order by scheduled_at desc limit 1000 for update;
@@ -119,12 +119,12 @@ $$;
 
 -- Whether a coming run of a schedule is out of reach: a worker holds it, or it is on its way there or back. What can be taken back stays
 -- locked, so that the answer holds until the end of the transaction.
-create or replace function duly.is_held_v1(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns boolean
+create or replace function duly.is_coming_run_held(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns boolean
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_moments timestamptz[] := p_moments || array(
-        select coming.scheduled_at from duly.coming_runs_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
-    v_ours    uuid[] := array(select staged.run_id from duly.lock_staged_v1(p_timer, p_now) as staged);
+        select coming.scheduled_at from duly.coming_runs(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
+    v_ours    uuid[] := array(select staged.run_id from duly.lock_staged(p_timer, p_now) as staged);
     v_others  uuid[] := array(select run.id from unnest(v_moments) as moment cross join lateral (
                                   select duly.occurrence_id(p_timer.job_id, moment, 'schedule') as id) as run where run.id <> all (v_ours));
 begin
@@ -136,12 +136,12 @@ end $$;
 
 -- Take back what a schedule has staged, as far back as its coming runs go without a gap: not behind one that has started, is due in its
 -- queue, or was left out. The next fire then stands as if they had not been staged.
-create or replace function duly.withdraw_v1(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns duly.timers
+create or replace function duly.withdraw(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns duly.timers
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
-    v_staged duly.ready[] := array(select staged from duly.lock_staged_v1(p_timer, p_now) as staged);
-    v_coming timestamptz[] := array(select coming.scheduled_at from duly.coming_runs_v1(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
+    v_staged duly.ready[] := array(select staged from duly.lock_staged(p_timer, p_now) as staged);
+    v_coming timestamptz[] := array(select coming.scheduled_at from duly.coming_runs(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
     v_floor  timestamptz := (select max(moment) from unnest(p_moments || v_coming) as moment
                               where moment not in (select scheduled_at from unnest(v_staged)));
     v_first  duly.ready;
@@ -165,7 +165,7 @@ end $$;
 ------------------------------------------------------------------------------------------------------ what does not run
 
 -- Record a stretch of occurrences that do not run, as {reason, first, last, count}.
-create or replace function duly.record_skips_v1(p_job duly.jobs, p_skips jsonb, p_now timestamptz) returns void language sql as $$
+create or replace function duly.record_skips(p_job duly.jobs, p_skips jsonb, p_now timestamptz) returns void language sql as $$
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, detail)
     select duly.occurrence_id((p_job).job_id, first, 'schedule'), (p_job).job_id, first, first, p_now, (p_job).tenant, 0, 'skipped', 'skipped',
            (p_job).queue, (p_job).handler, reason, jsonb_build_object('first', first, 'last', last, 'count', count)
@@ -193,15 +193,15 @@ returns table (reason text, first timestamptz, last timestamptz, count bigint) l
 $$;
 
 -- Note that a job is timed anew from now on, and what calendars took from it by then.
-create or replace function duly.timed_anew_v1(p_job_id uuid, p_skips jsonb) returns void
+create or replace function duly.timed_anew(p_job_id uuid, p_skips jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_job duly.jobs;
 begin
     update duly.jobs set timed_at = duly.clock_now() where jobs.job_id = p_job_id and duly.is_ours(jobs.tenant) returning * into v_job;
     if found then
-        perform duly.record_skips_v1(v_job, p_skips, v_job.timed_at);
+        perform duly.record_skips(v_job, p_skips, v_job.timed_at);
     end if;
 end $$;
 
-grant execute on function duly.retime_v1, duly.timed_anew_v1 to duly_api;
+grant execute on function duly.retime, duly.timed_anew to duly_api;

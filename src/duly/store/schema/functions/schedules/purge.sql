@@ -2,7 +2,7 @@
 -- the job is under way any more.
 
 -- Remove the definition of a job that is over, and note that its history is to go. False: it is not over.
-create or replace function duly.ask_purge_v1(p_tenant integer, p_job_id uuid) returns boolean
+create or replace function duly.ask_purge(p_tenant integer, p_job_id uuid) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 begin
     delete from duly.jobs where jobs.job_id = p_job_id and jobs.tenant = p_tenant and jobs.state not in ('active', 'paused');
@@ -18,7 +18,7 @@ end $$;
 
 -- Remove history of a job whose purge was asked for, so many runs at most. Returns how many these were; null: a run of it is under way. What is
 -- left of the job goes with the last of them.
-create or replace function duly.purge_history_v1(p_job_id uuid, p_limit integer) returns integer
+create or replace function duly.purge_history(p_job_id uuid, p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     v_run_ids uuid[];
@@ -55,7 +55,7 @@ end $$;
 
 -- Go on with purges, the longest waiting first: so many runs of each at most. One whose runs are under way goes to the end, so that it holds up
 -- no other. Returns how many runs were removed.
-create or replace function duly.purge_v1(p_limit integer) returns integer
+create or replace function duly.purge(p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_job_id uuid;
@@ -63,7 +63,7 @@ declare
     v_runs   integer;
 begin
     for v_job_id in select purges.job_id from duly.purges order by purges.asked_at limit 1000 for update skip locked loop
-        v_runs := duly.purge_history_v1(v_job_id, p_limit);
+        v_runs := duly.purge_history(v_job_id, p_limit);
         v_gone := v_gone + coalesce(v_runs, 0);
         if v_runs is null then
             update duly.purges set asked_at = duly.clock_now() where purges.job_id = v_job_id;
@@ -74,7 +74,7 @@ begin
 end $$;
 
 -- Purge definitions that have been over for longer than they are kept, so many at most. Returns how many these were.
-create or replace function duly.purge_over_v1(p_kept interval, p_limit integer) returns integer
+create or replace function duly.purge_over(p_kept interval, p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_before timestamptz := duly.clock_now() - p_kept;
@@ -83,21 +83,21 @@ declare
 begin
     for v_job in select jobs.job_id, jobs.tenant from duly.jobs where jobs.state in ('completed', 'cancelled') and jobs.updated_at < v_before
                   order by jobs.updated_at limit p_limit for update skip locked loop
-        v_gone := v_gone + duly.ask_purge_v1(v_job.tenant, v_job.job_id)::integer;
+        v_gone := v_gone + duly.ask_purge(v_job.tenant, v_job.job_id)::integer;
     end loop;
     return v_gone;
 end $$;
 
 -- Purge a job that is over: its definition now, and as much of its history. False: it is not over.
-create or replace function duly.purge_job_v1(p_tenant integer, p_job_id uuid, p_limit integer) returns boolean
+create or replace function duly.purge_job(p_tenant integer, p_job_id uuid, p_limit integer) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     perform duly.must_be_ours(p_tenant);
-    if (duly.is_tenant_session() and not duly.owns(p_job_id)) or not duly.ask_purge_v1(p_tenant, p_job_id) then
+    if (duly.is_tenant_session() and not duly.owns(p_job_id)) or not duly.ask_purge(p_tenant, p_job_id) then
         return false;
     end if;
-    perform duly.purge_history_v1(p_job_id, p_limit);
+    perform duly.purge_history(p_job_id, p_limit);
     return true;
 end $$;
 
-grant execute on function duly.purge_job_v1 to duly_api;
+grant execute on function duly.purge_job to duly_api;

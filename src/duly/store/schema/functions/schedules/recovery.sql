@@ -2,7 +2,7 @@
 
 -- Note that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged; one that was dismissed
 -- before, or of which nothing is left, ends then, so that it hides no second outage. Tells the one that is not over.
-create or replace function duly.note_staging_v1(p_after interval, p_recovery_id uuid)
+create or replace function duly.note_staging(p_after interval, p_recovery_id uuid)
 returns table (recovery_id uuid, state text, opened_at timestamptz, rules jsonb, rate double precision, is_new boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
@@ -30,7 +30,7 @@ end $$;
 
 -- What was missed waits, due never, while a recovery is open; and for a moment after a decision, for the sake of a scheduler that
 -- has yet to hear of it.
-create or replace function duly.hold_missed_v1() returns trigger language plpgsql as $$
+create or replace function duly.hold_missed() returns trigger language plpgsql as $$
 begin
     select recoveries.recovery_id into new.recovery_id from duly.recoveries
      where recoveries.state in ('open', 'approved', 'dismissing')
@@ -43,7 +43,7 @@ end $$;
 
 -- Take the missed fires of plain intervals, which staging answers by itself, out of its way: what was missed is held, and the
 -- next fire armed. Those that are late within the next second go with them, so that none is staged between two looks.
-create or replace function duly.hold_late_v1(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_looked_at integer) returns integer
+create or replace function duly.hold_late(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_looked_at integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -84,7 +84,7 @@ begin
 end $$;
 
 -- Say what becomes of what is held: the stretch to be made and how many that are, none of it where the count is 0, and what is left out.
-create or replace function duly.decide_missed_v1(
+create or replace function duly.decide_missed(
     p_recovery_id uuid, p_backfill_ids uuid[], p_from timestamptz[], p_to timestamptz[], p_totals integer[], p_skips jsonb[])
 returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -114,7 +114,7 @@ end $$;
 
 -- Take turns to make runs of a recovery, at its rate: of all schedulers together no second has more, and a rate below one is one run in so
 -- much more time. Returns how many turns are given, at most as many as are wanted.
-create or replace function duly.take_recovery_turns_v1(p_recovery_id uuid, p_wanted integer) returns integer
+create or replace function duly.take_recovery_turns(p_recovery_id uuid, p_wanted integer) returns integer
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_now   timestamptz := duly.clock_now();
@@ -140,7 +140,7 @@ begin
 end $$;
 
 -- Take the catch-ups under way over into a recovery, to change their rate or to stop them. Null: there are none, or one is not over.
-create or replace function duly.take_over_catch_ups_v1(p_recovery_id uuid, p_by text, p_limit integer) returns uuid
+create or replace function duly.take_over_catch_ups(p_recovery_id uuid, p_by text, p_limit integer) returns uuid
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_now timestamptz := duly.clock_now();

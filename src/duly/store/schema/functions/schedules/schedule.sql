@@ -38,7 +38,7 @@ $$;
 -- Submit a schedule of any kind: the definition and its next fire. The moments are the caller's, who compiled the trigger; an
 -- interval without an anchor starts at the next whole second of the database. p_hash is of what was asked for, so that
 -- the same request under the same key is known again.
-create or replace function duly.submit_schedule_v2(
+create or replace function duly.submit_schedule(
     p_tenant integer, p_key text, p_hash bytea, p_job_id uuid, p_name text, p_owner text, p_source text, p_handler text, p_payload jsonb,
     p_queue text, p_priority smallint, p_options jsonb, p_schedule jsonb, p_cohort bigint, p_every integer, p_anchor timestamptz,
     p_first_at timestamptz, p_window integer, p_jitter text, p_overlap text, p_overlap_limit integer, p_max_runs integer, p_grace integer,
@@ -82,7 +82,7 @@ begin
         if v_key.body_hash <> p_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
         end if;
-        perform duly.admit_v1(p_tenant, 0, 0);
+        perform duly.admit(p_tenant, 0, 0);
         return query select v_key.job_id, v_key.scheduled_at, true;
         return;
     end if;
@@ -99,13 +99,13 @@ begin
     values (v_job_id, v_first, v_first + duly.jitter_delay(p_jitter, v_job_id, v_first, p_window), 1, p_tenant, p_priority, v_stored, p_queue, p_handler,
             case when not v_stored then p_payload end, v_options, duly.shard_of(v_job_id), p_every, p_cohort,
             duly.overlap_mark(p_overlap, p_overlap_limit), p_jitter, p_max_runs, p_grace);
-    perform duly.admit_v1(p_tenant, 1, 0);
+    perform duly.admit(p_tenant, 1, 0);
     return query select v_job_id, v_first, false;
 end $$;
 
 ------------------------------------------------------------------------------------- what is kept beside the definition
 
-create or replace function duly.keep_job_tags_v1() returns trigger
+create or replace function duly.keep_job_tags() returns trigger
 language plpgsql set enable_seqscan = off set jit = off as $$
 begin
     delete from duly.job_tags where job_tags.job_id = new.job_id;
@@ -115,7 +115,7 @@ begin
 end $$;
 
 -- Keep what a definition was, of the last hundred.
-create or replace function duly.keep_version_v1() returns trigger
+create or replace function duly.keep_version() returns trigger
 language plpgsql set enable_seqscan = off set jit = off as $$
 begin
     insert into duly.job_versions (job_id, generation, tenant, made_at, replaced_at, name, owner, source, queue, handler, priority, every_seconds,
@@ -129,14 +129,14 @@ begin
     return null;
 end $$;
 
-create or replace function duly.note_made_jobs_v1() returns trigger language plpgsql as $$
+create or replace function duly.note_made_jobs() returns trigger language plpgsql as $$
 begin
     insert into duly.job_changes (tenant, job_id, generation, change, name, queue, handler, changed_at)
     select tenant, job_id, generation, 'made', name, queue, handler, duly.clock_now() from made;
     return null;
 end $$;
 
-create or replace function duly.note_changed_job_v1() returns trigger language plpgsql as $$
+create or replace function duly.note_changed_job() returns trigger language plpgsql as $$
 begin
     insert into duly.job_changes (tenant, job_id, generation, change, name, queue, handler, changed_at)
     values (new.tenant, new.job_id, new.generation,
@@ -146,7 +146,7 @@ begin
 end $$;
 
 -- Give the changes that a snapshot could not see yet, of some tenants, in the order of their transactions.
-create or replace function duly.job_changes_since_v1(p_seen pg_snapshot, p_tenants integer[], p_limit integer) returns setof duly.job_changes
+create or replace function duly.job_changes_since(p_seen pg_snapshot, p_tenants integer[], p_limit integer) returns setof duly.job_changes
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return query
@@ -155,4 +155,4 @@ begin
      order by job_changes.xid, job_changes.number limit p_limit;
 end $$;
 
-grant execute on function duly.calendars_of, duly.submit_schedule_v2 to duly_api;
+grant execute on function duly.calendars_of, duly.submit_schedule to duly_api;

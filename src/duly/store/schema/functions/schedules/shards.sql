@@ -3,8 +3,8 @@
 -- Renew a scheduler's lease and settle its fair share of the shards: those who live share all 64, the first by id one more where
 -- it does not come out even. A shard is free when its holder's lease has run out, or, after a step of the clock, when it lies
 -- further ahead than a lease can. Only those whose time zone data is in force have a share. While nothing is in force all have
--- one; an older program, which does not say what it has, has one where nobody else could.
-create or replace function duly.hold_shards_v2(p_scheduler_id uuid, p_name text, p_version text, p_lease interval, p_tzdb text)
+-- one.
+create or replace function duly.hold_shards(p_scheduler_id uuid, p_name text, p_version text, p_lease interval, p_tzdb text)
 returns table (shard smallint, epoch bigint)
 language plpgsql as $$
 #variable_conflict use_column
@@ -19,9 +19,8 @@ begin
     values (p_scheduler_id, p_name, p_version, v_now, v_now + p_lease, p_tzdb)
     on conflict (scheduler_id) do update set until = excluded.until;
     v_live := array(
-        with live as (select scheduler_id, tzdb from duly.schedulers where until > v_now and until <= v_now + 2 * p_lease)
-        select scheduler_id from live
-         where v_tzdb is null or tzdb = v_tzdb or (tzdb is null and not exists (select from live as other where other.tzdb = v_tzdb))
+        select scheduler_id from duly.schedulers
+         where until > v_now and until <= v_now + 2 * p_lease and (v_tzdb is null or tzdb = v_tzdb)
          order by scheduler_id);
     if p_scheduler_id = any (v_live) then
         v_share := 64 / cardinality(v_live) + (array_position(v_live, p_scheduler_id) <= 64 % cardinality(v_live))::integer;
@@ -38,9 +37,3 @@ begin
     end if;
     return query select shards.shard, shards.epoch from duly.shards where holder = p_scheduler_id order by 1;
 end $$;
-
--- For schedulers of an older version, which do not say what time zone data they have.
-create or replace function duly.hold_shards_v1(p_scheduler_id uuid, p_name text, p_version text, p_lease interval)
-returns table (shard smallint, epoch bigint) language sql as $$
-    select * from duly.hold_shards_v2(p_scheduler_id, p_name, p_version, p_lease, null)
-$$;

@@ -9,7 +9,7 @@ create or replace function duly.zones_of(p_schedule jsonb, p_calendars jsonb) re
 $$;
 
 -- Put another version in force, when no live scheduler reports a different one and the version in force is the one that was seen.
-create or replace function duly.adopt_zones_v1(p_seen text, p_seen_after uuid, p_version text, p_rules bytea, p_changed text[], p_before bytea) returns boolean
+create or replace function duly.adopt_zones(p_seen text, p_seen_after uuid, p_version text, p_rules bytea, p_changed text[], p_before bytea) returns boolean
 language plpgsql as $$
 declare
     v_now timestamptz := duly.clock_now();
@@ -28,7 +28,7 @@ begin
 end $$;
 
 -- Say with which version a next fire was timed. It is written down only where that is not the one in force.
-create or replace function duly.timed_by_v1(p_job_id uuid, p_tzdb text) returns void
+create or replace function duly.timed_by(p_job_id uuid, p_tzdb text) returns void
 language sql security definer set search_path = pg_catalog, pg_temp as $$
     update duly.jobs set tzdb = p_tzdb
      where jobs.job_id = p_job_id and jobs.cohort is not null and duly.is_ours(jobs.tenant)
@@ -36,7 +36,7 @@ language sql security definer set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- The schedules whose next fire was timed by a version that was not in force.
-create or replace function duly.timed_otherwise_v1(p_limit integer)
+create or replace function duly.timed_otherwise(p_limit integer)
 returns table (job_id uuid, name text, generation integer, scheduled_at timestamptz, previous_scheduled_at timestamptz, schedule text,
                calendars text, cohort bigint, tzdb text, made_at timestamptz, read_at timestamptz)
 language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -51,7 +51,7 @@ end $$;
 
 -- Look at so many schedules in the order of their ids, and give those of them that one of the zones decides about, or any zone
 -- where none are named. With each comes the last one that was looked at.
-create or replace function duly.zoned_page_v1(p_after uuid, p_zones text[], p_limit integer)
+create or replace function duly.zoned_page(p_after uuid, p_zones text[], p_limit integer)
 returns table (last_id uuid, job_id uuid, name text, generation integer, scheduled_at timestamptz, previous_scheduled_at timestamptz, schedule text,
                calendars text, cohort bigint, tzdb text, made_at timestamptz, read_at timestamptz)
 language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
@@ -77,7 +77,7 @@ end $$;
 
 -- Time next fires anew by the version in force, and write down which of them moved far. One that has moved on meanwhile is not
 -- among the answers.
-create or replace function duly.retime_zoned_v1(
+create or replace function duly.retime_zoned(
     p_tzdb text, p_job_ids uuid[], p_generations integer[], p_seen timestamptz[], p_cohorts bigint[], p_next_at timestamptz[], p_windows integer[],
     p_listed boolean[])
 returns setof uuid
@@ -89,7 +89,7 @@ begin
     if not found then
         return;
     end if;
-    v_done := array(select * from duly.retime_v1(p_job_ids, p_generations, p_seen, p_cohorts, p_next_at, p_windows));
+    v_done := array(select * from duly.retime(p_job_ids, p_generations, p_seen, p_cohorts, p_next_at, p_windows));
     update duly.jobs set tzdb = null where jobs.job_id = any (v_done) and jobs.tzdb is not null;
     insert into duly.zone_moves (job_id, tenant, tzdb, was_at, next_at, moved_at)
     select jobs.job_id, jobs.tenant, p_tzdb, new.seen, new.next_at, duly.clock_now()
@@ -101,7 +101,7 @@ end $$;
 
 -- Go on after the schedules up to p_after. Without one a pass has ended. A statement that read the version before may still
 -- insert a schedule behind us, for some seconds or until its caller commits; so the last pass begins when all of these have ended.
-create or replace function duly.zones_swept_v1(p_tzdb text, p_seen_after uuid, p_after uuid) returns boolean
+create or replace function duly.zones_swept(p_tzdb text, p_seen_after uuid, p_after uuid) returns boolean
 language plpgsql as $$
 declare
     v_data duly.zone_data;
@@ -121,4 +121,4 @@ begin
     return exists (select from duly.zone_data where version = p_tzdb and settled_at is not null);
 end $$;
 
-grant execute on function duly.timed_by_v1 to duly_api;
+grant execute on function duly.timed_by to duly_api;

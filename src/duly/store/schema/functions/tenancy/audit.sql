@@ -1,12 +1,12 @@
 -- The audit: who changed what. docs/decisions/0036-audit.md says why.
 
 -- Append-only, for its owner too. The stack tells who deletes: a setting could be set by anybody.
-create or replace function duly.keep_audit_v1() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
+create or replace function duly.keep_audit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
     v_stack text;
 begin
     get diagnostics v_stack = pg_context;
-    if tg_op = 'DELETE' and v_stack ~ E'\nPL/pgSQL function duly\\.forget_audit_v1\\(interval,integer\\) line ' then
+    if tg_op = 'DELETE' and v_stack ~ E'\nPL/pgSQL function duly\\.forget_audit\\(interval,integer\\) line ' then
         return null;
     end if;
     raise exception using errcode = 'insufficient_privilege', message = format('duly.audit is append-only: %s is refused', lower(tg_op)),
@@ -14,7 +14,7 @@ begin
 end $$;
 
 -- Forget what is older than it has to be kept, so many rows at most. Less than a day is no retention but a way to erase a trace.
-create or replace function duly.forget_audit_v1(p_kept interval, p_limit integer) returns integer
+create or replace function duly.forget_audit(p_kept interval, p_limit integer) returns integer
 language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 declare
     v_before timestamptz := duly.clock_now() - p_kept;
@@ -34,7 +34,7 @@ begin
 end $$;
 
 -- Record a change, as a part of the transaction that makes it.
-create or replace function duly.note_v1(
+create or replace function duly.note(
     p_tenant integer, p_actor_kind text, p_actor text, p_actor_name text, p_action text, p_subject_kind text, p_subject_id text,
     p_subject_name text, p_count integer, p_request_id text, p_detail jsonb) returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -45,4 +45,4 @@ begin
             p_request_id, p_detail);
 end $$;
 
-grant execute on function duly.note_v1 to duly_api;
+grant execute on function duly.note to duly_api;

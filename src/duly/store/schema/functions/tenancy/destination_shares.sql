@@ -19,7 +19,7 @@ $$;
 -- first_seconds, each next one 1 / rate later, none beyond p_ahead. A worker numbers its reports upwards: one that comes late, or again,
 -- changes nothing and is not answered. Locked are the worker's row, that of its number, so that its reports follow each other, and then the
 -- destinations by tenant and origin.
-create or replace function duly.report_destinations_v3(
+create or replace function duly.report_destinations(
     p_worker_id uuid, p_number bigint, p_ids uuid[], p_tenants integer[], p_origins text[], p_healthy integer[], p_failing integer[],
     p_streaks integer[], p_asked double precision[], p_in_flight integer[], p_waiting integer[], p_wanted integer[], p_holds integer[],
     p_tokens integer[], p_spares integer[], p_retries integer[], p_turned_away integer[], p_ahead double precision)
@@ -56,7 +56,7 @@ begin
                    order by u.tenant, u.origin collate "C" loop
         select * into v_row from duly.destinations where destinations.tenant = v_told.tenant and destinations.origin = v_told.origin for update;
         if not found then
-            perform duly.make_destination_v1(v_told.id, v_told.tenant, v_told.origin);
+            perform duly.make_destination(v_told.id, v_told.tenant, v_told.origin);
             select * into strict v_row from duly.destinations where destinations.tenant = v_told.tenant and destinations.origin = v_told.origin for update;
         end if;
         v_now := greatest(v_now, duly.clock_now());    -- Somebody else may have held the row.
@@ -153,32 +153,15 @@ begin
     end loop;
 end $$;
 
--- What minded_destinations_v1 gives, and whether retries are being turned away, so that not all that waits goes round at every look.
-create or replace function duly.minded_destinations_v2(p_tenant integer, p_origin text, p_limit integer)
+-- Destinations that need a look: those that are shut, and those that runs wait for; of the waiting, gate by gate and not run by run,
+-- behind the one that was seen last. Nothing was seen: from the first on, and what is shut as well; what is to be tried comes before what is.
+-- While retries are being turned away, not all that waits goes round at every look.
+create or replace function duly.minded_destinations(p_tenant integer, p_origin text, p_limit integer)
 returns table (destination_id uuid, tenant integer, origin text, is_parked boolean, released_at timestamptz, state text, turn integer, openings integer,
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
                asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, places integer,
                in_flight integer, waiting integer, answers_per_second double precision, rate double precision, tokens double precision,
                retry_share double precision, turns_away boolean)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
-#variable_conflict use_column
-declare
-    v_now timestamptz := duly.clock_now();
-begin
-    return query
-    select minded.*, coalesce(known.retry_share, 0.2), coalesce(known.turned_away_at > v_now - interval '1 second', false)
-      from duly.minded_destinations_v1(p_tenant, p_origin, p_limit) as minded
-      left join duly.destinations as known on known.destination_id = minded.destination_id
-     order by minded.tenant, minded.origin collate "C";
-end $$;
-
--- Destinations that need a look: those that are shut, and those that runs wait for; of the waiting, gate by gate and not run by run,
--- behind the one that was seen last. Nothing was seen: from the first on, and what is shut as well; what is to be tried comes before what is.
-create or replace function duly.minded_destinations_v1(p_tenant integer, p_origin text, p_limit integer)
-returns table (destination_id uuid, tenant integer, origin text, is_parked boolean, released_at timestamptz, state text, turn integer, openings integer,
-               failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
-               asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, places integer,
-               in_flight integer, waiting integer, answers_per_second double precision, rate double precision, tokens double precision)
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -205,7 +188,8 @@ begin
            duly.seconds_until(d.wait_until, v_now), duly.seconds_until(d.asked_until, v_now), date_part('epoch', v_now - d.turned_at), d.steady_rate,
            d.places, live.in_flight, live.waiting,
            greatest(d.pace, (d.healthy_total + d.failing_total - d.answers_before) / greatest(0.75, date_part('epoch', v_now - d.answers_at))),
-           limits.rate, duly.destination_tokens(d, limits.rate, v_now)
+           limits.rate, duly.destination_tokens(d, limits.rate, v_now),
+           coalesce(d.retry_share, 0.2), coalesce(d.turned_away_at > v_now - interval '1 second', false)
       from named
       left join duly.destinations as d on d.tenant = named.tenant and d.origin = named.origin
       left join lateral (select duly.destination_rate(d, v_now) as rate) as limits on true
@@ -218,7 +202,7 @@ end $$;
 
 -- Let runs go that wait for destinations, by whoever was first to see when that was last done. While some wait, a ramp lasts.
 -- Rows are locked in the order in which reports lock them.
-create or replace function duly.release_destinations_v1(p_ids uuid[], p_seen timestamptz[], p_counts integer[])
+create or replace function duly.release_destinations(p_ids uuid[], p_seen timestamptz[], p_counts integer[])
 returns table (destination_id uuid, released integer)
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -241,7 +225,7 @@ begin
                answers_before = healthy_total + failing_total, answers_at = v_now
          where destinations.destination_id = v_row.destination_id and destinations.answers_at < v_now - interval '0.75 seconds';
         destination_id := v_row.destination_id;
-        released := duly.unpark_v1(v_row.tenant, '@' || v_row.origin, v_one.count);
+        released := duly.unpark(v_row.tenant, '@' || v_row.origin, v_one.count);
         return next;
     end loop;
 end $$;

@@ -2,7 +2,7 @@
 -- from the sums is decided in domain/targets/circuit.py.
 
 -- A destination that nobody has used before. Asked twice, it is made once.
-create or replace function duly.make_destination_v1(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
+create or replace function duly.make_destination(p_destination_id uuid, p_tenant integer, p_origin text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_now timestamptz := duly.clock_now();
@@ -17,7 +17,7 @@ end $$;
 -- A change of state, by whoever has seen this turn; of two who have, one turns. What was counted before it says nothing about it.
 -- Turns that were granted ahead are in workers' hands, and stay owed: reckoned at the rate there was, or, where there was none,
 -- at the one that comes, for time that passes without a rate pays for nothing. Otherwise they would be granted a second time.
-create or replace function duly.turn_destination_v1(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
+create or replace function duly.turn_destination(p_destination_id uuid, p_turn integer, p_state text, p_openings integer, p_wait double precision,
                                                     p_ramp_rate double precision, p_ramp_grows boolean) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -44,8 +44,9 @@ begin
     return true;
 end $$;
 
--- What limit_destination_v1 sets, and how many retries there may be for each first attempt.
-create or replace function duly.limit_destination_v2(
+-- What a destination may be sent; what is not given stays. No rate means no limit, so that it is said apart whether one is given.
+-- Its workers hear of it with their next reports.
+create or replace function duly.limit_destination(
     p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean, p_retry_share double precision) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -56,19 +57,8 @@ begin
     return found;
 end $$;
 
--- What a destination may be sent; what is not given stays. No rate means no limit, so that it is said apart whether one is given.
--- Its workers hear of it with their next reports.
-create or replace function duly.limit_destination_v1(p_destination_id uuid, p_places integer, p_rate double precision, p_has_rate boolean) returns boolean
-language plpgsql as $$
-begin
-    update duly.destinations
-       set places = coalesce(p_places, places), rate_per_second = case when p_has_rate then p_rate else rate_per_second end
-     where destination_id = p_destination_id;
-    return found;
-end $$;
-
 -- Keep a secret under the next number, by whoever has seen the newest. The one before it is good for a day more; older ones go.
-create or replace function duly.keep_secret_v1(p_destination_id uuid, p_number integer, p_sealed bytea, p_key_id text, p_kept interval) returns boolean
+create or replace function duly.keep_secret(p_destination_id uuid, p_number integer, p_sealed bytea, p_key_id text, p_kept interval) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
     v_now    timestamptz := duly.clock_now();
@@ -97,7 +87,7 @@ begin
 end $$;
 
 -- What failed at a destination, the last first, from behind one that was seen on.
-create or replace function duly.page_failures_v1(
+create or replace function duly.page_failures(
     p_tenant integer, p_origin text, p_before_at timestamptz, p_before uuid, p_before_attempt integer, p_limit integer)
 returns table (run_id uuid, job_id uuid, attempt integer, finished_at timestamptz, outcome text, status integer, reason text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
@@ -118,7 +108,7 @@ end $$;
 
 -- Forget destinations that have not been used for so long, with their secrets; whoever holds a share says so every few seconds. What
 -- somebody has set stays. Should a run still wait for one, whoever minds it makes it anew.
-create or replace function duly.forget_destinations_v1(p_unused interval, p_limit integer) returns integer
+create or replace function duly.forget_destinations(p_unused interval, p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
 declare
     v_before timestamptz := duly.clock_now() - p_unused;
@@ -135,5 +125,5 @@ begin
     return cardinality(v_ids);
 end $$;
 
-grant execute on function duly.load_of_destination, duly.page_failures_v1, duly.make_destination_v1, duly.turn_destination_v1,
-    duly.limit_destination_v2, duly.keep_secret_v1 to duly_api;
+grant execute on function duly.load_of_destination, duly.page_failures, duly.make_destination, duly.turn_destination,
+    duly.limit_destination, duly.keep_secret to duly_api;

@@ -49,7 +49,7 @@ $$;
 -------------------------------------------------------------------------------------------------------- limits of a key
 
 -- Set the limits of a key; none given: what runs carry counts again. Says whether something was there to be taken away.
-create or replace function duly.limit_gate_v1(p_tenant integer, p_key text, p_places integer, p_per_second double precision, p_burst integer) returns boolean
+create or replace function duly.limit_gate(p_tenant integer, p_key text, p_places integer, p_per_second double precision, p_burst integer) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp set lock_timeout = '2s' as $$
 declare
     v_found boolean;
@@ -65,20 +65,20 @@ begin
                                                 changed_at = excluded.changed_at;
         v_found := true;
     end if;
-    perform duly.look_again_v1(p_tenant, p_key);
+    perform duly.look_again(p_tenant, p_key);
     return v_found;
 end $$;
 
 -- Let in, or give turns, after the limits of a key have changed. What runs ask for is read from the oldest that waits.
-create or replace function duly.look_again_v1(p_tenant integer, p_key text) returns void
+create or replace function duly.look_again(p_tenant integer, p_key text) returns void
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
-    perform duly.release_v2(array[p_tenant], array[waiting.options], 0, null)
+    perform duly.release(array[p_tenant], array[waiting.options], 0, null)
        from (select options from duly.blocked where blocked.tenant = p_tenant and blocked.gate = p_key order by due_at, run_id limit 1) as waiting;
     perform from duly.paces where paces.tenant = p_tenant and paces.key = p_key for update;
     if found then
-        perform duly.pace_one_v1(p_tenant, p_key, duly.clock_now());
+        perform duly.pace_one(p_tenant, p_key, duly.clock_now());
     end if;
 end $$;
 
-grant execute on function duly.limit_gate_v1 to duly_api;
+grant execute on function duly.limit_gate to duly_api;

@@ -20,7 +20,7 @@ begin
 end $$;
 
 -- Put a tenant's worker among the living. Its tenant's row is locked, so that the count is exact.
-create or replace function duly.api_register_worker_v1(
+create or replace function duly.api_register_worker(
     p_worker_id uuid, p_name text, p_version text, p_queues text[], p_handlers text[], p_slots integer, p_lease interval, p_workers_max integer)
 returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -42,7 +42,7 @@ end $$;
 -- hangs on it from those claims was never started, and goes back unused. Answers which of its runs to stop, and which are not its own
 -- any more; a run that is settled is not named as one to be stopped, however late its signal is swept. The row is locked first, so that a
 -- claim under way is seen whole or not at all.
-create or replace function duly.api_renew_v1(
+create or replace function duly.api_renew(
     p_worker_id uuid, p_held uuid[], p_fences bigint[], p_answered bigint,
     out lease interval, out cancel_runs uuid[], out cancel_fences bigint[], out lost_runs uuid[], out lost_fences bigint[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -64,7 +64,7 @@ begin
     select array_agg(leased.run_id), array_agg(leased.fence) into v_run_ids, v_fences
       from duly.leased where leased.worker_id = p_worker_id and leased.fence < v_below
        and not exists (select from unnest(p_held, p_fences) as held(run_id, fence) where held.run_id = leased.run_id and held.fence = leased.fence);
-    perform duly.hand_back_v1(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
+    perform duly.hand_back(p_worker_id, v_run_ids, v_fences) where v_run_ids is not null;
     select coalesce(array_agg(held.run_id), '{}'), coalesce(array_agg(held.fence), '{}') into lost_runs, lost_fences
       from unnest(p_held, p_fences) as held(run_id, fence)
      where not exists (select from duly.leased where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true);
@@ -87,7 +87,7 @@ end $$;
 
 -- In how many seconds a claim may find something: 0 when it should ask, null when nothing is in sight. What stands aside and is known is
 -- there for the asking. Locks nothing and writes nothing. For a worker that is gone it says 0, because the claim will say so.
-create or replace function duly.foresee_v1(p_worker_id uuid, p_tenant integer) returns double precision
+create or replace function duly.foresee(p_worker_id uuid, p_tenant integer) returns double precision
 language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_now    timestamptz := duly.clock_now();
@@ -108,7 +108,7 @@ begin
     end if;
     return (
         select min(case when next.due_at <= v_now then 0 else date_part('epoch', next.due_at - v_now) end)
-          from duly.walk_v1(v_open, array_fill(p_tenant, array[cardinality(v_open)]), array_fill(p_tenant, array[cardinality(v_open)]), 10000) as line
+          from duly.walk(v_open, array_fill(p_tenant, array[cardinality(v_open)]), array_fill(p_tenant, array[cardinality(v_open)]), 10000) as line
          cross join lateral (
             select ready.due_at from duly.ready
              where not ready.is_aside and ready.queue = v_open[line.number] and ready.tenant = p_tenant and ready.priority = line.priority
@@ -117,11 +117,11 @@ begin
          where v_open <> '{}');
 end $$;
 
--- Move runs that are due into the hands of a worker of this session's tenant. As claim_v2, with these differences. Queues and handlers
+-- Move runs that are due into the hands of a worker of this session's tenant. As claim, with these differences. Queues and handlers
 -- are those that the worker was registered with, and the tenant is its own. Nothing is held ahead, and never more than it has slots.
 -- Its row is locked for the length of the claim, so that its claims follow each other and the fence of each is higher. It is given
 -- one suspect at a time, which is named here, before it can have started.
-create or replace function duly.api_claim_v1(p_worker_id uuid, p_number bigint, p_limit integer)
+create or replace function duly.api_claim(p_worker_id uuid, p_number bigint, p_limit integer)
 returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
                previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
                suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb, claimed_at timestamptz)
@@ -157,20 +157,20 @@ begin
     end if;
     v_crowd := exists (select from duly.leased where leased.worker_id = p_worker_id and leased.suspect);
     if duly.stands_aside(v_open, v_worker.handlers, v_worker.tenant) then
-        perform duly.bring_back_v1(v_open, v_worker.handlers, v_worker.tenant, greatest(100, 2 * v_room));
+        perform duly.bring_back(v_open, v_worker.handlers, v_worker.tenant, greatest(100, 2 * v_room));
     end if;
-    v_lines := duly.lines_v1(v_open, v_worker.tenant, duly.lines_max(v_room));
+    v_lines := duly.lines(v_open, v_worker.tenant, duly.lines_max(v_room));
     if v_lines = '{}' then
         return;
     end if;
     v_fence := nextval('duly.fences');
-    v_places := duly.choose_v2(v_lines, array_fill(1, array[cardinality(v_open)]), v_worker.handlers, false, not v_crowd, false, v_room, v_fence, v_now);
+    v_places := duly.choose(v_lines, array_fill(1, array[cardinality(v_open)]), v_worker.handlers, false, not v_crowd, v_room, v_fence, v_now);
     if v_places = '{}' then
         return;
     end if;
     return query
     with found as (
-        select ready.ctid as place, ready.suspect, row_number() over (partition by ready.suspect order by ready.rank) as number
+        select ready.ctid as place, ready.suspect, row_number() over (partition by ready.suspect order by duly.rank(ready.due_at, ready.priority)) as number
           from duly.ready where ready.ctid = any (v_places)),
     taken as (
         delete from duly.ready where ctid = any (array(select found.place from found where not found.suspect or found.number = 1))
@@ -192,7 +192,7 @@ begin
 end $$;
 
 -- What a worker holds of the runs it names, as a claim gives it.
-create or replace function duly.api_held_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
+create or replace function duly.api_held(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
                previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
                suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb, claimed_at timestamptz)
@@ -212,7 +212,7 @@ begin
 end $$;
 
 -- Keep a record of outcomes that came after the lease was lost: what the run was is told by the record of that loss. Once, however often.
-create or replace function duly.api_refuse_v1(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_outcomes text[])
+create or replace function duly.api_refuse(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_outcomes text[])
 returns void
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -230,5 +230,5 @@ begin
                           and attempts.worker_id = p_worker_id and attempts.outcome = 'fenced');
 end $$;
 
-grant execute on function duly.api_register_worker_v1, duly.api_renew_v1, duly.api_claim_v1, duly.api_held_v1,
-    duly.api_refuse_v1 to duly_api;
+grant execute on function duly.api_register_worker, duly.api_renew, duly.api_claim, duly.api_held,
+    duly.api_refuse to duly_api;

@@ -1,7 +1,7 @@
 -- Sealing with another key what is sealed already. docs/decisions/0056-credentials-at-rest.md says why in this way.
 
 -- Rows of a table between two of its blocks that hold something sealed with another key than this one.
-create or replace function duly.sealed_before_v1(p_table regclass, p_column text, p_key_id text, p_from bigint, p_until bigint)
+create or replace function duly.sealed_before(p_table regclass, p_column text, p_key_id text, p_from bigint, p_until bigint)
 returns table (place tid, tenant integer, options jsonb) language plpgsql stable as $$
 begin
     return query execute format('select ctid, tenant, %1$I from %2$s where ctid >= %3$L::tid and ctid < %4$L::tid and %1$I::text ~ %5$L',
@@ -9,7 +9,7 @@ begin
 end $$;
 
 -- Put options that were read in their place, sealed anew. A row that has moved or changed since is left as it is: the next look finds it.
-create or replace function duly.reseal_v1(p_table regclass, p_column text, p_places tid[], p_before jsonb[], p_after jsonb[]) returns bigint
+create or replace function duly.reseal(p_table regclass, p_column text, p_places tid[], p_before jsonb[], p_after jsonb[]) returns bigint
 language plpgsql as $$
 declare
     v_count bigint;
@@ -26,7 +26,7 @@ create or replace function duly.sealed_with_another(p_key_id text) returns text 
 $$;
 
 -- How much of what can still move is sealed with another key, in one snapshot: whatever moves meanwhile is in one box.
-create or replace function duly.sealed_left_v1(p_key_id text) returns bigint language sql stable as $$
+create or replace function duly.sealed_left(p_key_id text) returns bigint language sql stable as $$
     select (select count(*) from duly.jobs where options::text ~ duly.sealed_with_another(p_key_id))
          + (select count(*) from duly.workflows where then_tell::text ~ duly.sealed_with_another(p_key_id))
          + (select count(*) from duly.workflow_nodes where options::text ~ duly.sealed_with_another(p_key_id))

@@ -42,18 +42,18 @@ end $$;
 -------------------------------------------------------------------------------------------------- what a tenant may add
 
 -- Refuse what a tenant's request may not add. The engine adds without limits.
-create or replace function duly.admit_v1(p_tenant integer, p_schedules integer, p_runs integer) returns void
+create or replace function duly.admit(p_tenant integer, p_schedules integer, p_runs integer) returns void
 language plpgsql as $$
 begin
     if duly.is_tenant_session() then
         perform duly.must_be_ours(p_tenant);
-        perform duly.check_quotas_v1(p_tenant, p_schedules, p_runs);
+        perform duly.check_quotas(p_tenant, p_schedules, p_runs);
     end if;
 end $$;
 
 -- Refuse what a tenant may not add, after it was added: a refusal undoes it. The count of schedules is exact; what waits is as of the
 -- last count. No settings in its head: it is asked with every submit, and each would cost as much as the rest.
-create or replace function duly.check_quotas_v1(p_tenant integer, p_schedules integer, p_runs integer) returns void
+create or replace function duly.check_quotas(p_tenant integer, p_schedules integer, p_runs integer) returns void
 language plpgsql as $$
 declare
     v_tenant duly.tenants;
@@ -90,7 +90,7 @@ begin
 end $$;
 
 -- Count what waits for those tenants that may have only so much of it, and forget the counts of the others.
-create or replace function duly.count_usage_v1() returns integer
+create or replace function duly.count_usage() returns integer
 language plpgsql set jit = off as $$
 declare
     v_limited integer[] := array(select tenants.tenant from duly.tenants where tenants.ready_max is not null);
@@ -113,7 +113,7 @@ end $$;
 
 -- Take tokens out of a bucket: at least p_least, and up to p_wanted; none if there are fewer. One that asks for more than the bucket
 -- holds is let through when it is full, and the debt is paid before the next. Answers with what was taken and what is left.
-create or replace function duly.draw_v1(p_name text, p_rate double precision, p_burst double precision, p_least integer, p_wanted integer,
+create or replace function duly.draw(p_name text, p_rate double precision, p_burst double precision, p_least integer, p_wanted integer,
                              out drawn integer, out tokens double precision)
 language plpgsql as $$
 #variable_conflict use_column
@@ -126,7 +126,7 @@ begin
     tokens := least(p_burst, tokens + greatest(0, date_part('epoch', v_now - v_counted)) * p_rate);
     drawn := case when tokens >= least(p_least, p_burst) then greatest(p_least, least(p_wanted, floor(tokens)::integer)) else 0 end;
     tokens := tokens - drawn;
-    update duly.allowances set tokens = draw_v1.tokens, counted_at = v_now where allowances.name = p_name;
+    update duly.allowances set tokens = draw.tokens, counted_at = v_now where allowances.name = p_name;
 end $$;
 
 -- The smallest period of a tenant's schedules in seconds, for whoever may know it; null: no limit.
@@ -139,7 +139,7 @@ $$;
 
 -- Keep an answer for a day, in place of how far its request had come, which stands there with status 102. False: another transaction was
 -- faster.
-create or replace function duly.api_keep_answer_v1(
+create or replace function duly.api_keep_answer(
     p_tenant integer, p_route text, p_key text, p_body_hash bytea, p_status integer, p_headers jsonb, p_body bytea) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -154,4 +154,4 @@ begin
     return found;
 end $$;
 
-grant execute on function duly.least_period, duly.api_keep_answer_v1 to duly_api;
+grant execute on function duly.least_period, duly.api_keep_answer to duly_api;

@@ -2,7 +2,7 @@
 
 -- Note whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
 -- submit holds up nobody.
-create or replace function duly.note_subtasks_v1(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
+create or replace function duly.note_subtasks(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 declare
     v_ended uuid;
@@ -24,8 +24,8 @@ begin
 end $$;
 
 -- Submit one one-shot for a request, with a check of its tenant and the quotas; or for a run whose subtask it is. A wrapper, because
--- submit_one_v2 is hot, and the engine would pay there for the check and the settings of a function that requests may call.
-create or replace function duly.submit_checked_v1(
+-- submit_one is hot, and the engine would pay there for the check and the settings of a function that requests may call.
+create or replace function duly.submit_checked(
     p_tenant integer, p_key text, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz, p_delay interval,
     p_options text, p_horizon interval, out job_id uuid, out scheduled_at timestamptz, out replayed boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
@@ -34,15 +34,15 @@ declare
 begin
     perform duly.must_be_ours(p_tenant);
     select submitted.job_id, submitted.scheduled_at, submitted.replayed into job_id, scheduled_at, replayed
-      from duly.submit_one_v2(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
+      from duly.submit_one(p_tenant, p_key, p_handler, p_payload, p_queue, p_priority, p_at, p_delay, p_options, p_horizon) as submitted;
     if v_parent is not null and not replayed then
-        perform duly.note_subtasks_v1(p_tenant, array[v_parent], array[job_id]);
+        perform duly.note_subtasks(p_tenant, array[v_parent], array[job_id]);
     end if;
-    perform duly.admit_v1(p_tenant, 0, case when replayed then 0 else 1 end);
+    perform duly.admit(p_tenant, 0, case when replayed then 0 else 1 end);
 end $$;
 
--- Many, of which some have a parent. Whose they are, submit_v1 checks.
-create or replace function duly.submit_subtasks_v1(
+-- Many, of which some have a parent. Whose they are, submit_many checks.
+create or replace function duly.submit_subtasks(
     p_tenant integer, p_key text, p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_at timestamptz[], p_delays interval[], p_options text[], p_hash bytea, p_horizon interval)
 returns table (job_id uuid, scheduled_at timestamptz, replayed boolean)
@@ -55,18 +55,18 @@ begin
     select array_agg(submitted.job_id order by submitted.number), array_agg(submitted.scheduled_at order by submitted.number),
            array_agg(submitted.replayed order by submitted.number)
       into v_ids, v_moments, v_replayed
-      from duly.submit_v1(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
+      from duly.submit_many(p_tenant, p_key, p_handlers, p_payloads, p_queues, p_priorities, p_at, p_delays, p_options, p_hash, p_horizon)
            with ordinality as submitted(job_id, scheduled_at, replayed, number);
     if not v_replayed[1] then
-        perform duly.note_subtasks_v1(
+        perform duly.note_subtasks(
             p_tenant, array(select (given.options::jsonb->>'parent')::uuid from unnest(p_options) with ordinality as given(options, number) order by given.number),
             v_ids);
     end if;
     return query select * from unnest(v_ids, v_moments, v_replayed);
 end $$;
 
--- The subtasks of a run by falling id, as page_runs_v1 gives runs: from a position on, and no more than p_looks of them looked at.
-create or replace function duly.page_subtasks_v1(
+-- The subtasks of a run by falling id, as page_runs gives runs: from a position on, and no more than p_looks of them looked at.
+create or replace function duly.page_subtasks(
     p_tenant integer, p_before uuid, p_from uuid, p_parent uuid, p_boxes text[], p_states text[], p_queues text[], p_handlers text[],
     p_job_ids uuid[], p_tags text[], p_any_tags text[], p_scheduled_since timestamptz, p_scheduled_before timestamptz, p_due_since timestamptz,
     p_due_before timestamptz, p_finished_since timestamptz, p_finished_before timestamptz, p_limit integer, p_looks integer)
@@ -114,7 +114,7 @@ begin
 end $$;
 
 -- Subtasks that have not ended, by rising id: these can be cancelled, or asked to stop.
-create or replace function duly.live_subtasks_v1(p_parent uuid, p_after uuid, p_limit integer) returns setof uuid
+create or replace function duly.live_subtasks(p_parent uuid, p_after uuid, p_limit integer) returns setof uuid
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 begin
@@ -129,4 +129,4 @@ begin
      order by subtasks.run_id limit p_limit;
 end $$;
 
-grant execute on function duly.page_subtasks_v1, duly.submit_checked_v1, duly.submit_subtasks_v1, duly.live_subtasks_v1 to duly_api;
+grant execute on function duly.page_subtasks, duly.submit_checked, duly.submit_subtasks, duly.live_subtasks to duly_api;

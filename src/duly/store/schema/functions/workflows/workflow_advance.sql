@@ -2,7 +2,7 @@
 
 -- Note that a node's run has ended, or goes on by another attempt, from the record of it: what every way to an end writes. No
 -- settings in its head: it is called for every row.
-create or replace function duly.note_ending_v1() returns trigger
+create or replace function duly.note_ending() returns trigger
 language plpgsql as $$
 declare
     v_first boolean := coalesce(current_setting('duly.ending', true), '') = '';
@@ -19,7 +19,7 @@ begin
 end $$;
 
 -- Note that a dead run of a node has left its box: somebody has replayed it, or discarded it.
-create or replace function duly.note_rising_v1() returns trigger
+create or replace function duly.note_rising() returns trigger
 language plpgsql as $$
 declare
     v_first boolean := coalesce(current_setting('duly.ending', true), '') = '';
@@ -34,7 +34,7 @@ end $$;
 
 -- Go on from what has ended in this transaction, at its end. What is skipped or ended here is noted like any end, and seen to in the
 -- next round.
-create or replace function duly.advance_v1() returns trigger
+create or replace function duly.advance() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
@@ -59,7 +59,7 @@ begin
         for v_other in
             delete from duly.endings where noted_in = pg_current_xact_id() and became in ('risen', 'retrying') returning workflow_id, node, run_id, became
         loop
-            perform duly.see_to_v1(v_other.workflow_id, v_other.node, v_other.run_id, v_other.became, v_now);
+            perform duly.see_to(v_other.workflow_id, v_other.node, v_other.run_id, v_other.became, v_now);
         end loop;
     end if;
     loop
@@ -98,13 +98,13 @@ begin
                array_agg(name) filter (where state = 'waiting')
           into v_released, v_opened, v_names from lowered where waits = 0;
         if v_released is not null then
-            v_gone := duly.release_nodes_v1(v_released, v_now);
+            v_gone := duly.release_nodes(v_released, v_now);
             if cardinality(v_gone) < cardinality(v_released) then
-                perform duly.note_errand_v1(workflow_id, 'look', v_now) from unnest(v_locked) as workflow_id;
+                perform duly.note_errand(workflow_id, 'look', v_now) from unnest(v_locked) as workflow_id;
             end if;
         end if;
         if v_opened is not null then
-            perform duly.open_nodes_v1(v_opened, v_names, v_now);
+            perform duly.open_nodes(v_opened, v_names, v_now);
         end if;
     end loop;
     with counted as (select workflow_id, count(*)::integer as ended from unnest(v_counted) as workflow_id group by 1),
@@ -118,14 +118,14 @@ begin
         returning workflows.*)
     select array_agg(workflow_id) into v_workflows from lowered where ended_at is not null and (then_tell is not null or run_id is not null);
     if v_workflows is not null then
-        perform duly.tell_workflow_v1(workflow_id, v_now) from unnest(v_workflows) as workflow_id;
+        perform duly.tell_workflow(workflow_id, v_now) from unnest(v_workflows) as workflow_id;
     end if;
     perform set_config('duly.ending', '', true);
     return null;
 end $$;
 
 -- See to nodes whose parents have all ended, under their workflows' locks: release those whose edges hold, end the others.
-create or replace function duly.open_nodes_v1(p_workflow_ids uuid[], p_names text[], p_now timestamptz) returns void
+create or replace function duly.open_nodes(p_workflow_ids uuid[], p_names text[], p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -148,13 +148,13 @@ begin
               join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
              where node.state = 'waiting' and node.waits = 0) as opened;
     if v_released is not null then
-        v_gone := duly.release_nodes_v1(v_released, p_now);
+        v_gone := duly.release_nodes(v_released, p_now);
         update duly.workflow_nodes set state = 'ready', released_at = p_now
           from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
          where workflow_nodes.workflow_id = asked.workflow_id and workflow_nodes.name = asked.name and run_id = any (v_gone) and state = 'waiting';
     end if;
     if v_skipped is not null then
-        v_gone := coalesce(v_gone, '{}') || duly.end_nodes_v1(v_skipped, 'skipped', 'skipped_condition', p_now);
+        v_gone := coalesce(v_gone, '{}') || duly.end_nodes(v_skipped, 'skipped', 'skipped_condition', p_now);
     end if;
     if v_stopping then
         for v_cancel in select flow.workflow_id, flow.reason, array_agg(node.run_id) as run_ids
@@ -162,7 +162,7 @@ begin
                           join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
                           join duly.workflows as flow on flow.workflow_id = asked.workflow_id
                          where node.state = 'waiting' and flow.state = 'cancelling' group by 1, 2 loop
-            perform duly.end_nodes_v1(v_cancel.run_ids, 'cancelled', coalesce(v_cancel.reason, 'cancelled'), p_now);
+            perform duly.end_nodes(v_cancel.run_ids, 'cancelled', coalesce(v_cancel.reason, 'cancelled'), p_now);
         end loop;
     end if;
     if v_maps then
@@ -171,14 +171,14 @@ begin
                        join duly.workflows as flow on flow.workflow_id = asked.workflow_id
                       where node.state = 'waiting' and node.waits = 0 and node.map is not null and node.item_of is null
                         and (node.items is not null or node.unmet = 0) and flow.state = 'running' loop
-            v_done := case when v_map.items is null then duly.spread_v1(v_map, p_now) else duly.gather_items_v1(v_map, p_now) end;
+            v_done := case when v_map.items is null then duly.spread(v_map, p_now) else duly.gather_items(v_map, p_now) end;
             if not v_done then
-                perform duly.note_errand_v1(v_map.workflow_id, 'look', p_now);
+                perform duly.note_errand(v_map.workflow_id, 'look', p_now);
             end if;
         end loop;
     end if;
     if coalesce(cardinality(v_gone), 0) < coalesce(cardinality(v_released), 0) + coalesce(cardinality(v_skipped), 0) then
-        perform duly.note_errand_v1(missed.workflow_id, 'look', p_now) from (
+        perform duly.note_errand(missed.workflow_id, 'look', p_now) from (
             select distinct node.workflow_id from unnest(p_workflow_ids, p_names) as asked(workflow_id, name)
               join duly.workflow_nodes as node on node.workflow_id = asked.workflow_id and node.name = asked.name
              where node.run_id = any (v_released || v_skipped) and node.run_id <> all (v_gone)) as missed;
@@ -187,7 +187,7 @@ end $$;
 
 -- A node's run that goes on by another attempt is taken back where its workflow is paused or cancelled; one that was dead and was
 -- replayed opens its workflow again, with all that comes behind it.
-create or replace function duly.see_to_v1(p_workflow_id uuid, p_node text, p_run_id uuid, p_became text, p_now timestamptz) returns void
+create or replace function duly.see_to(p_workflow_id uuid, p_node text, p_run_id uuid, p_became text, p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -203,15 +203,15 @@ begin
             select p_node as name
             union select edge.child from covered join duly.workflow_edges as edge on edge.workflow_id = p_workflow_id and edge.parent = covered.name)
         select array_agg(name) into v_covered from covered;
-        perform duly.set_back_v1(p_workflow_id, p_node, v_covered, false, p_now);
+        perform duly.set_back(p_workflow_id, p_node, v_covered, false, p_now);
     end if;
     if v_state in ('paused', 'cancelling') then
-        perform duly.note_errand_v1(p_workflow_id, case v_state when 'paused' then 'withdraw' else 'cancel' end, p_now);
+        perform duly.note_errand(p_workflow_id, case v_state when 'paused' then 'withdraw' else 'cancel' end, p_now);
     end if;
 end $$;
 
--- Tell of the end of a workflow whom it names, as tell_v1 does for a run; and note that the run whose target it is can be settled.
-create or replace function duly.tell_workflow_v1(p_workflow_id uuid, p_now timestamptz) returns void
+-- Tell of the end of a workflow whom it names, as tell does for a run; and note that the run whose target it is can be settled.
+create or replace function duly.tell_workflow(p_workflow_id uuid, p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_flow  duly.workflows;
@@ -223,7 +223,7 @@ declare
 begin
     select * into strict v_flow from duly.workflows where workflows.workflow_id = p_workflow_id;
     if v_flow.run_id is not null then
-        perform duly.note_errand_v1(p_workflow_id, 'settle', p_now);
+        perform duly.note_errand(p_workflow_id, 'settle', p_now);
     end if;
     v_kind := format('duly.workflow.%s.v1', v_flow.state);
     v_event := jsonb_build_object(
@@ -236,9 +236,9 @@ begin
         continue when v_to is null or (v_when = 'dead' and v_flow.state <> 'failed');
         v_name := format('%s/%s/%s/on_%s', p_workflow_id, v_flow.replays, v_flow.state, v_when);
         if v_to ? 'url' then
-            perform duly.tell_url_v1(v_flow.tenant, 'default', v_name, v_to, v_event, v_flow.marks, p_now);
+            perform duly.tell_url(v_flow.tenant, 'default', v_name, v_to, v_event, v_flow.marks, p_now);
         else
-            perform duly.tell_job_v1(v_flow.tenant, v_name, v_to, v_event, p_now);
+            perform duly.tell_job(v_flow.tenant, v_name, v_to, v_event, p_now);
         end if;
     end loop;
 end $$;

@@ -2,7 +2,7 @@
 
 -- Cancel a workflow, and say who of two has done it: the one whose update found it running or paused. What is released between the first
 -- step and the lock is found by the errand.
-create or replace function duly.cancel_workflow_v2(p_tenant integer, p_workflow_id uuid, p_reason text, out state text, out is_new boolean)
+create or replace function duly.cancel_workflow(p_tenant integer, p_workflow_id uuid, p_reason text, out state text, out is_new boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -15,27 +15,22 @@ begin
     if state is null or state not in ('running', 'paused', 'cancelling') then
         return;
     end if;
-    perform duly.stop_nodes_v1(p_workflow_id, p_reason);
+    perform duly.stop_nodes(p_workflow_id, p_reason);
     perform from duly.workflows as flow where flow.workflow_id = p_workflow_id for no key update;
     update duly.workflows as flow set state = 'cancelling', reason = p_reason where flow.workflow_id = p_workflow_id and flow.state in ('running', 'paused');
     is_new := found;
-    perform duly.end_nodes_v1(array(select run_id from duly.workflow_nodes as node
+    perform duly.end_nodes(array(select run_id from duly.workflow_nodes as node
                                      where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready')), 'cancelled', p_reason, v_now)
        from duly.workflows as flow where flow.workflow_id = p_workflow_id and flow.state = 'cancelling';
-    perform duly.note_errand_v1(p_workflow_id, 'cancel', v_now);
+    perform duly.note_errand(p_workflow_id, 'cancel', v_now);
     set constraints duly.endings_seen_to immediate;    -- So that the answer is what has come of it.
     set constraints duly.endings_seen_to deferred;
     state := (select flow.state from duly.workflows as flow where flow.workflow_id = p_workflow_id);
 end $$;
 
--- Cancel a workflow, whoever it was that did it.
-create or replace function duly.cancel_workflow_v1(p_tenant integer, p_workflow_id uuid, p_reason text) returns text language sql as $$
-    select state from duly.cancel_workflow_v2(p_tenant, p_workflow_id, p_reason)
-$$;
-
 -- End what of a workflow stands in boxes other than under its own gate, or holds a place at another, and ask what runs to stop. Its lock
 -- is not held: gates are locked.
-create or replace function duly.stop_nodes_v1(p_workflow_id uuid, p_reason text) returns void
+create or replace function duly.stop_nodes(p_workflow_id uuid, p_reason text) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -45,14 +40,14 @@ declare
                               and not duly.is_held(blocked.options))
          order by run_id);
 begin
-    perform duly.cancel_v1(v_run_ids, p_reason);
-    perform duly.cancel_awaited_v1(v_run_ids, p_reason);
-    perform duly.signal_v1(v_run_ids, 'cancel');
+    perform duly.cancel(v_run_ids, p_reason);
+    perform duly.cancel_awaited(v_run_ids, p_reason);
+    perform duly.signal(v_run_ids, 'cancel');
 end $$;
 
 -- Pause a workflow, and say who of two has done it: the one whose update found it running. While anything of it is under way, an errand
 -- takes back again and again what has come up since: a run that a worker hands back would start anew.
-create or replace function duly.pause_workflow_v2(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
+create or replace function duly.pause_workflow(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
@@ -65,7 +60,7 @@ begin
     if state is null or state not in ('running', 'paused') then
         return;
     end if;
-    perform duly.take_back_nodes_v1(p_workflow_id);
+    perform duly.take_back_nodes(p_workflow_id);
     select flow.state into state from duly.workflows as flow where flow.workflow_id = p_workflow_id for no key update;
     if state not in ('running', 'paused') then
         return;
@@ -73,14 +68,14 @@ begin
     update duly.workflows as flow set state = 'paused' where flow.workflow_id = p_workflow_id and flow.state = 'running';
     is_new := found;
     state := 'paused';
-    perform duly.await_again_v1(p_workflow_id);
+    perform duly.await_again(p_workflow_id);
     if exists (select from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state = 'ready') then
-        perform duly.note_errand_v1(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
+        perform duly.note_errand(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
     end if;
 end $$;
 
 -- Take back what of a workflow has not started: it waits under the workflow's gate again. Its lock is not held: gates are locked.
-create or replace function duly.take_back_nodes_v1(p_workflow_id uuid) returns void
+create or replace function duly.take_back_nodes(p_workflow_id uuid) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -111,33 +106,33 @@ begin
         select taken.*, v_gate, v_now from (select * from staged union all select * from due union all select * from at_gate) as taken)
     select array_agg(job_id), array_agg(tenant), array_agg(jsonb_build_object('gate', options->'gate'))
       into v_job_ids, v_tenants, v_options from staged where options ? 'gate' and not duly.is_held(options);
-    perform duly.leave_v1(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
+    perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
 end $$;
 
 -- Take back once more what of a paused workflow has come up since, as long as anything of it is under way. The state is asked under the lock, so
 -- that one that was resumed meanwhile goes on.
-create or replace function duly.withdraw_nodes_v1(p_workflow_id uuid) returns void
+create or replace function duly.withdraw_nodes(p_workflow_id uuid) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
     v_state text;
 begin
-    perform duly.take_back_nodes_v1(p_workflow_id);        -- Before the workflow's lock: gates are locked.
+    perform duly.take_back_nodes(p_workflow_id);        -- Before the workflow's lock: gates are locked.
     select state into v_state from duly.workflows where workflow_id = p_workflow_id for no key update;
     if v_state = 'paused' then
-        perform duly.await_again_v1(p_workflow_id);
+        perform duly.await_again(p_workflow_id);
         if exists (select from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state = 'ready') then
-            perform duly.note_errand_v1(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
+            perform duly.note_errand(p_workflow_id, 'withdraw', v_now + interval '0.5 seconds');
         end if;
     elsif v_state = 'running' then
-        perform duly.look_v1(p_workflow_id, v_now);        -- What was just taken back is let go again.
+        perform duly.look(p_workflow_id, v_now);        -- What was just taken back is let go again.
     end if;
 end $$;
 
 -- Let nodes wait that were released and whose rows stand under their workflow's gate, under its lock. A parent that was replayed
 -- meanwhile is open once more, and waited for like any other.
-create or replace function duly.await_again_v1(p_workflow_id uuid) returns void
+create or replace function duly.await_again(p_workflow_id uuid) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 begin
     update duly.workflow_nodes as node
@@ -149,7 +144,7 @@ begin
        and exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id));
 end $$;
 
-create or replace function duly.resume_workflow_v2(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
+create or replace function duly.resume_workflow(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
 language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 begin
@@ -158,27 +153,27 @@ begin
     is_new := coalesce(state = 'paused', false);
     if is_new then
         update duly.workflows as flow set state = 'running' where flow.workflow_id = p_workflow_id;
-        perform duly.look_v1(p_workflow_id, duly.clock_now());
+        perform duly.look(p_workflow_id, duly.clock_now());
         state := 'running';
     end if;
 end $$;
 
 -- See to all nodes of a workflow whose parents have ended, under its lock.
-create or replace function duly.look_v1(p_workflow_id uuid, p_now timestamptz) returns void
+create or replace function duly.look(p_workflow_id uuid, p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
     v_names text[];
 begin
     -- One that was released, and whose row somebody held, waits once more.
-    perform duly.await_again_v1(p_workflow_id);
+    perform duly.await_again(p_workflow_id);
     v_names := array(select name from duly.workflow_nodes where workflow_id = p_workflow_id and state = 'waiting' and waits = 0 order by number, name);
     if cardinality(v_names) > 0 then
-        perform duly.open_nodes_v1(array_fill(p_workflow_id, array[cardinality(v_names)]), v_names, p_now);
+        perform duly.open_nodes(array_fill(p_workflow_id, array[cardinality(v_names)]), v_names, p_now);
     end if;
 end $$;
 
-create or replace function duly.note_changed_workflow_v1() returns trigger language plpgsql as $$
+create or replace function duly.note_changed_workflow() returns trigger language plpgsql as $$
 begin
     insert into duly.workflow_changes (tenant, workflow_id, change, name, replays, changed_at)
     values (new.tenant, new.workflow_id,
@@ -188,7 +183,7 @@ begin
 end $$;
 
 -- Give the changes that a snapshot could not see yet, of some tenants, in the order of their transactions.
-create or replace function duly.workflow_changes_since_v1(p_seen pg_snapshot, p_tenants integer[], p_limit integer) returns setof duly.workflow_changes
+create or replace function duly.workflow_changes_since(p_seen pg_snapshot, p_tenants integer[], p_limit integer) returns setof duly.workflow_changes
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
     return query
@@ -197,4 +192,4 @@ begin
      order by done.xid, done.number limit p_limit;
 end $$;
 
-grant execute on function duly.cancel_workflow_v2, duly.pause_workflow_v2, duly.resume_workflow_v2 to duly_api;
+grant execute on function duly.cancel_workflow, duly.pause_workflow, duly.resume_workflow to duly_api;

@@ -1,6 +1,6 @@
 -- What is left to do for a workflow outside of its lock, done by maintenance; and what is forgotten.
 
-create or replace function duly.note_errand_v1(p_workflow_id uuid, p_what text, p_due_at timestamptz) returns void language sql as $$
+create or replace function duly.note_errand(p_workflow_id uuid, p_what text, p_due_at timestamptz) returns void language sql as $$
     insert into duly.errands (workflow_id, what, due_at) values (p_workflow_id, p_what, p_due_at)
 $$;
 
@@ -13,7 +13,7 @@ $$;
 
 -- Do one errand that is due: done, or put off because it failed. Without one, stop workflows that nobody waits for any more, and say whether
 -- there is something to settle, which is for whoever can: settle, or none. One statement, because it is asked twice a second for ever.
-create or replace function duly.run_errand_v1() returns text
+create or replace function duly.run_errand() returns text
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -24,11 +24,11 @@ begin
         select errand_id from duly.errands where duly.is_errand_due(due_at, tries, v_now) and what <> 'settle' order by errand_id limit 1 for update skip locked)
     returning * into v_errand;
     if not found then
-        return case when duly.stop_orphans_v1() > 0 then 'done'
+        return case when duly.stop_orphans() > 0 then 'done'
                     when exists (select from duly.errands where what = 'settle' and duly.is_errand_due(due_at, tries, v_now)) then 'settle' else 'none' end;
     end if;
     begin
-        perform duly.do_errand_v1(v_errand, v_now);
+        perform duly.do_errand(v_errand, v_now);
         set constraints duly.endings_seen_to immediate;                 -- So that what follows from it fails here, and not at the commit.
         set constraints duly.endings_seen_to deferred;
     exception when others then                         -- It must not stand before all others: it comes again later, behind them.
@@ -41,7 +41,7 @@ begin
 end $$;
 
 -- Do what an errand says, where that is still to be done.
-create or replace function duly.do_errand_v1(p_errand duly.errands, p_now timestamptz) returns void
+create or replace function duly.do_errand(p_errand duly.errands, p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -49,26 +49,26 @@ declare
 begin
     select * into v_flow from duly.workflows where workflow_id = p_errand.workflow_id;
     if p_errand.what = 'leave' then
-        perform duly.leave_v1(array[(p_errand.leaving->>'job_id')::uuid], array[(p_errand.leaving->>'tenant')::integer],
+        perform duly.leave(array[(p_errand.leaving->>'job_id')::uuid], array[(p_errand.leaving->>'tenant')::integer],
                               array[p_errand.leaving->'options'], null, p_now);
     elsif p_errand.what = 'withdraw' and v_flow.state = 'paused' then
-        perform duly.withdraw_nodes_v1(v_flow.workflow_id);
+        perform duly.withdraw_nodes(v_flow.workflow_id);
     elsif p_errand.what = 'cancel' and v_flow.state = 'cancelling' then
-        perform duly.stop_nodes_v1(v_flow.workflow_id, coalesce(v_flow.reason, 'cancelled'));
+        perform duly.stop_nodes(v_flow.workflow_id, coalesce(v_flow.reason, 'cancelled'));
         perform from duly.workflows where workflow_id = v_flow.workflow_id for no key update;
-        perform duly.end_nodes_v1(array(select run_id from duly.workflow_nodes as node
+        perform duly.end_nodes(array(select run_id from duly.workflow_nodes as node
                                          where node.workflow_id = v_flow.workflow_id and node.state in ('waiting', 'ready')),
                                   'cancelled', coalesce(v_flow.reason, 'cancelled'), p_now);
-        perform duly.note_errand_v1(v_flow.workflow_id, 'cancel', p_now + interval '1 second');     -- Until it has ended.
+        perform duly.note_errand(v_flow.workflow_id, 'cancel', p_now + interval '1 second');     -- Until it has ended.
     elsif p_errand.what = 'look' and v_flow.workflow_id is not null then
         perform from duly.workflows where workflow_id = v_flow.workflow_id for no key update;
-        perform duly.look_v1(v_flow.workflow_id, p_now);
+        perform duly.look(v_flow.workflow_id, p_now);
     end if;
 end $$;
 
 -- Workflows whose run, which they are the target of, was cancelled or given up: they have nobody to tell, and stop. What is about to wait again
 -- is left, and what was discarded meanwhile stops nothing.
-create or replace function duly.stop_orphans_v1() returns integer
+create or replace function duly.stop_orphans() returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 declare
     v_flow    record;
@@ -88,7 +88,7 @@ begin
         if v_flow.is_alone then                        -- Discarded as the workflow was replayed: that goes on, and has nobody to tell.
             update duly.workflows set run_id = null where workflows.workflow_id = v_flow.workflow_id and workflows.ended_at is null;
         else
-            perform duly.cancel_workflow_v1(v_flow.tenant, v_flow.workflow_id, 'the run whose target it is has ended');
+            perform duly.cancel_workflow(v_flow.tenant, v_flow.workflow_id, 'the run whose target it is has ended');
         end if;
         v_stopped := v_stopped + 1;
     end loop;
@@ -96,7 +96,7 @@ begin
 end $$;
 
 -- Forget workflows that ended long ago, with their nodes and edges, so many at a time.
-create or replace function duly.forget_workflows_v1(p_kept interval, p_limit integer) returns integer
+create or replace function duly.forget_workflows(p_kept interval, p_limit integer) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare

@@ -2,7 +2,7 @@
 
 -- Workflows by falling id, which is the newest first, from a position on; no more than p_looks of them are looked at. The last one
 -- looked at comes along, so that the next page begins there.
-create or replace function duly.page_workflows_v1(
+create or replace function duly.page_workflows(
     p_tenant integer, p_before uuid, p_from uuid, p_states text[], p_names text[], p_beginning text, p_tags text[], p_any_tags text[],
     p_since timestamptz, p_until timestamptz, p_limit integer, p_looks integer)
 returns table (
@@ -29,9 +29,9 @@ begin
      order by page.number limit p_limit;
 end $$;
 
--- The runs of a workflow's nodes by falling id, as page_runs_v1 gives runs. A workflow has a thousand nodes at most, so they are found
+-- The runs of a workflow's nodes by falling id, as page_runs gives runs. A workflow has a thousand nodes at most, so they are found
 -- by its key and sorted, and nobody pays for an index more.
-create or replace function duly.page_workflow_runs_v1(
+create or replace function duly.page_workflow_runs(
     p_tenant integer, p_before uuid, p_from uuid, p_workflow_id uuid, p_boxes text[], p_states text[], p_queues text[], p_handlers text[],
     p_job_ids uuid[], p_tags text[], p_any_tags text[], p_scheduled_since timestamptz, p_scheduled_before timestamptz, p_due_since timestamptz,
     p_due_before timestamptz, p_finished_since timestamptz, p_finished_before timestamptz, p_limit integer, p_looks integer)
@@ -81,7 +81,7 @@ end $$;
 -- What runs are handed of others' results: those of the parents of each, and those that it names; no more than a run may be handed.
 -- An item of a map has the parents of its map, and not the other items. A node that has succeeded and has a reason all the same has no result
 -- to hand on: it was too large, and the reason says so in `missing`. What stands in `result` then is for people. With the rights of whoever asks.
-create or replace function duly.handed_v2(p_workflow_ids uuid[], p_names text[], p_of_workflows uuid[], p_of_names text[], p_parents text[], p_bytes_max integer)
+create or replace function duly.handed(p_workflow_ids uuid[], p_names text[], p_of_workflows uuid[], p_of_names text[], p_parents text[], p_bytes_max integer)
 returns table (workflow_id uuid, name text, parent text, is_parent boolean, total bigint, result jsonb, missing text)
 language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
     set plan_cache_mode = force_generic_plan set jit = off as $$
@@ -105,4 +105,4 @@ begin
           join duly.workflow_nodes as node on node.workflow_id = wanted.workflow_id and node.name = wanted.parent and node.state = 'succeeded') as found;
 end $$;
 
-grant execute on function duly.page_workflows_v1, duly.page_workflow_runs_v1, duly.handed_v2 to duly_api;
+grant execute on function duly.page_workflows, duly.page_workflow_runs, duly.handed to duly_api;

@@ -31,7 +31,7 @@ begin
 end $$;
 
 -- Make the rows of nodes under their workflow's gate, from their definitions. Attempts go on where they ended.
-create or replace function duly.make_rows_v1(p_workflow_id uuid, p_names text[], p_now timestamptz) returns void
+create or replace function duly.make_rows(p_workflow_id uuid, p_names text[], p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 begin
@@ -54,7 +54,7 @@ end $$;
 
 -- Put rows that wait under a workflow's gate where they go on: into ready; or into timers, what is due later or has to enter a gate or
 -- keep to a rate, which is for stage to see to. Rows that somebody has locked stay. Returns those that went.
-create or replace function duly.release_nodes_v1(p_run_ids uuid[], p_now timestamptz, p_horizon interval default '5 seconds') returns uuid[]
+create or replace function duly.release_nodes(p_run_ids uuid[], p_now timestamptz, p_horizon interval default '5 seconds') returns uuid[]
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -66,9 +66,9 @@ begin
         returning *, greatest(p_now, blocked.due_at) as new_due_at),
     staged as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options, rank)
+                                suspect, payload_stored, queue, handler, payload, options)
         select run_id, job_id, scheduled_at, new_due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options, duly.rank(new_due_at, priority)
+               suspect, payload_stored, queue, handler, payload, options
           from taken where new_due_at <= p_now + p_horizon and not (duly.must_enter(options) or options ? 'rate')
         on conflict do nothing),
     later as (
@@ -83,7 +83,7 @@ begin
 end $$;
 
 -- End rows that wait under a workflow's gate, with a record. Rows that somebody has locked stay. Returns those that went.
-create or replace function duly.end_nodes_v1(p_run_ids uuid[], p_outcome text, p_reason text, p_now timestamptz) returns uuid[]
+create or replace function duly.end_nodes(p_run_ids uuid[], p_outcome text, p_reason text, p_now timestamptz) returns uuid[]
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -113,7 +113,7 @@ end $$;
 
 -- Spread a map out: a node and a run for each item of its list. It waits for them then. A list that is none, or too long, is its end; that of
 -- a node whose result is not kept is none.
-create or replace function duly.spread_v1(p_node duly.workflow_nodes, p_now timestamptz) returns boolean
+create or replace function duly.spread(p_node duly.workflow_nodes, p_now timestamptz) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -125,18 +125,18 @@ begin
     select result #> array(select jsonb_array_elements_text(p_node.map->'path')), reason into v_list, v_reason
       from duly.workflow_nodes where workflow_id = p_node.workflow_id and name = p_node.map->>'node' and state = 'succeeded';
     if v_reason is not null then
-        return duly.end_map_v1(p_node.run_id, null, format('node %s has no result to hand on: %s', quote_literal(p_node.map->>'node'), v_reason), p_now);
+        return duly.end_map(p_node.run_id, null, format('node %s has no result to hand on: %s', quote_literal(p_node.map->>'node'), v_reason), p_now);
     elsif coalesce(jsonb_typeof(v_list), 'none') <> 'array' then
-        return duly.end_map_v1(p_node.run_id, null, format('the result of node %s has no list at %s, but %s', quote_literal(p_node.map->>'node'),
+        return duly.end_map(p_node.run_id, null, format('the result of node %s has no list at %s, but %s', quote_literal(p_node.map->>'node'),
                                coalesce(p_node.map->>'path', '[]'), coalesce(jsonb_typeof(v_list), 'nothing')), p_now);
     end if;
     v_count := jsonb_array_length(v_list);
     if v_count = 0 then
-        return duly.end_map_v1(p_node.run_id, '[]', null, p_now);
+        return duly.end_map(p_node.run_id, '[]', null, p_now);
     end if;
     select nodes into v_nodes from duly.workflows where workflow_id = p_node.workflow_id;
     if v_nodes + v_count > 1000 then
-        return duly.end_map_v1(p_node.run_id, null,
+        return duly.end_map(p_node.run_id, null,
                                format('%s items and %s nodes are more than 1000, which a workflow has at most', v_count, v_nodes), p_now);
     end if;
     with made as (
@@ -153,16 +153,16 @@ begin
         insert into duly.workflow_edges (workflow_id, parent, child, tenant, on_end)
         select workflow_id, name, p_node.name, tenant, 'success' from made)
     update duly.workflow_nodes set items = v_count, waits = v_count where workflow_id = p_node.workflow_id and name = p_node.name;
-    perform duly.make_rows_v1(p_node.workflow_id, array(select name from duly.workflow_nodes
+    perform duly.make_rows(p_node.workflow_id, array(select name from duly.workflow_nodes
                                 where workflow_id = p_node.workflow_id and item_of = p_node.name), p_now);
-    perform duly.release_nodes_v1(array(select run_id from duly.workflow_nodes where workflow_id = p_node.workflow_id and item_of = p_node.name), p_now);
+    perform duly.release_nodes(array(select run_id from duly.workflow_nodes where workflow_id = p_node.workflow_id and item_of = p_node.name), p_now);
     update duly.workflows set nodes = nodes + v_count, open_nodes = open_nodes + v_count where workflow_id = p_node.workflow_id;
     return true;
 end $$;
 
 -- A map whose items have all ended has their results, in order; or it has failed. Where the result of an item is not kept there is null in the
 -- list, which is not handed on then.
-create or replace function duly.gather_items_v1(p_node duly.workflow_nodes, p_now timestamptz) returns boolean
+create or replace function duly.gather_items(p_node duly.workflow_nodes, p_now timestamptz) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
     v_result jsonb;
@@ -180,12 +180,12 @@ begin
             v_result := null;
         end if;
     end if;
-    return duly.end_map_v1(p_node.run_id, v_result, v_reason, p_now);
+    return duly.end_map(p_node.run_id, v_result, v_reason, p_now);
 end $$;
 
 -- End a map: it has no run of its own, so its row goes and its end is noted as that of a run. One that has a result has succeeded, and its
 -- reason says that this is not whole. False: somebody has locked the row.
-create or replace function duly.end_map_v1(p_run_id uuid, p_result jsonb, p_reason text, p_now timestamptz) returns boolean
+create or replace function duly.end_map(p_run_id uuid, p_result jsonb, p_reason text, p_now timestamptz) returns boolean
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 #variable_conflict use_column
 declare

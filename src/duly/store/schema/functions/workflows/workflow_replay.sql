@@ -2,7 +2,7 @@
 
 -- Do a node and those behind it again. What is covered was found before the lock; where nodes have been added since, it is found anew. A dry
 -- run asks the same under the same lock, and changes nothing.
-create or replace function duly.replay_workflow_v2(p_tenant integer, p_workflow_id uuid, p_node text, p_covered text[], p_count integer, p_is_dry boolean)
+create or replace function duly.replay_workflow(p_tenant integer, p_workflow_id uuid, p_node text, p_covered text[], p_count integer, p_is_dry boolean)
 returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
@@ -35,13 +35,13 @@ begin
     then
         return 'again';                                -- Somebody replays its run at this moment, and waits for the workflow.
     end if;
-    perform duly.set_back_v1(p_workflow_id, p_node, p_covered, true, duly.clock_now());
+    perform duly.set_back(p_workflow_id, p_node, p_covered, true, duly.clock_now());
     return 'replayed';
 end $$;
 
 -- Do again what of a workflow was not done, and what comes behind: nodes that failed, expired or were cancelled, where nothing that waits
 -- for that has succeeded. False: of some of them somebody replays, or discards, the dead run at this moment.
-create or replace function duly.redo_v1(p_workflow_id uuid, p_now timestamptz) returns boolean
+create or replace function duly.redo(p_workflow_id uuid, p_now timestamptz) returns boolean
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -75,14 +75,14 @@ begin
             select v_first.name as name
             union select edge.child from covered join duly.workflow_edges as edge on edge.workflow_id = p_workflow_id and edge.parent = covered.name)
         select array_agg(name) into v_covered from covered;
-        perform duly.set_back_v1(p_workflow_id, v_first.name, v_covered, true, p_now);
+        perform duly.set_back(p_workflow_id, v_first.name, v_covered, true, p_now);
     end loop;
     return v_all;
 end $$;
 
 -- Set nodes back to where they wait, under their workflow's lock, and make their rows; those under way are left. The first of them
 -- runs whatever its edges said; without p_make its run is on its way already. The run that waited for the workflow's end waits again.
-create or replace function duly.set_back_v1(p_workflow_id uuid, p_first text, p_covered text[], p_make boolean, p_now timestamptz) returns void
+create or replace function duly.set_back(p_workflow_id uuid, p_first text, p_covered text[], p_make boolean, p_now timestamptz) returns void
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -160,8 +160,8 @@ begin
     on conflict do nothing;
     delete from duly.endings where noted_in = pg_current_xact_id() and workflow_id = p_workflow_id and node = any (v_ended || v_items)
        and became = 'risen';                           -- That was us.
-    perform duly.make_rows_v1(p_workflow_id, v_ended, p_now);
-    v_life := (select duly.reopen_owner_v1(flow.run_id) from duly.workflows as flow
+    perform duly.make_rows(p_workflow_id, v_ended, p_now);
+    v_life := (select duly.reopen_owner(flow.run_id) from duly.workflows as flow
                 where flow.workflow_id = p_workflow_id and flow.ended_at is not null and flow.run_id is not null);
     update duly.workflows set
            state = case when ended_at is null then state else 'running' end, ended_at = null, replays = replays + 1,
@@ -172,10 +172,10 @@ begin
            open_nodes = (select count(*) from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready'))
      where workflow_id = p_workflow_id;
     if exists (select from duly.workflow_nodes where workflow_id = p_workflow_id and name = any (v_left) and state = 'failed') then
-        perform duly.note_errand_v1(p_workflow_id, 'look', p_now + interval '1 second');    -- In case that it does not rise after all.
+        perform duly.note_errand(p_workflow_id, 'look', p_now + interval '1 second');    -- In case that it does not rise after all.
     end if;
     if p_make then
-        perform duly.open_nodes_v1(array[p_workflow_id], array[p_first], p_now);
+        perform duly.open_nodes(array[p_workflow_id], array[p_first], p_now);
     else
         update duly.workflow_nodes set state = 'ready', waits = 0, unmet = 0, released_at = p_now where workflow_id = p_workflow_id and name = p_first;
     end if;
@@ -184,7 +184,7 @@ end $$;
 -- Let the run that waits for a workflow live again, whose end has come undone, and say which life of it that is; nothing: it is over for
 -- good. A dead one whose row somebody has locked is replayed, or discarded, by that one: waiting for it under the workflow's lock
 -- could be a deadlock.
-create or replace function duly.reopen_owner_v1(p_run_id uuid) returns integer
+create or replace function duly.reopen_owner(p_run_id uuid) returns integer
 language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -192,7 +192,7 @@ declare
 begin
     if v_life is not null then
         if exists (select from duly.dead where run_id = p_run_id for update skip locked) then
-            perform duly.replay_v2(array[p_run_id], null, interval '5 seconds');
+            perform duly.replay(array[p_run_id], null, interval '5 seconds');
         end if;
         return v_life;
     end if;
@@ -203,4 +203,4 @@ begin
                 union all select options from duly.leased where leased.run_id = p_run_id) as live limit 1);
 end $$;
 
-grant execute on function duly.replay_workflow_v2 to duly_api;
+grant execute on function duly.replay_workflow to duly_api;

@@ -2,7 +2,7 @@
 
 -- Submit a workflow whole: only inserts. Known by its key; or, for a run whose target it is, by an id computed from that run's. A run that has
 -- started a workflow takes that up again. The workflow of a run is submitted by the run's worker, and not by a request.
-create or replace function duly.submit_workflow_v1(
+create or replace function duly.submit_workflow(
     p_tenant integer, p_key text, p_hash bytea, p_name text, p_tags text[], p_then jsonb, p_marks jsonb, p_run_id uuid, p_replays integer,
     p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
     p_parents text[], p_children text[], p_ons text[], p_horizon interval default '5 seconds',
@@ -24,7 +24,7 @@ begin
                          order by flow.submitted_at desc, flow.workflow_id desc limit 1);
         if workflow_id is not null then
             replayed := true;
-            state := duly.take_up_v1(workflow_id, p_run_id, p_replays, v_now);
+            state := duly.take_up(workflow_id, p_run_id, p_replays, v_now);
             return;
         end if;
         workflow_id := duly.run_id(duly.made_at(p_run_id), format('%s/workflow/%s', p_run_id, p_replays));
@@ -40,7 +40,7 @@ begin
             if v_key.body_hash <> p_hash then
                 raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
             end if;
-            perform duly.admit_v1(p_tenant, 0, 0);
+            perform duly.admit(p_tenant, 0, 0);
             workflow_id := v_key.job_id;
             replayed := true;
             state := (select workflows.state from duly.workflows where workflows.workflow_id = v_key.job_id);
@@ -52,18 +52,18 @@ begin
     on conflict do nothing;
     if not found then
         replayed := true;                              -- Two began with it at once.
-        select workflows.state into strict state from duly.workflows where workflows.workflow_id = submit_workflow_v1.workflow_id;
+        select workflows.state into strict state from duly.workflows where workflows.workflow_id = submit_workflow.workflow_id;
         return;
     end if;
-    perform duly.insert_nodes_v1(p_tenant, workflow_id, null, p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options, p_maps,
+    perform duly.insert_nodes(p_tenant, workflow_id, null, p_names, p_handlers, p_payloads, p_queues, p_priorities, p_options, p_maps,
                                  p_parents, p_children, p_ons, p_marks, 0, v_now);
-    perform duly.admit_v1(p_tenant, 0, cardinality(p_names));
+    perform duly.admit(p_tenant, 0, cardinality(p_names));
     replayed := false;
     state := 'running';
 end $$;
 
 -- Insert nodes and edges, and the rows of their runs under the workflow's gate; what is wrong with one is said in a sentence.
-create or replace function duly.insert_nodes_v1(
+create or replace function duly.insert_nodes(
     p_tenant integer, p_workflow_id uuid, p_added_by text, p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_options text[], p_maps text[], p_parents text[], p_children text[], p_ons text[], p_marks jsonb, p_number integer, p_now timestamptz)
 returns void
@@ -103,9 +103,9 @@ begin
           from asked where waits > 0),
     at_once as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-                                queue, handler, payload, options, rank)
+                                queue, handler, payload, options)
         select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
-               case when not stored then payload end, options, duly.rank(greatest(made_at, p_now), priority)
+               case when not stored then payload end, options
           from asked where waits = 0 and not (duly.must_enter(options) or options ? 'rate'))
     insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored, queue, handler, payload, options, shard)
     select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, priority, stored, queue, handler, case when not stored then payload end, options,
@@ -115,7 +115,7 @@ end $$;
 
 -- Take up the workflow that a run has started before, and say how that stands. What had ended in an earlier life of the run is done again
 -- where it was not done; what ends in this one settles the run, when that is in its receiver's hands.
-create or replace function duly.take_up_v1(p_workflow_id uuid, p_run_id uuid, p_life integer, p_now timestamptz) returns text
+create or replace function duly.take_up(p_workflow_id uuid, p_run_id uuid, p_life integer, p_now timestamptz) returns text
 language plpgsql set enable_seqscan = off set jit = off as $$
 #variable_conflict use_column
 declare
@@ -123,18 +123,18 @@ declare
 begin
     select * into strict v_flow from duly.workflows where workflow_id = p_workflow_id for no key update;
     if v_flow.ended_at is not null and v_flow.run_life < p_life and v_flow.state in ('failed', 'cancelled') then
-        perform duly.redo_v1(p_workflow_id, p_now);
+        perform duly.redo(p_workflow_id, p_now);
     end if;
     update duly.workflows set run_life = greatest(run_life, p_life), run_id = p_run_id where workflow_id = p_workflow_id returning * into v_flow;
     if v_flow.ended_at is not null then
-        perform duly.note_errand_v1(p_workflow_id, 'settle', p_now);
+        perform duly.note_errand(p_workflow_id, 'settle', p_now);
     end if;
     return v_flow.state;
 end $$;
 
 -- Add nodes behind one that runs, under its fence. Its children wait for the last of them as well: for their success where they wait
 -- for its own, else for their end. What was added before, by a former attempt or request, stands.
-create or replace function duly.add_nodes_v1(
+create or replace function duly.add_nodes(
     p_tenant integer, p_workflow_id uuid, p_node text, p_run_id uuid, p_fence bigint,
     p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
     p_parents text[], p_children text[], p_ons text[], p_last text[])
@@ -149,7 +149,7 @@ declare
     v_new   text[];
 begin
     perform duly.must_be_ours(p_tenant);
-    perform duly.admit_v1(p_tenant, 0, cardinality(p_names));
+    perform duly.admit(p_tenant, 0, cardinality(p_names));
     select * into v_flow from duly.workflows where workflow_id = p_workflow_id and tenant = p_tenant for no key update;
     if not exists (select from duly.leased where run_id = p_run_id and fence = p_fence and tenant = p_tenant and options->'node'->>0 = p_workflow_id::text)
        or not exists (select from duly.workflow_nodes where workflow_id = p_workflow_id and name = p_node and run_id = p_run_id and state = 'ready')
@@ -182,7 +182,7 @@ begin
     update duly.workflow_nodes as child set waits = child.waits + more.count
       from (select child, count(*)::integer as count from hung group by 1) as more
      where child.workflow_id = p_workflow_id and child.name = more.child;
-    perform duly.insert_nodes_v1(
+    perform duly.insert_nodes(
         p_tenant, p_workflow_id, p_node, node.names, node.handlers, node.payloads, node.queues, node.priorities, node.options, node.maps,
         coalesce(edge.parents, '{}'), coalesce(edge.children, '{}'), coalesce(edge.ons, '{}'), v_flow.marks, v_flow.nodes, v_now)
       from (select array_agg(u.name order by u.number) as names, array_agg(u.handler order by u.number) as handlers,
@@ -197,4 +197,4 @@ begin
     return 'added';
 end $$;
 
-grant execute on function duly.submit_workflow_v1, duly.add_nodes_v1 to duly_api;
+grant execute on function duly.submit_workflow, duly.add_nodes to duly_api;

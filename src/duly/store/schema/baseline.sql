@@ -1,0 +1,1134 @@
+-- The schema: everything that is made once. The next change is migration 2. Functions, views and triggers stand in functions/ and are
+-- applied behind this file; those here are parts of a table, an index or a policy, or are replaced in databases for tests.
+
+-- The API's role sees the rows of one tenant and moves none of them by itself: docs/decisions/0015-tenants-and-the-second-wall.md.
+-- Roles belong to the cluster, so another database may be making this one at the same moment.
+do $$
+begin
+    begin
+        if not exists (select from pg_roles where rolname = 'duly_api') then
+            create role duly_api nologin;
+        end if;
+    exception when duplicate_object or unique_violation then
+        null;
+    end;
+    begin
+        perform set_config('role', 'duly_api', true), set_config('role', asked.was, true) from (select current_setting('role') as was offset 0) as asked;
+    exception when insufficient_privilege then
+        begin
+            execute format('grant duly_api to %I', current_user);
+        exception when duplicate_object or unique_violation then
+            null;
+        end;
+    end;
+exception when insufficient_privilege or undefined_object then
+    raise exception using errcode = 'DU020',
+        message = format('role %s may not make the role duly_api, or become it', quote_ident(current_user)),
+        detail = format('create role duly_api nologin; grant duly_api to %I;', current_user);
+end $$;
+
+-- The only clock of the moves. Databases for tests replace it by one that tests move.
+create function duly.clock_now() returns timestamptz language sql volatile parallel safe as $$ select clock_timestamp() $$;
+
+create type duly.outcome as enum
+    ('succeeded', 'failed', 'timed_out', 'lost', 'cancelled', 'snoozed', 'fenced', 'skipped');
+create type duly.state as enum
+    ('scheduled', 'blocked', 'ready', 'running', 'retrying', 'succeeded', 'dead', 'cancelled', 'expired', 'skipped');
+-- A line as a claim sees it: the number of its queue among those asked for, the due moment of its first run, its tenant's weight,
+-- whether it comes under a limit, and how many were taken of it already.
+create type duly.line as
+    (number integer, queue text, tenant integer, priority smallint, due_at timestamptz, weight integer, is_limited boolean, taken integer);
+
+-- One number per claim statement. Cache 1: a cached block per session would hand out fences that go down.
+create sequence duly.fences cache 1;
+-- The numbers of runs in FIFO order of a concurrency key.
+create sequence duly.lines cache 1;
+
+------------------------------------------------------------------------------------- what indexes and policies are made of
+
+-- What policies are made of. The tenant of this session; none outside of one.
+create function duly.current_tenant() returns integer language sql stable parallel safe as $$
+    select nullif(current_setting('duly.tenant', true), '')::integer
+$$;
+
+-- Whether a job or run, by its id, is this session's, wherever it stands: for what lies beside runs and bears no tenant.
+create function duly.owns(p_id uuid) returns boolean
+language plpgsql stable security definer cost 1000 set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+begin
+    return duly.is_our_job(p_id) or duly.our_runs(array[p_id]) <> '{}'
+        or exists (select from duly.attempts where attempts.run_id = p_id and duly.is_ours(attempts.tenant));
+end $$;
+
+-- Whether runs wait at this gate for a destination, and not for a place.
+create function duly.is_parked(p_gate text) returns boolean language sql immutable parallel safe as $$
+    select left(p_gate, 1) = '@'
+$$;
+
+-- A run of a line carries its number; without one it stands behind all that have one and are due at the same moment.
+create function duly.line_of(p_options jsonb) returns bigint language sql immutable parallel safe as $$
+    select case when jsonb_typeof(p_options->'fifo') = 'number' then (p_options->>'fifo')::bigint else 9223372036854775807 end
+$$;
+
+-- The moment after which a run is not started; null: it is never too late.
+create function duly.expiry(p_scheduled_at timestamptz, p_options jsonb) returns timestamptz language sql immutable parallel safe as $$
+    select least(case when p_options ? 'expires_at' then to_timestamp(least(greatest((p_options->>'expires_at')::double precision, 0), 253370764800)) end,
+                 p_scheduled_at + make_interval(secs => (p_options->>'expires_seconds')::double precision))
+$$;
+
+-- Where a webhook's attempt was sent to, as its detail says.
+create function duly.origin_told(p_detail jsonb) returns text language sql immutable parallel safe as $$
+    select substring(p_detail->>'to' from '^[a-z]+://[^/?#]+')
+$$;
+
+-------------------------------------------------------------------------------------------------------------- the boxes
+
+-- A run is one row that lives in exactly one of timers, blocked, ready, leased and dead; the table is its state. No foreign keys: each
+-- insert would lock its parent row. The boxes share their first sixteen columns, which are listed here and nowhere else: in functions,
+-- {run} stands for them (in_force.py).
+create table duly.run (
+    run_id                uuid        not null,
+    job_id                uuid        not null,
+    scheduled_at          timestamptz not null,
+    due_at                timestamptz not null,
+    previous_scheduled_at timestamptz,                  -- of a next fire: the last moment staged, never to be staged again
+    generation            integer     not null,
+    tenant                integer     not null,
+    attempt               integer     not null default 0,       -- attempts used up
+    priority              smallint    not null default 5,
+    losses                smallint    not null default 0,       -- losses in which this run was named
+    suspect               boolean     not null default false,   -- lost beside others: runs alone, in a child process
+    payload_stored        boolean     not null default false,   -- the payload stands in payloads, under (job_id, generation)
+    queue                 text        not null collate "C",
+    handler               text        not null collate "C",
+    payload               jsonb,
+    options               jsonb,
+    constraint has_no_rows check (false)
+);
+
+create table duly.timers (
+    like duly.run including defaults,
+    shard         smallint not null,
+    every_seconds integer,
+    cohort        bigint,
+    -- the last run made for this job: while it is active, the next one overlaps
+    last_run_id   uuid,
+    overlap       text check (overlap in ('allow', 'gate', 'cancel_running', 'after_end')), -- null: skip
+    jitter        text check (jitter in ('job', 'occurrence')), -- null: none; else one delay per job, or per occurrence
+    runs_left     integer check (runs_left >= 0),
+    grace_seconds integer,                      -- null: 60
+    check (due_at >= scheduled_at),
+    check ((run_id is null) = (every_seconds is not null or cohort is not null))
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 200000,
+        autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 5);
+alter table duly.timers alter column run_id drop not null;      -- null: the next fire of job_id, its mutex and its cursor
+create index timers_by_due on duly.timers (shard, due_at);
+create unique index timers_next_fire on duly.timers (job_id) where run_id is null;
+create unique index timers_by_run on duly.timers (run_id) where run_id is not null;
+-- A tenant's runs, in each box and in history, newest first. Leased has none: it is never large.
+create index timers_of_tenant on duly.timers (tenant, run_id) where run_id is not null;
+create index timers_by_job on duly.timers (job_id, run_id) where run_id is not null and run_id <> job_id;
+create index timers_in_line on duly.timers (tenant, ((options->'gate'->>0) collate "C"), due_at, duly.line_of(options))
+ where options ? 'fifo';
+-- What expires, box by box. A row that never does is in none of them; nor is a next fire, which is no run.
+create index timers_expiring on duly.timers (duly.expiry(scheduled_at, options))
+ where options ?| array['expires_at', 'expires_seconds'] and run_id is not null;
+-- The next fire of a schedule that has staged its last occurrence ahead of its moment: it stays until that one starts.
+create index timers_spent on duly.timers (runs_left) where run_id is null and runs_left = 0;
+
+create table duly.blocked (
+    like duly.run,
+    gate          text collate "C" not null,    -- what it waits for a place in
+    blocked_at    timestamptz not null,
+    primary key (run_id)
+);
+create index blocked_by_gate on duly.blocked (tenant, gate, due_at, run_id);
+create index blocked_of_tenant on duly.blocked (tenant, run_id);
+create index blocked_by_job on duly.blocked (job_id, run_id) where run_id <> job_id;
+-- What waits for destinations, gate by gate.
+create index blocked_parked on duly.blocked (tenant, gate, due_at, run_id) where duly.is_parked(gate);
+-- Lines, as they stand in each box. They hold FIFO rows alone, so that others pay nothing.
+create index blocked_in_line on duly.blocked (tenant, gate, due_at, duly.line_of(options), run_id) where options ? 'fifo';
+-- Who waits for a turn, by who may take it.
+create index blocked_by_taker on duly.blocked (tenant, gate, queue, handler, suspect, due_at, run_id) where left(gate, 1) = '~';
+create index blocked_expiring on duly.blocked (duly.expiry(scheduled_at, options))
+ where options ?| array['expires_at', 'expires_seconds'];
+-- Runs that a worker gave back on request wait here until whoever asked has decided; nothing claims them meanwhile.
+create index blocked_recalled on duly.blocked (blocked_at) where gate = '&recalled';
+
+create table duly.ready (
+    like duly.run,
+    is_aside      boolean not null default false -- Still ready, and in no line.
+) with (fillfactor = 100, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200000,
+        autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 1000000,
+        autovacuum_analyze_scale_factor = 0);
+create unique index ready_by_run on duly.ready (run_id);
+create index ready_of_tenant on duly.ready (tenant, run_id);
+create index ready_by_job on duly.ready (job_id, run_id) where run_id <> job_id;
+-- Turns that were given and not taken.
+create index ready_paced on duly.ready (tenant, ((options->'rate'->>0) collate "C"), due_at) where options ? 'rate';
+create index ready_expiring on duly.ready (duly.expiry(scheduled_at, options))
+ where options ?| array['expires_at', 'expires_seconds'];
+-- A line is what waits of a queue, a tenant and a priority, the oldest first. Which lines there are is found by this index alone.
+create index ready_by_line on duly.ready (queue, tenant, priority, due_at) where not is_aside;
+-- What stands aside, by who could take it; and its lines, for whoever brings it back.
+create index ready_aside on duly.ready (queue, handler, tenant, priority, due_at) where is_aside;
+
+create table duly.leased (
+    like duly.run,
+    fence         bigint not null,
+    worker_id     uuid not null,
+    claimed_at    timestamptz not null,
+    check (attempt >= 1)
+) with (fillfactor = 100, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200000,
+        autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 1000000,
+        autovacuum_analyze_scale_factor = 0);
+create unique index leased_by_run on duly.leased (run_id);
+create index leased_by_worker on duly.leased (worker_id);
+
+create table duly.dead (
+    like duly.run,
+    buried_at     timestamptz not null,
+    reason        text not null,
+    replays       integer not null default 0,
+    primary key (run_id)
+);
+create index dead_of_tenant on duly.dead (tenant, run_id);
+create index dead_by_job on duly.dead (job_id, run_id) where run_id <> job_id;
+create index dead_by_time on duly.dead (tenant, buried_at, run_id);
+
+---------------------------------------------------------------------------------------------------------------- history
+
+-- One row per attempt, and one per stretch of skipped occurrences. Successes and failures are kept for different times, so they
+-- stand in different day partitions, which are dropped whole.
+
+create table duly.attempts (
+    run_id         uuid not null,
+    job_id         uuid not null,
+    scheduled_at   timestamptz not null,
+    due_at         timestamptz not null,
+    started_at     timestamptz,
+    finished_at    timestamptz not null,
+    fence          bigint,
+    tenant         integer not null,
+    attempt        integer not null,
+    outcome        duly.outcome not null,
+    became         duly.state not null,                      -- what the run became by this attempt
+    queue          text collate "C" not null,
+    handler        text collate "C" not null,
+    worker_id      uuid,
+    reason         text,
+    result         jsonb,
+    -- an error with its traceback, or first, last and count of what was skipped
+    detail         jsonb,
+    -- A run's options end with it; what it was marked with stays with its record.
+    marks          jsonb,
+    xid            xid8 not null default pg_current_xact_id(), -- the transaction that recorded it
+    generation     integer,                             -- the version of the definition that it used; null: 1
+    priority       smallint,                            -- null: 5
+    payload        jsonb,
+    -- true: it stands among the payloads; false: it was too large, and is not kept
+    payload_stored boolean,
+    options        jsonb                                -- what it carried besides its marks
+) partition by list (outcome);
+create index attempts_by_run on duly.attempts (run_id);
+create index attempts_by_transaction on duly.attempts (xid);
+
+create table duly.attempts_succeeded partition of duly.attempts for values in ('succeeded') partition by range (finished_at);
+create index attempts_succeeded_of_tenant on duly.attempts_succeeded (tenant, run_id);
+create index attempts_succeeded_by_job on duly.attempts_succeeded (job_id, run_id) where run_id <> job_id;
+
+create table duly.attempts_failed partition of duly.attempts default partition by range (finished_at);
+create index attempts_ended_of_tenant on duly.attempts_failed (tenant, run_id)
+ where became in ('cancelled', 'expired', 'skipped');
+create index attempts_failed_by_job on duly.attempts_failed (job_id, finished_at) where run_id <> job_id;
+create index attempts_ended_by_job on duly.attempts_failed (job_id, run_id)
+ where run_id <> job_id and became in ('cancelled', 'expired', 'skipped');
+create index attempts_failed_at on duly.attempts_failed (tenant, duly.origin_told(detail), finished_at, run_id, attempt)
+ where handler = '@webhook' and outcome in ('failed', 'timed_out');
+
+create table duly.attempts_succeeded_default partition of duly.attempts_succeeded default;
+
+create table duly.attempts_failed_default partition of duly.attempts_failed default;
+
+-- Up to how many bytes, as they are stored, the payload of a success is kept; of all else it is kept whole. Maintenance
+-- sets it; until then it is 8 KiB.
+create table duly.history_limits (
+    is_one        boolean default true check (is_one) primary key,
+    payload_bytes integer not null check (payload_bytes >= 0)
+);
+
+-- What statements have recorded, summed up, until it is folded into the roll-ups. Rows come and go, and are never updated.
+create table duly.tallies (
+    minute   timestamptz not null,
+    tenant   integer not null,
+    queue    text collate "C" not null,
+    outcome  duly.outcome not null,
+    became   duly.state not null,
+    skew     smallint,                                  -- the bucket of how late it began; null: it never did
+    duration smallint,
+    runs     integer not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200000, autovacuum_vacuum_insert_threshold = -1);
+
+-- Under an empty name stands the sum of all queues.
+create table duly.rollups (
+    tenant    integer not null,
+    grain     text not null check (grain in ('minute', 'hour')),
+    at        timestamptz not null,
+    queue     text collate "C" not null,
+    started   integer not null,                         -- attempts that had begun, counted where they ended
+    succeeded integer not null,
+    failed    integer not null,
+    timed_out integer not null,
+    lost      integer not null,
+    cancelled integer not null,
+    snoozed   integer not null,
+    skipped   integer not null,
+    expired   integer not null,
+    fenced    integer not null,
+    retried   integer not null,                         -- of those that did not succeed: another attempt follows
+    dead      integer not null,                         -- of those that did not succeed: nothing follows by itself
+    skew      integer[] not null check (cardinality(skew) = 21),
+    duration  integer[] not null check (cardinality(duration) = 21),
+    primary key (tenant, grain, queue, at)
+) with (fillfactor = 70);
+create index rollups_by_time on duly.rollups (at);
+
+-- One row per change, written in the transaction of the change itself. It is never updated, and deleted by age alone.
+create table duly.audit (
+    tenant       integer not null,                      -- whose thing was changed; the first tenant's where it is everybody's
+    at           timestamptz not null,
+    audit_id     uuid not null default gen_random_uuid(),
+    actor_kind   text collate "C" not null check (actor_kind in ('key', 'session', 'local', 'engine')),
+    actor        text collate "C" not null,             -- a key's id, local:<account>, or engine
+    actor_name   text collate "C" not null,
+    action       text collate "C" not null,
+    subject_kind text collate "C" not null,
+    subject_id   text collate "C",                      -- null: many at once
+    subject_name text collate "C",
+    count        integer not null default 1 check (count > 0),
+    request_id   text collate "C",
+    detail       jsonb,
+    primary key (tenant, at, audit_id)
+) with (fillfactor = 100);
+-- One for each filter of the list. Jobs are created by the thousand a second and all else is done by hand: those who ask for
+-- creates find them along the primary key, where little else stands between them.
+create index audit_by_actor on duly.audit (tenant, actor, at, audit_id);
+create index audit_by_subject on duly.audit (tenant, subject_id, at, audit_id) where subject_id is not null;
+create index audit_by_action on duly.audit (tenant, action, at, audit_id) where action <> 'job.created';
+
+-- Jobs whose definition was removed, and whose history is still to go.
+create table duly.purges (
+    job_id   uuid primary key,
+    tenant   integer not null,
+    asked_at timestamptz not null
+);
+create index purges_by_time on duly.purges (asked_at);
+
+------------------------------------------------------------------------------------------------------------ definitions
+
+create table duly.jobs (
+    job_id         uuid primary key,
+    tenant         integer not null,
+    name           text,
+    state          text not null default 'active' check (state in ('active', 'paused', 'completed', 'cancelled')),
+    generation     integer not null default 1 check (generation >= 1),
+    queue          text collate "C" not null,
+    handler        text collate "C" not null,
+    priority       smallint not null default 5 check (priority between 0 and 9),
+    every_seconds  integer check (every_seconds >= 1),
+    anchor_at      timestamptz,
+    payload        jsonb,
+    payload_stored boolean not null default false,
+    options        jsonb,
+    created_at     timestamptz not null,
+    updated_at     timestamptz not null,
+    -- as compiled: triggers in canonical form, H resolved; null: every_seconds says all
+    schedule       jsonb,
+    cohort         bigint,                              -- jobs of one cohort fire at the same moments, for the same reasons
+    owner          text not null default 'api' check (owner in ('api', 'code', 'file')),
+    source         text,                                -- of an owner 'code': the app that declares it
+    definition     bytea,                               -- hash of what was asked for, to see whether an upsert changes anything
+    failures       integer not null default 0,          -- runs in a row that failed for good, counted where pause_on_failure asks
+    paused_at      timestamptz,
+    pause_reason   text,
+    definitions    bytea[],                             -- of an owner 'code': the hashes it has had, the one in force last
+    removed_at     timestamptz,                         -- of an owner 'code': since when no program declares it
+    tzdb           text,                                -- set where another version than the one in force has timed the next fire
+    applied        integer,                             -- of an owner 'file': the version it had when its file was last applied
+    timed_at       timestamptz                          -- since when its occurrences are what they are; null: since it was made
+);
+create unique index jobs_by_name on duly.jobs (tenant, name) where name is not null and state in ('active', 'paused');
+create index jobs_by_cohort on duly.jobs (cohort) where cohort is not null;
+create index jobs_by_source on duly.jobs (tenant, source) where source is not null;
+create index jobs_timed_otherwise on duly.jobs (job_id) where tzdb is not null and state in ('active', 'paused');
+create index jobs_standing on duly.jobs (tenant) where state in ('active', 'paused');
+create index jobs_by_tenant on duly.jobs (tenant, job_id);
+create index jobs_by_state on duly.jobs (tenant, state, job_id);
+create index jobs_by_queue on duly.jobs (tenant, queue, job_id);
+create index jobs_by_handler on duly.jobs (tenant, handler, job_id);
+create index jobs_by_any_name on duly.jobs (tenant, name collate "C", job_id) where name is not null;
+-- A job that waits for events has its match where others have their trigger. Its next fire rests at infinity: it is the job's
+-- mutex like any other, and is never due.
+create index jobs_by_event on duly.jobs (tenant, (schedule->'on_event'->>'type'), job_id)
+ where schedule ? 'on_event' and state = 'active';
+-- Of many that are paused, those that are because they kept failing. Only who counts failures pays for it.
+create index jobs_failing on duly.jobs (tenant, job_id) where state = 'paused' and failures > 0;
+create index jobs_over on duly.jobs (updated_at) where state in ('completed', 'cancelled');
+
+-- What the definitions of jobs were before they were changed, the last hundred of each. What stands is in jobs.
+create table duly.job_versions (
+    job_id        uuid not null,
+    generation    integer not null,
+    tenant        integer not null,
+    made_at       timestamptz not null,
+    replaced_at   timestamptz not null,
+    name          text,
+    owner         text not null,
+    source        text,
+    queue         text not null,
+    handler       text not null,
+    priority      smallint not null,
+    every_seconds integer,
+    anchor_at     timestamptz,
+    schedule      jsonb,
+    payload       jsonb,                                -- null: it is, or was, among the payloads
+    options       jsonb,
+    primary key (job_id, generation)
+);
+
+-- What was done to definitions, for those who listen, by the transaction that did it; kept for an hour or so.
+create table duly.job_changes (
+    xid        xid8 not null default pg_current_xact_id(),
+    number     bigint generated always as identity,
+    tenant     integer not null,
+    job_id     uuid not null,
+    generation integer not null,
+    change     text not null check (change in ('made', 'edited', 'paused', 'resumed', 'completed', 'cancelled')),
+    name       text,
+    queue      text not null,
+    handler    text not null,
+    changed_at timestamptz not null
+);
+create index job_changes_by_transaction on duly.job_changes (xid, number);
+create index job_changes_by_time on duly.job_changes (changed_at);
+
+-- The tags of schedules, so that a list by tag is read in order and no further than it goes. They follow the job's options.
+create table duly.job_tags (
+    tenant integer not null,
+    tag    text collate "C" not null,
+    job_id uuid not null,
+    primary key (tenant, tag, job_id)
+);
+create index job_tags_by_job on duly.job_tags (job_id);
+
+create table duly.payloads (
+    job_id     uuid not null,
+    generation integer not null,
+    body       jsonb not null,
+    stored_at  timestamptz not null,
+    -- Until when a payload of a one-shot that has ended is kept; null: not looked at yet.
+    kept_until timestamptz,
+    primary key (job_id, generation)
+);
+
+-- Idempotency keys do not move, so a repeated submit always has something to collide with.
+create table duly.keys (
+    tenant       integer not null,
+    key          text not null,
+    job_id       uuid not null,
+    body_hash    bytea not null,
+    scheduled_at timestamptz not null,
+    expires_at   timestamptz not null,
+    primary key (tenant, key)
+);
+create index keys_by_expiry on duly.keys (expires_at);
+
+create table duly.calendars (
+    tenant     integer not null,
+    name       text not null,
+    definition jsonb not null,
+    updated_at timestamptz not null,
+    -- What a calendar was while some of its jobs are still timed by that, the newest first; null: all of them know what it
+    -- is.
+    earlier    jsonb,
+    primary key (tenant, name)
+);
+
+-- The backfill lane: stretches of occurrences that are made again, or were missed and are made up for, at a rate.
+create table duly.backfills (
+    backfill_id           uuid primary key,
+    job_id                uuid not null,
+    tenant                integer not null,
+    shard                 smallint not null,
+    origin                text not null,                -- 'schedule' for missed occurrences, else the backfill's own id
+    state                 text not null default 'active' check (state in ('active', 'done', 'cancelled')),
+    from_at               timestamptz not null,
+    to_at                 timestamptz not null,
+    cursor_at             timestamptz not null,         -- the next occurrence to be made is the first at or after this
+    rate                  double precision not null check (rate > 0),
+    total                 integer not null,
+    made                  integer not null default 0,
+    due_at                timestamptz not null,         -- nothing is made before this
+    previous_scheduled_at timestamptz,                  -- the occurrence before the next one to be made
+    asked_at              timestamptz not null,
+    schedule              jsonb,                        -- the rule as it was when this was asked for: an edit makes no other past
+    calendars             jsonb,                        -- and the calendars it names, as they were
+    every_seconds         integer,
+    anchor_at             timestamptz,
+    places                integer not null default 1 check (places > 0), -- how many of its runs may be under way at once
+    recovery_id           uuid,
+    check (to_at > from_at)
+) with (fillfactor = 50);
+create index backfills_active on duly.backfills (shard, due_at) where state = 'active';
+create index backfills_of_job on duly.backfills (job_id, asked_at, backfill_id) where state = 'active';
+create index backfills_by_job on duly.backfills (job_id, asked_at);
+create index backfills_of_tenant on duly.backfills (tenant, asked_at, backfill_id);
+create index backfills_of_recovery on duly.backfills (recovery_id, state) where recovery_id is not null;
+create index backfills_held on duly.backfills (recovery_id, shard, backfill_id)
+ where recovery_id is not null and state = 'active' and due_at = 'infinity';
+create index backfills_recovering on duly.backfills (recovery_id, shard)
+ where recovery_id is not null and state = 'active' and due_at < 'infinity';
+
+-- The version that the pending fires are of. It decides until every live scheduler reports another one.
+create table duly.zone_data (
+    is_only      boolean default true check (is_only) primary key,
+    version      text not null,
+    rules        bytea not null,                        -- of every zone, so that the next version can say what has changed
+    -- zones whose schedules are timed anew; null: what they were timed by is not known
+    changed      text[],
+    before       bytea,                                 -- the rules of these that a fire not yet timed anew is of
+    adopted_at   timestamptz not null,
+    after        uuid,                                  -- schedules up to this one are timed anew
+    -- transactions up to this one may have timed a schedule by the version before
+    waits_for    xid8,
+    is_last_pass boolean not null default false,
+    settled_at   timestamptz                            -- all are
+);
+
+-- Next fires that new time zone data has moved by more than a minute, for the owners of their jobs.
+create table duly.zone_moves (
+    job_id   uuid not null,
+    tenant   integer not null,
+    tzdb     text not null,
+    was_at   timestamptz not null,
+    next_at  timestamptz,                               -- null: nothing is left
+    moved_at timestamptz not null
+);
+create index zone_moves_by_moment on duly.zone_moves (moved_at);
+create index zone_moves_by_job on duly.zone_moves (job_id, moved_at);
+
+create table duly.files (
+    tenant     integer not null,
+    source     text not null,
+    applied_at timestamptz,                             -- null: before this was noted
+    applied_by text check (char_length(applied_by) <= 200),
+    primary key (tenant, source)
+) with (fillfactor = 50);
+
+-- Each event that was taken, by what names it: its source and its id. It does not move, so one that comes again has something to
+-- collide with.
+create table duly.events (
+    tenant      integer not null,
+    digest      bytea not null check (octet_length(digest) = 32), -- of source and id, which may be long
+    runs        uuid[] not null,
+    received_at timestamptz not null,
+    primary key (tenant, digest)
+) with (fillfactor = 50);
+create index events_by_time on duly.events (received_at);
+
+----------------------------------------------------------------------------------------------------------------- limits
+
+-- What holds a run back besides time: at most `places` runs of a gate are ready or leased at once. The count stands in the
+-- row, because counting other rows after locking it would read an old snapshot and let two into a gate of one.
+create table duly.gates (
+    tenant  integer not null,
+    gate    text collate "C" not null,
+    places  integer not null check (places >= 1),
+    active  integer not null default 0 check (active >= 0),
+    in_line boolean not null default false,             -- who is inside came from a line, and is alone there
+    primary key (tenant, gate)
+) with (fillfactor = 50);
+
+-- What somebody has set for a key; it comes before what runs carry.
+create table duly.gate_limits (
+    tenant     integer not null,
+    key        text collate "C" not null,
+    places     integer check (places between 1 and 999999),
+    per_second double precision check (per_second > 0 and per_second <= 1000000),
+    burst      integer check (burst between 1 and 999999),
+    changed_at timestamptz not null,
+    check ((per_second is null) = (burst is null)),
+    check (places is not null or per_second is not null),
+    primary key (tenant, key)
+);
+
+-- Rates in use: when the next turn is free if nobody rests. What runs ask for stands beside what was reserved by.
+create table duly.paces (
+    tenant           integer not null,
+    key              text collate "C" not null,
+    per_second       double precision not null check (per_second > 0),
+    burst            integer not null check (burst >= 1),
+    asked_per_second double precision not null,
+    asked_burst      integer not null,
+    next_at          timestamptz not null,
+    look_at          timestamptz not null,              -- nothing is to be done before
+    -- When what is reserved was last reckoned. A moment that is still to come was told by a clock that was set back since.
+    reckoned_at      timestamptz not null default '-infinity',
+    primary key (tenant, key)
+) with (fillfactor = 50);
+create index paces_by_look on duly.paces (look_at);
+create index paces_by_reckoning on duly.paces (reckoned_at);
+
+-- While a row stands here, nothing starts that it covers: everything, a queue, a tenant, or a tenant's share of a queue.
+create table duly.holds (
+    tenant  integer check (tenant >= 1),                -- null: of every tenant
+    queue   text collate "C" check (queue <> ''),       -- null: of every queue
+    reason  text not null,
+    held_by text not null,
+    held_at timestamptz not null
+);
+create unique index holds_by_scope on duly.holds (coalesce(tenant, 0), coalesce(queue, ''));
+
+-- At most `places` runs are under way at once, of everything, a queue, a tenant, or a tenant's share of a queue.
+create table duly.limits (
+    tenant integer check (tenant >= 1),                 -- null: of every tenant
+    queue  text collate "C" check (queue <> ''),        -- null: of every queue
+    places integer not null check (places >= 1),
+    set_by text not null,
+    set_at timestamptz not null
+);
+create unique index limits_by_scope on duly.limits (coalesce(tenant, 0), coalesce(queue, ''));
+
+-- Where there are more lines than one claim looks at, the tenant of a queue with which the next claim begins.
+create table duly.turns (
+    queue  text collate "C" primary key,
+    tenant integer not null
+) with (fillfactor = 50);
+
+-- Queues whose oldest run has waited longer than it should: recurring work of low priority is not piled on top of them.
+create table duly.overloads (
+    queue         text collate "C" not null,
+    oldest_due_at timestamptz not null,
+    noted_at      timestamptz not null,
+    age_limit     interval not null default interval '60 seconds',
+    tenant        integer not null,
+    primary key (tenant, queue)
+);
+
+-- How old the oldest due run of a queue may be, where somebody has said so.
+create table duly.queue_ages (
+    queue     text collate "C" primary key,
+    age_limit interval not null check (age_limit >= interval '1 second'),
+    set_by    text not null,
+    set_at    timestamptz not null
+);
+
+-- After a time in which nobody staged: what was missed is held back until a person has said what becomes of it.
+create table duly.recoveries (
+    recovery_id uuid primary key,
+    state       text not null check (state in ('open', 'approved', 'dismissing', 'done', 'dismissed')),
+    down_since  timestamptz,                            -- when anybody last staged; null: catch-ups under way were taken over
+    opened_at   timestamptz not null,
+    decided_at  timestamptz,
+    decided_by  text,
+    -- what becomes of whose, where it is not left to each schedule's own policy
+    rules       jsonb not null default '[]',
+    rate        double precision check (rate > 0), -- runs a second, all together
+    ended_at    timestamptz,
+    -- When runs of a recovery were made lately, and how many: its rate holds for all schedulers together.
+    turns       jsonb not null default '[]',
+    check ((state = 'open') = (decided_at is null) or state = 'done')
+);
+-- At most one that is not over.
+create unique index recoveries_live on duly.recoveries ((true)) where state in ('open', 'approved', 'dismissing');
+create index recoveries_by_opening on duly.recoveries (opened_at);
+
+---------------------------------------------------------------------------------------------------------------- tenants
+
+create table duly.tenants (
+    tenant        integer generated by default as identity (start with 2) primary key,
+    name          text not null unique,                 -- Never given again: a tenant is not deleted.
+    state         text not null default 'active' check (state in ('active', 'suspended')),
+    schedules_max integer check (schedules_max >= 0),
+    ready_max     integer check (ready_max >= 0),
+    submit_rate   double precision check (submit_rate > 0), -- submits a second; here as above, null is no limit
+    created_at    timestamptz not null,
+    weight        integer not null default 1 check (weight between 1 and 1000),
+    least_period  interval check (least_period >= interval '1 second') -- null: no limit but a second
+);
+
+insert into duly.tenants (tenant, name, created_at) values (1, 'default', duly.clock_now());
+
+create table duly.api_keys (
+    key_id       text collate "C" primary key,
+    tenant       integer not null references duly.tenants,
+    name         text not null,
+    secret_hash  bytea not null check (octet_length(secret_hash) = 32),
+    scopes       text[] not null check ((cardinality(scopes) > 0) and (scopes <@ array['jobs:read', 'jobs:write', 'jobs:trigger', 'worker', 'admin'])),
+    submit_rate  double precision check (submit_rate > 0),
+    created_at   timestamptz not null,
+    expires_at   timestamptz,
+    revoked_at   timestamptz,
+    last_used_at timestamptz
+);
+create index api_keys_by_tenant on duly.api_keys (tenant, key_id);
+
+-- People who have logged in with a key. Of what opens a session only a hash is kept; it is good for what its key is good for.
+create table duly.browser_sessions (
+    token_hash   bytea check (octet_length(token_hash) = 32) primary key,
+    key_id       text not null,
+    tenant       integer not null,
+    opened_at    timestamptz not null,
+    expires_at   timestamptz not null,
+    session_id   uuid not null default gen_random_uuid(),
+    last_used_at timestamptz not null,
+    address      text not null,
+    user_agent   text not null
+);
+create index browser_sessions_by_expiry on duly.browser_sessions (expires_at);
+create unique index browser_sessions_by_id on duly.browser_sessions (session_id);
+create index browser_sessions_by_key on duly.browser_sessions (tenant, key_id, opened_at);
+
+-- Token buckets of what has a rate, filled up when they are looked at. Forgotten in a crash: they are full then.
+create unlogged table duly.allowances (
+    name       text collate "C" primary key,
+    tokens     double precision not null,
+    counted_at timestamptz not null
+) with (fillfactor = 50);
+
+-- How many runs of a tenant wait, as of the last count; only of tenants for which it matters.
+create table duly.usages (
+    tenant     integer primary key references duly.tenants,
+    queued     bigint not null,
+    counted_at timestamptz not null
+) with (fillfactor = 50);
+
+-- What the front door remembers: answers given under idempotency keys. They do not move.
+create table duly.answers (
+    tenant     integer not null,
+    route      text collate "C" not null,
+    key        text collate "C" not null,
+    body_hash  bytea not null,                          -- of path, query and body: another request under the same key is refused
+    status     smallint not null,
+    headers    jsonb not null,
+    body       bytea not null,
+    expires_at timestamptz not null,
+    primary key (tenant, route, key)
+);
+create index answers_by_expiry on duly.answers (expires_at);
+
+-------------------------------------------------------------------------------------------------------------- processes
+
+create table duly.workers (
+    worker_id    uuid primary key,
+    name         text not null,
+    version      text not null,
+    queues       text[] not null,
+    handlers     text[] not null,
+    slots        integer not null,
+    lease        interval not null,
+    started_at   timestamptz not null,
+    beat         bigint not null default 0,
+    until        timestamptz not null,
+    safe_until   timestamptz not null,                  -- nothing due later was started; never goes back, whatever the clock does
+    named        text[] not null default '{}',          -- suspects that are about to start, each alone: run/fence
+    -- What a worker's program declares, each as tenant/hash/name: how the others know which declarations are alive.
+    declares     text[] not null default '{}',
+    tenant       integer references duly.tenants,            -- null: ours, and serves every tenant
+    claim_number bigint not null default 0,             -- over HTTP: the number of the last claim that took something,
+    claim_fence  bigint not null default 0,             -- and its fence; what it took before has a lower one
+    weights      integer[] not null default '{}',       -- of its queues, in their order; none: all alike
+    -- How many runs of which handler a worker runs at once: by the names of targets, and under no name for functions. Empty:
+    -- all alike.
+    pools        jsonb not null default '{}',
+    -- Since when it takes nothing new: it hears of that with its signals, finishes what it runs and hands back the rest.
+    draining_at  timestamptz,
+    stalled_at   timestamptz,
+    stalled_in   text[] not null default '{}',
+    -- The app whose handlers a worker offers: its name, or else the path it was loaded from. None: a worker over HTTP, or of
+    -- targets alone.
+    app          text,
+    -- The due runs that a worker holds and has not started, as it last said: they wait for a slot, or it stands still. Until
+    -- they start they read `ready`.
+    unstarted    uuid[] not null default '{}'
+);
+
+-- A worker that is gone. Its leased rows are moved on by the reaper, which needs to know when it was last safe to start a run.
+create table duly.departed (
+    worker_id   uuid primary key,
+    name        text not null,
+    safe_until  timestamptz not null,
+    named       text[] not null,
+    departed_at timestamptz not null
+);
+
+create table duly.schedulers (
+    scheduler_id uuid primary key,
+    name         text not null,
+    version      text not null,
+    started_at   timestamptz not null,
+    until        timestamptz not null,
+    tzdb         text                                   -- null: an older program, which does not say
+);
+
+create table duly.shards (
+    shard  smallint check (shard between 0 and 63) primary key,
+    holder uuid,                                        -- holds while its row in schedulers is unexpired
+    epoch  bigint not null default 0                    -- raised at every grant, so a stale holder stages nothing
+) with (fillfactor = 50);
+insert into duly.shards (shard) select generate_series(0, 63);
+
+-- How far the clock of each process's host is ahead of the database's, as that process has measured it.
+create table duly.host_clocks (
+    role           text not null,
+    name           text not null,
+    host           text not null,
+    offset_seconds double precision not null,
+    noted_at       timestamptz not null,
+    primary key (role, name)
+) with (fillfactor = 50);
+
+-- The latest moment that the database's clock was seen at. A clock that is behind it was set back.
+create table duly.clock_high_water (
+    is_only boolean default true check (is_only) primary key,
+    at      timestamptz not null
+) with (fillfactor = 50);
+
+-- When what must be done again and again was last done, by whomever: read by those who cannot see into the process that does it.
+create table duly.duties (
+    name    text collate "C" primary key,
+    done_at timestamptz not null
+) with (fillfactor = 50);
+
+----------------------------------------------------------------------------------------------- destinations of webhooks
+
+create table duly.destinations (
+    destination_id     uuid primary key,
+    tenant             integer not null,
+    origin             text collate "C" not null,
+    made_at            timestamptz not null,
+    places             integer not null default 100 check (places between 1 and 100000), -- requests under way at once
+    rate_per_second    double precision check (rate_per_second > 0), -- null: no limit
+    state              text not null default 'closed' check (state in ('closed', 'open', 'half_open')),
+    turn               integer not null default 0,      -- raised at each change of state: who has seen an old one changes nothing
+    turned_at          timestamptz not null,
+    openings           integer not null default 0,      -- in a row, without calm between them
+    wait_until         timestamptz not null default '-infinity', -- of an open one: when it is tried
+    asked_until        timestamptz not null default '-infinity', -- until when it has asked to be left alone
+    failures_in_a_row  integer not null default 0,
+    successes_in_a_row integer not null default 0,
+    half_at            timestamptz not null,            -- when the younger half of the window began
+    healthy            integer not null default 0,
+    failing            integer not null default 0,
+    healthy_before     integer not null default 0,      -- in the older half
+    failing_before     integer not null default 0,
+    steady_rate        double precision,                -- healthy answers a second, in stretches in which it was closed
+    ramp_rate          double precision,                -- after an outage, while something is parked: no more a second
+    ramp_grows         boolean not null default false,
+    ramp_until         timestamptz not null default '-infinity',
+    tokens             double precision not null default 1, -- of the rate, as of counted_at
+    counted_at         timestamptz not null,
+    released_at        timestamptz not null,            -- when runs that wait for it were last let go
+    answers_at         timestamptz not null,            -- from when on answers are counted, for their pace
+    answers_before     bigint not null default 0,       -- how many there had been by then
+    pace               double precision not null default 0, -- answers a second, in the stretch before
+    healthy_total      bigint not null default 0,
+    failing_total      bigint not null default 0,
+    -- retries for each first attempt; 1: no budget
+    retry_share        double precision not null default 0.2 check (retry_share between 0 and 1),
+    retries_total      bigint not null default 0,
+    turned_away_total  bigint not null default 0,       -- retries that had to wait for the budget
+    turned_away_at     timestamptz not null default '-infinity'
+) with (fillfactor = 50);
+create unique index destinations_by_origin on duly.destinations (tenant, origin);
+create index destinations_shut on duly.destinations (wait_until) where state <> 'closed';
+-- When a destination was last used is, to within ten seconds, when its window last turned.
+create index destinations_by_use on duly.destinations (half_at);
+
+-- What a worker may have under way to a destination. The sum of places never exceeds the budget, unless that was made smaller.
+create table duly.destination_shares (
+    destination_id uuid not null,
+    worker_id      uuid not null,
+    places         integer not null,
+    in_flight      integer not null,
+    waiting        integer not null,
+    primary key (destination_id, worker_id)
+) with (fillfactor = 50);
+
+-- At which report each worker is. Its shares cannot say: they go when nothing is held, and a report that came late was let through then.
+create table duly.destination_reports (
+    worker_id uuid primary key references duly.workers on delete cascade,
+    number    bigint not null
+) with (fillfactor = 50);
+
+-- What signs: the newest, and the one before until it retires. Sealed; the key that opens it is not in this database.
+create table duly.destination_secrets (
+    destination_id uuid not null,
+    number         integer not null check (number >= 1),
+    tenant         integer not null,
+    sealed         bytea not null,
+    key_id         text not null,
+    made_at        timestamptz not null,
+    retires_at     timestamptz,
+    primary key (destination_id, number)
+);
+
+--------------------------------------------------------------------------------------------- workflows and dependencies
+
+create table duly.workflows (
+    workflow_id  uuid primary key,                      -- as of a run: its first 48 bits say when it was made
+    tenant       integer not null,
+    name         text not null,
+    state        text not null default 'running' check (state in ('running', 'paused', 'cancelling', 'succeeded', 'failed', 'cancelled')),
+    nodes        integer not null check (nodes between 0 and 1000),
+    open_nodes   integer not null check (open_nodes >= 0), -- that have not ended
+    tags         text[] not null default '{}',
+    then_tell    jsonb,                                 -- who is told of its end
+    marks        jsonb,                                 -- who asked for it
+    run_id       uuid,                                  -- the run whose target it is, and which waits for its end
+    reason       text,
+    replays      integer not null default 0,
+    submitted_at timestamptz not null,
+    ended_at     timestamptz,
+    -- For which life of its run a workflow runs, or has ended: how often that had been replayed. What ended in an earlier
+    -- one is taken up again by the next, instead of another workflow.
+    run_life     integer not null default 0,
+    -- So are the ends of workflows. After a replay it names the end before, until there is another.
+    ended_xid    xid8,
+    check ((ended_at is not null) = (state in ('succeeded', 'failed', 'cancelled'))),
+    check (ended_at is null or open_nodes = 0)
+) with (fillfactor = 50);
+create index workflows_by_tenant on duly.workflows (tenant, workflow_id);
+create index workflows_by_end on duly.workflows (ended_at) where ended_at is not null;
+create index workflows_of_runs on duly.workflows (run_id) where run_id is not null and ended_at is null;
+-- What a run whose target is a workflow has started, also when that has ended.
+create index workflows_by_run on duly.workflows (run_id, workflow_id) where run_id is not null;
+create index workflows_by_ending on duly.workflows (ended_xid) where ended_xid is not null;
+
+create table duly.workflow_nodes (
+    workflow_id   uuid not null,
+    name          text collate "C" not null,
+    number        integer not null,                     -- the order in which they were given
+    tenant        integer not null,
+    run_id        uuid not null,
+    state         text not null default 'waiting' check (state in ('waiting', 'ready', 'succeeded', 'failed', 'expired', 'cancelled', 'skipped')),
+    waits         integer not null check (waits >= 0),  -- parents that have not ended
+    unmet         integer not null default 0,           -- parents that have, and not as the edge asks
+    items         integer,                              -- of a map that was spread out: how many
+    item_of       text collate "C",                     -- of an item of a map: which
+    added_by      text collate "C",                     -- of a node that was added by a running one: which
+    map           jsonb,                                -- of a map, the list; of its items, each its own: a node and a path
+    handler       text collate "C" not null,
+    queue         text collate "C" not null,
+    priority      smallint not null,
+    payload       jsonb,
+    options       jsonb not null,
+    replays       integer not null default 0,
+    last_attempt  integer not null default 0,           -- of its former lives: their records may be gone
+    released_at   timestamptz,
+    ended_at      timestamptz,
+    reason        text,
+    result        jsonb,
+    item_attempts jsonb,                                -- of a map that was set back: the last attempt of each item, by name
+    check ((ended_at is null) = (state in ('waiting', 'ready'))),
+    primary key (workflow_id, name)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 50000);
+
+create table duly.workflow_edges (
+    workflow_id uuid not null,
+    parent      text collate "C" not null,
+    child       text collate "C" not null,
+    tenant      integer not null,
+    on_end      text not null check (on_end in ('success', 'failure', 'always')),
+    primary key (workflow_id, parent, child)
+);
+create index workflow_edges_by_child on duly.workflow_edges (workflow_id, child);
+
+-- What was done to workflows, for those who listen, by the transaction that did it; kept for an hour or so. Their ends are read from themselves.
+create table duly.workflow_changes (
+    xid         xid8 not null default pg_current_xact_id(),
+    number      bigint generated always as identity,
+    tenant      integer not null,
+    workflow_id uuid not null,
+    change      text not null check (change in ('paused', 'resumed', 'cancelling', 'replayed')),
+    name        text not null,
+    replays     integer not null,
+    changed_at  timestamptz not null
+);
+create index workflow_changes_by_transaction on duly.workflow_changes (xid, number);
+create index workflow_changes_by_time on duly.workflow_changes (changed_at);
+
+-- What is left to do for a workflow outside of its lock, or after somebody else has let go of a row. No key: whoever notes one
+-- waits for nobody.
+create table duly.errands (
+    errand_id   bigint generated always as identity primary key,
+    workflow_id uuid not null,
+    what        text not null check (what in ('look', 'withdraw', 'cancel', 'settle', 'leave')),
+    due_at      timestamptz not null,
+    leaving     jsonb,                                  -- whose place at which gate is given back
+    tries       smallint not null default 0             -- that failed
+);
+
+-- What has ended in this transaction, until its end. Whoever writes here deletes it before the commit: nobody else ever sees a row,
+-- and none outlives a crash.
+create unlogged table duly.endings (
+    workflow_id uuid not null,
+    node        text collate "C" not null,
+    run_id      uuid not null,
+    became      text not null,
+    reason      text,
+    result      jsonb,
+    attempt     integer,
+    is_first    boolean not null,                       -- in its transaction: it queues what sees to all of them
+    noted_in    xid8 not null default pg_current_xact_id() -- By which they are found among what others have left to be vacuumed.
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+create index endings_by_transaction on duly.endings (noted_in);
+
+-- Who is told of a run's end. A row goes when that end has been counted, or with the one that waits.
+create table duly.followers (
+    parent uuid not null,                               -- the run that is waited for
+    child  uuid not null,                               -- the run that waits
+    tenant integer not null,
+    on_end text not null check (on_end in ('success', 'failure', 'always')),
+    primary key (parent, child)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+create index followers_by_child on duly.followers (child);
+
+-- One row for each run that waits: its mutex, and what it has yet to hear.
+create table duly.followings (
+    child  uuid primary key,
+    tenant integer not null,
+    waits  integer not null check (waits >= 0),         -- runs that have not ended
+    unmet  text                                         -- why it will not run: the first that has ended, and not as was asked
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+
+-- Whom to look at, outside of any other transaction. No key: whoever notes one waits for nobody.
+create table duly.follow_checks (
+    check_id bigint generated always as identity primary key,
+    child    uuid not null,
+    due_at   timestamptz not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+
+-- What has ended in this transaction, until its end, as `endings` is for workflows.
+create unlogged table duly.followed (
+    run_id   uuid not null,
+    became   text not null,
+    is_first boolean not null                          -- in its transaction: it queues what sees to all of them
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+
+--------------------------------------------------------------------------------------------------------- runs under way
+
+-- What a leaseholder must be told. Rows of their own, because a leased row is never updated: its place is the worker's handle.
+create table duly.signals (
+    worker_id uuid not null,
+    run_id    uuid not null,
+    fence     bigint not null,
+    what      text not null check (what in ('cancel', 'recall')),
+    sent_at   timestamptz not null,
+    primary key (worker_id, run_id, fence, what)
+);
+
+create table duly.checkpoints (
+    run_id   uuid primary key,
+    fence    bigint not null,
+    body     jsonb not null,
+    saved_at timestamptz not null,
+    -- As it was sent: what is stored is written anew by the database, with other spaces.
+    bytes    integer
+);
+
+create table duly.progress (
+    run_id     uuid primary key,
+    fence      bigint not null,
+    fraction   real,
+    message    text,
+    updated_at timestamptz not null,
+    done       double precision,
+    total      double precision,
+    note       text
+);
+
+create table duly.logs (
+    run_id    uuid not null,
+    attempt   integer not null,
+    number    integer not null,
+    logged_at timestamptz not null,
+    level     text not null,
+    message   text not null,
+    fields    jsonb
+) partition by range (logged_at);
+create index logs_by_run on duly.logs (run_id, attempt, number);
+
+create table duly.logs_default partition of duly.logs default;
+
+-- Which run asked for which. The mark in a run's options says it too, and moves with the run; this is the way from the parent. A
+-- table of its own, so that a run without a parent pays nothing.
+create table duly.subtasks (
+    parent   uuid not null,
+    run_id   uuid not null,
+    tenant   integer not null,
+    noted_at timestamptz not null,
+    primary key (parent, run_id)
+);
+create index subtasks_by_time on duly.subtasks (noted_at);
+
+-- What is known of such a run beside its lease. A row may outlive it until its deadline, and says nothing then.
+create table duly.awaited (
+    run_id      uuid primary key,
+    fence       bigint not null,
+    worker_id   uuid not null,                          -- who sent the webhook
+    started_at  timestamptz,
+    deadline_at timestamptz not null
+) with (fillfactor = 50);
+create index awaited_by_deadline on duly.awaited (deadline_at);
+
+-- Jobs that are to be triggered with the outcome of a run. The id is the key, so that each is told once.
+create table duly.tellings (
+    telling_id uuid primary key,
+    tenant     integer not null,
+    job_id     uuid not null,
+    event      jsonb not null,
+    made_at    timestamptz not null
+);
+
+-------------------------------------------------------------------------------------------------------------- functions
+
+-- The text of each file of functions that was applied last, by its digest, and the edition that it is of.
+create table duly.functions (
+    file       text        primary key,
+    digest     text        not null,
+    edition    integer     not null,
+    applied_at timestamptz not null default now()
+);
+
+----------------------------------------------------------------------------------------------- the wall between tenants
+
+-- The API's role reads the rows of its tenant. It writes through functions alone, which check the tenant themselves.
+grant usage on schema duly to duly_api;
+grant execute on function duly.clock_now, duly.current_tenant, duly.owns to duly_api;
+do $$
+declare
+    v_table text;
+begin
+    foreach v_table in array array[
+        'timers', 'blocked', 'ready', 'leased', 'dead', 'attempts', 'attempts_succeeded', 'attempts_failed', 'rollups', 'audit',
+        'jobs', 'job_versions', 'job_tags', 'keys', 'calendars', 'backfills', 'files', 'gates', 'gate_limits', 'paces',
+        'destinations', 'destination_secrets', 'workflows', 'workflow_nodes', 'workflow_edges', 'followers', 'subtasks', 'answers'] loop
+        execute format('alter table duly.%I enable row level security', v_table);
+        execute format('create policy of_its_tenant on duly.%I for select to duly_api using (tenant = duly.current_tenant())', v_table);
+        execute format('grant select on duly.%I to duly_api', v_table);
+    end loop;
+    -- Rows beside runs bear no tenant: they belong to whom their run or job belongs to.
+    foreach v_table in array array['checkpoints', 'progress', 'awaited'] loop
+        execute format('alter table duly.%I enable row level security', v_table);
+        execute format('create policy of_its_run on duly.%I for select to duly_api using (duly.owns(run_id))', v_table);
+        execute format('grant select on duly.%I to duly_api', v_table);
+    end loop;
+    -- The role sees nothing of these.
+    foreach v_table in array array['tellings', 'endings', 'errands', 'followings', 'followed', 'follow_checks'] loop
+        execute format('alter table duly.%I enable row level security', v_table);
+    end loop;
+end $$;
+alter table duly.payloads enable row level security;
+create policy of_its_job on duly.payloads for select to duly_api using (duly.owns(job_id));
+grant select on duly.payloads to duly_api;
