@@ -212,7 +212,7 @@ async def many_ready_runs(
     )
     await database.execute(
         "insert into duly.ready select id, id, at, at, null, 1, $2, 0, $4::smallint, 0, false, false, $3, $7,"
-        "                              $8::text::jsonb, null, duly.rank(at, $4::smallint)"
+        "                              $8::text::jsonb, null"
         "  from (select gen_random_uuid() as id,"
         "               duly.clock_now() - (($1::int - 1 - n) * $6::float8 + $5::float8) * interval '1 second' as at"
         "          from generate_series(0, $1::int - 1) as n) as made",

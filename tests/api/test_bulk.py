@@ -135,8 +135,8 @@ async def test_more_than_a_batch_is_taken_in_batches(api, database, monkeypatch)
 async def many_ready_runs(database, number):
     await database.execute(
         "insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,"
-        "                        payload_stored, queue, handler, rank)"
-        " select id, id, duly.clock_now(), duly.clock_now(), 1, 1, 0, 5, 0, false, false, 'default', 'greet', 0"
+        "                        payload_stored, queue, handler)"
+        " select id, id, duly.clock_now(), duly.clock_now(), 1, 1, 0, 5, 0, false, false, 'default', 'greet'"
         "   from generate_series(1, $1::int) as number, lateral (select lpad(number::text, 32, '0')::uuid as id) as named",
         number,
     )

@@ -70,8 +70,8 @@ def test_a_list_longer_than_a_page_is_read_to_its_limit(duly, story):
     async def many(database):
         await database.execute(
             "insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses,"
-            " suspect, payload_stored, queue, handler, rank) select gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1,"
-            " 0, 5, 0, false, false, 'default', 'greet', 0 from generate_series(1, 450)"
+            " suspect, payload_stored, queue, handler) select gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1,"
+            " 0, 5, 0, false, false, 'default', 'greet' from generate_series(1, 450)"
         )
 
     story(many)

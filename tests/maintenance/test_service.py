@@ -345,8 +345,8 @@ WORK = {
     "_check_followers": "insert into duly.follow_checks (child, due_at) values (gen_random_uuid(), now())",
     "_bring_back": """
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                payload_stored, queue, handler, rank, is_aside)
-        values (gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 0, 5, 0, false, false, 'any', 'any', 1, true)""",
+                                payload_stored, queue, handler, is_aside)
+        values (gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 0, 5, 0, false, false, 'any', 'any', true)""",
     "fold": "insert into duly.tallies values (now(), 1, 'default', 'succeeded', 'succeeded', 1, 1, 1)",
 }
 

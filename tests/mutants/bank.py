@@ -175,8 +175,8 @@ BANK = [
     Sql(
         "a hand-back uses up the attempt",
         "hand_back",
-        "tenant, attempt - 1, priority, losses, suspect, payload_stored, queue, handler, payload, options, duly.rank",
-        "tenant, attempt, priority, losses, suspect, payload_stored, queue, handler, payload, options, duly.rank",
+        "tenant, attempt - 1, priority, losses, suspect, payload_stored, queue, handler, payload, options",
+        "tenant, attempt, priority, losses, suspect, payload_stored, queue, handler, payload, options",
     ),
     Sql("a claim does not raise the attempt", "claim", "attempt + 1", "greatest(attempt, 1)"),
     Python("no run is poison", "NAMED_LOSSES_MAX", "2", "99"),

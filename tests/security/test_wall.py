@@ -75,8 +75,8 @@ select $1, $1, at, at, at, $2, 1, 1, $3::text::duly.outcome, 'dead', 'default', 
 """
 COMING = """
 insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                        payload_stored, queue, handler, payload, rank)
-select duly.occurrence_id($1, $2, 'schedule'), $1, $2, $2, 1, 1, 0, 5, 0, false, false, 'default', 'greet', '{}', 0
+                        payload_stored, queue, handler, payload)
+select duly.occurrence_id($1, $2, 'schedule'), $1, $2, $2, 1, 1, 0, 5, 0, false, false, 'default', 'greet', '{}'
 """
 
 

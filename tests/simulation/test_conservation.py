@@ -46,8 +46,8 @@ def test_a_run_that_was_answered_for_and_is_not_there(simulated_server, swallowi
 def test_a_run_in_two_boxes(simulated_server):
     with telling(simulated_server) as story:
         run_id = story.submit("quick", delay=30)
-        twice = f"""insert into duly.ready (run_id, {COLUMNS}, rank)
-                    select run_id, {COLUMNS}, duly.rank(due_at, priority) from duly.timers where run_id = '{{}}'"""
+        twice = f"""insert into duly.ready (run_id, {COLUMNS})
+                    select run_id, {COLUMNS} from duly.timers where run_id = '{{}}'"""
 
         assert noticed(simulated_server, story, twice, run_id) == "a run stands in two boxes"
 
@@ -55,8 +55,8 @@ def test_a_run_in_two_boxes(simulated_server):
 def test_an_occurrence_that_comes_about_twice(simulated_server):
     with telling(simulated_server, schedules=1, storm_seconds=20) as story:
         story.until(lambda: story.world.query("select from duly.ready where job_id in (select job_id from duly.jobs)"))
-        again = f"""insert into duly.ready (run_id, {COLUMNS}, rank)
-                    select gen_random_uuid(), {COLUMNS}, rank from duly.ready
+        again = f"""insert into duly.ready (run_id, {COLUMNS})
+                    select gen_random_uuid(), {COLUMNS} from duly.ready
                      where job_id in (select job_id from duly.jobs) limit 1"""
 
         assert noticed(simulated_server, story, again) == "an occurrence came about twice"
@@ -67,9 +67,9 @@ def test_a_run_that_comes_back_after_its_end(simulated_server):
         run_id = story.submit("quick")
         story.until(lambda: run_id in story.world.ledger.final)
         story.passes(0.5)
-        back = f"""insert into duly.ready (run_id, {COLUMNS}, rank)
+        back = f"""insert into duly.ready (run_id, {COLUMNS})
                    select run_id, job_id, scheduled_at, due_at, null, 1, tenant, attempt, 5, 0, false, false, queue, handler,
-                          null, null, 0
+                          null, null
                      from duly.attempts where run_id = '{{}}'"""
 
         assert noticed(simulated_server, story, back, run_id) == "a run that has ended came back"

@@ -170,8 +170,8 @@ async def test_what_nobody_notes_any_more_is_no_news(database, clock):
 async def test_many_tenants_and_priorities_are_looked_through(database, clock):
     await database.execute(
         "insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,"
-        "                        payload_stored, queue, handler, rank)"
-        " select id, id, due, due, 1, number % 7 + 1, 0, number % 9, 0, false, false, 'q' || number % 3, 'greet', 0"
+        "                        payload_stored, queue, handler)"
+        " select id, id, due, due, 1, number % 7 + 1, 0, number % 9, 0, false, false, 'q' || number % 3, 'greet'"
         "   from generate_series(1, 500) as number,"
         "        lateral (select duly.clock_now() - make_interval(secs => number) as due,"
         "                        lpad(number::text, 32, '0')::uuid as id) as moment",

@@ -5,9 +5,9 @@ from tests.worker.stories import attempts_of, ended, in_box, registry_of, state_
 GIVE_TURN = """
 with taken as (delete from duly.timers where run_id = $1 returning *)
 insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                        payload_stored, queue, handler, payload, options, rank)
+                        payload_stored, queue, handler, payload, options)
 select run_id, job_id, scheduled_at, now() + make_interval(secs => $2), generation, tenant, attempt, priority, losses, suspect,
-       payload_stored, queue, handler, payload, options, duly.rank(now(), priority) from taken
+       payload_stored, queue, handler, payload, options from taken
 """
 RATE = ("partner", 1.0, 1)
 

@@ -30,8 +30,8 @@ _START_SECONDS = 60.0
 _SETTLE_SECONDS = 60.0
 _FLOOD = """
 insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                        payload_stored, queue, handler, payload, rank)
-select id, id, at, at, 1, 1, 0, $2, 0, false, false, $3, $4, '{}', duly.rank(at, $2::smallint)
+                        payload_stored, queue, handler, payload)
+select id, id, at, at, 1, 1, 0, $2, 0, false, false, $3, $4, '{}'
   from (select gen_random_uuid() as id, clock_timestamp() as at from generate_series(1, $1::int)) as made
 """
 _IS_FLOODED = "select exists (select from duly.ready where queue = $1 and tenant = 1)"

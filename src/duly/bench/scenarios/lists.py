@@ -70,9 +70,9 @@ select run_id, run_id, at, at, 1, case when number % $2 = 0 then 2 else 1 end, '
 """
 _READY = """
 insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                        payload_stored, queue, handler, rank)
+                        payload_stored, queue, handler)
 select run_id, run_id, at, at, 1, case when number % $2 = 0 then 2 else 1 end, 0, 5, 0, false, false,
-       'queue-' || number % 20, 'handler-' || number % 200, number
+       'queue-' || number % 20, 'handler-' || number % 200
   from (select number, at, duly.run_id(at, 'ready/' || number) as run_id
           from (select number, clock_timestamp() - interval '1 millisecond' * number as at
                   from generate_series(1, $1::integer) as number) as moments) as made

@@ -32,8 +32,8 @@ _LEASE = timedelta(hours=1)
 _STRANGER = "bench:nobody_knows"
 _FILL = """
 insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                        payload_stored, queue, handler, payload, rank)
-select id, id, at, at, 1, 1, 0, 5, 0, false, false, $2, $3, '{}', duly.rank(at, 5::smallint)
+                        payload_stored, queue, handler, payload)
+select id, id, at, at, 1, 1, 0, 5, 0, false, false, $2, $3, '{}'
   from (select gen_random_uuid() as id, duly.clock_now() - $4::interval - ($1::int - n) * interval '1 millisecond' as at
           from generate_series(1, $1::int) as n) as made
 """
