@@ -163,7 +163,7 @@ class TestWhoIsDead:
         worker_id = await a_worker(database)
         await database.execute(
             "insert into duly.ready select gen_random_uuid(), gen_random_uuid(), $1, $1, null, 1, 1, 0, 5, 0, false, false,"
-            " 'default', 'greet', null, null, 1 from generate_series(1, 1200)",
+            " 'default', 'greet', null, null from generate_series(1, 1200)",
             START,
         )
         assert len(await claimed(database, worker_id, limit=2000)) == 1200

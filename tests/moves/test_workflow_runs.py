@@ -95,7 +95,7 @@ async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database
     await database.execute(
         "with moved as (delete from duly.timers returning *) insert into duly.ready select run_id, job_id, scheduled_at, due_at,"
         " previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect, payload_stored, queue, handler,"
-        " payload, options, 1 from moved"
+        " payload, options from moved"
     )
 
     _, outcome = await started(database, starter, worker_id)

@@ -175,8 +175,8 @@ BANK = [
     Sql(
         "a hand-back uses up the attempt",
         "hand_back",
-        "tenant, attempt - 1, priority, losses, suspect, payload_stored, queue, handler, payload, options",
-        "tenant, attempt, priority, losses, suspect, payload_stored, queue, handler, payload, options",
+        "insert into duly.ready ({run}) select {run: attempt = attempt - 1}",
+        "insert into duly.ready ({run}) select {run}",
     ),
     Sql("a claim does not raise the attempt", "claim", "attempt + 1", "greatest(attempt, 1)"),
     Python("no run is poison", "NAMED_LOSSES_MAX", "2", "99"),
@@ -265,7 +265,7 @@ BANK = [
         Sql("an edit overwrites a newer one", "edit", "v_job.generation <> p_generation", "false"),
         Sql(
             "an edit passes over what a worker holds ahead",
-            "is_held",
+            "is_coming_run_held",
             "leased.run_id = any (v_others) and leased.attempt = 1",
             "false",
         ),
@@ -564,7 +564,7 @@ BANK = [
     ),
     *killed_by(
         "tests/security/test_row_security.py",
-        Sql("a table has no row security", "audit", "using (tenant = duly.current_tenant())", "using (true)"),
+        Sql("a table has no row security", "payloads", "using (duly.owns(job_id))", "using (true)"),
     ),
     *killed_by(
         "tests/security/test_tenants_of_workers.py",

@@ -223,8 +223,7 @@ insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenan
 select id, id, at, at, 1, 1 + n % 2, 'default', 'greet', 0
   from (select n, gen_random_uuid() as id, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.ready
-select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1 + n % 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null,
-       random()
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1 + n % 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.dead
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1 + n % 2, 5, 5, 0, false, false, 'default', 'greet', '{{}}', null,

@@ -89,15 +89,15 @@ select gen_random_uuid(), job_id, 1, duly.shard_of(job_id), 'schedule', case whe
        at, at + interval '1 day', at, 1, 9, at, at
   from (select job_id, created_at as at from duly.jobs, generate_series(1, 5)) as made;
 insert into duly.ready
-select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, queue, 'greet', '{{}}', null, random()
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, queue, 'greet', '{{}}', null
   from (select duly.clock_now() as at, (array['default', 'mail'])[1 + n % 2] as queue
           from generate_series(1, {ROWS}) as n) as made;
 insert into duly.ready
-select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null, 2
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 2, 0, 5, 0, false, false, 'default', 'greet', '{{}}', null
   from (select duly.clock_now() as at from generate_series(1, {2 * BATCH})) as made;
 insert into duly.ready
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 3, 0, 5, 0, false, false, 'late', 'greet', '{{}}',
-       '{{"expires_seconds": 1}}', 2
+       '{{"expires_seconds": 1}}'
   from (select duly.clock_now() - interval '1 hour' as at from generate_series(1, {2 * BATCH})) as made;
 insert into duly.leased
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 1, 5, 0, false, false, 'default', 'greet', '{{}}', null, n,
@@ -731,7 +731,7 @@ async def test_what_a_batch_has_taken_is_not_walked_over_again(own_database_url)
 ENTRIES_READ = "select pg_stat_get_xact_tuples_returned('duly.ready_by_line'::regclass)"
 IN_A_ROW = """
 insert into duly.ready
-select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'own', 'greet', '{}', null, 1
+select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'own', 'greet', '{}', null
   from (select duly.clock_now() - n * interval '1 millisecond' as at from generate_series(1, 3000) as n) as made
 """
 TAKE = """
@@ -788,7 +788,7 @@ async def test_a_claim_under_a_hold_walks_over_nothing_that_is_held(large, tenan
 CROWD = """
 insert into duly.ready
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, tenant, 0, priority, 0, false, false, 'default', 'greet', '{}',
-       null, 1
+       null
   from (select duly.clock_now() - n * interval '1 millisecond' as at, 100 + n % 500 as tenant, n / 500 % 3 as priority
           from generate_series(1, 6000) as n) as made
 """

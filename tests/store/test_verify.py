@@ -111,7 +111,7 @@ async def test_two_of_a_line_inside_at_once_are_found(database):
     await staged(database)
     await database.execute(
         "insert into duly.ready select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt,"
-        " priority, losses, suspect, payload_stored, queue, handler, payload, options, 0 from duly.blocked"
+        " priority, losses, suspect, payload_stored, queue, handler, payload, options from duly.blocked"
     )
     await database.execute("delete from duly.blocked; update duly.gates set active = 2")
 

@@ -15,6 +15,7 @@ import msgspec
 from duly.domain.counting import some
 from duly.domain.errors import DatabaseUnusable
 from duly.store.connection.database import Connection, Database
+from duly.store.schema.expand import expanded
 
 # Both are made of functions, which have to be there before.
 _LAST = {"triggers.sql", "views.sql"}
@@ -55,7 +56,7 @@ class Noted(msgspec.Struct, frozen=True):
 def known() -> list[File]:
     """Read the files this version of Duly carries, in the order in which they are applied."""
     found = [
-        File(entry.name, entry.read_text(encoding="utf-8"))
+        File(entry.name, expanded(entry.read_text(encoding="utf-8")))
         for folder in _FOLDER.iterdir()
         if folder.is_dir()
         for entry in folder.iterdir()

@@ -17,8 +17,7 @@ returns table (
     every_seconds integer, anchor_at timestamptz, schedule jsonb, owner text, source text, pause_reason text, paused_at timestamptz,
     removed_at timestamptz, failures integer, options jsonb, created_at timestamptz, updated_at timestamptz, next_run_at timestamptz,
     pending_at timestamptz, runs_left integer)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order} as $$
 declare
     v_walk text;
     v_few  boolean := false;
@@ -81,8 +80,7 @@ returns table (
     removed_at timestamptz, failures integer, options jsonb, created_at timestamptz, updated_at timestamptz, next_run_at timestamptz,
     pending_at timestamptz, runs_left integer)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
-    set jit = off as $$
+    {planned by index, by loop, in order, unsorted} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -125,8 +123,7 @@ returns table (
     every_seconds integer, anchor_at timestamptz, schedule jsonb, owner text, source text, pause_reason text, paused_at timestamptz,
     removed_at timestamptz, failures integer, options jsonb, created_at timestamptz, updated_at timestamptz, next_run_at timestamptz,
     pending_at timestamptz, runs_left integer)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -164,8 +161,7 @@ returns table (
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
     detail jsonb, marks jsonb, job_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
-    set plan_cache_mode = force_generic_plan set jit = off as $$
+    {planned by index, by loop, in order, unsorted, once} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -215,8 +211,7 @@ returns table (
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
     detail jsonb, marks jsonb, job_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
-    set plan_cache_mode = force_generic_plan set jit = off as $$
+    {planned by index, by loop, in order, unsorted, once} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);

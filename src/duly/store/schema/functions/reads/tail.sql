@@ -21,7 +21,7 @@ $$;
 -- The newest transaction that has recorded an end; 0 before the first. It reached the disk, so a crash of the server gives neither its id nor
 -- an earlier one out again.
 create or replace function duly.newest_end() returns xid8
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, in order} as $$
 begin
     return greatest(
         '0',
@@ -34,7 +34,7 @@ end $$;
 
 -- The first transaction from p_from on that has recorded the end of an attempt; none before there is one.
 create or replace function duly.first_end(p_from xid8) returns xid8
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, in order} as $$
 begin
     return (select xid from duly.attempts
              where xid >= p_from and xid < pg_snapshot_xmax(pg_current_snapshot()) and duly.is_of_this_cluster(xid, xmin) order by xid limit 1);
@@ -42,7 +42,7 @@ end $$;
 
 -- The unseen ends, p_limit of them at most, in no order.
 create or replace function duly.ended_since(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.attempts
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql stable {planned by index, in order, once} as $$
 begin
     return query
     select * from duly.attempts
@@ -54,7 +54,7 @@ end $$;
 
 -- The unseen ends of workflows, p_limit of them at most, in no order.
 create or replace function duly.workflows_ended_since(p_end xid8, p_open xid8[], p_limit integer) returns setof duly.workflows
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, in order} as $$
 begin
     return query
     select * from duly.workflows
@@ -70,7 +70,7 @@ end $$;
 create or replace function duly.count_ended(p_end xid8, p_stop xid8, p_open xid8[], p_delays double precision[], p_durations double precision[])
 returns table (tenant integer, queue text, outcome text, became text, delay_bucket integer, duration_bucket integer, runs bigint, delay double precision,
                duration double precision, newest xid8)
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off set plan_cache_mode = force_generic_plan as $$
+language plpgsql stable {planned by index, in order, once} as $$
 #variable_conflict use_column
 begin
     return query

@@ -6,8 +6,7 @@
 create or replace function duly.set_aside(
     p_queue text, p_tenant integer, p_priority smallint, p_lines integer, p_crowd integer, p_more integer, p_looks integer,
     out moved integer, out queue text, out tenant integer, out priority smallint)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off as $$
+language plpgsql {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
@@ -69,8 +68,7 @@ $$;
 -- Put in line again what stands aside of these queues, handlers and tenant, about p_limit runs: of each line the oldest, and of each as many.
 -- What somebody has locked is left for the next time. Gives how many there were.
 create or replace function duly.bring_back(p_queues text[], p_handlers text[], p_tenant integer, p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off as $$
+language plpgsql {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 declare
     c_lines constant integer := 256;
@@ -104,7 +102,7 @@ end $$;
 -- Put in line again what some live worker knows, about p_limit runs. Of what a worker knows it asks for what stands aside at all, where that
 -- is not too much to be named: otherwise each kind of worker would ask in vain for all it knows.
 create or replace function duly.bring_back_known(p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     c_kinds    constant integer := 1000;
@@ -142,7 +140,7 @@ end $$;
 -- stays in front; of what stands aside, at the first p_runs of p_lines kinds. A worker that is drained takes nothing.
 create or replace function duly.unroutable(p_lines integer, p_runs integer, p_kinds integer)
 returns table (queue text, handler text, runs bigint, is_more boolean, oldest_due_at timestamptz, tenants integer[], is_served boolean)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();

@@ -9,7 +9,7 @@ $$;
 -- cancel is under way ends here.
 create or replace function duly.await(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_started timestamptz[], p_within interval[])
 returns table (run_id uuid, fence bigint)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -24,10 +24,8 @@ begin
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, held.started_at, held.within, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
     open as (
-        insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options, fence, duly.receiver(), claimed_at
+        insert into duly.leased ({run}, fence, worker_id, claimed_at)
+        select {run}, fence, duly.receiver(), claimed_at
           from taken where not cancelled),
     noted as (
         insert into duly.awaited (run_id, fence, worker_id, started_at, deadline_at)
@@ -53,27 +51,23 @@ end $$;
 
 -- Find runs whose receiver has said nothing by its deadline, the oldest first.
 create or replace function duly.overdue(p_limit integer)
-returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
-               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
-               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb,
+returns table (place tid, fence bigint, {run types},
                worker_id uuid, started_at timestamptz, deadline_at timestamptz)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql stable {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
 begin
     return query
-    select leased.ctid, leased.fence, leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at, leased.previous_scheduled_at,
-           leased.generation, leased.tenant, leased.attempt, leased.priority, leased.losses, leased.suspect, leased.payload_stored,
-           leased.queue, leased.handler, leased.payload, leased.options, leased.worker_id,
-           coalesce(late.started_at, greatest(leased.due_at, leased.claimed_at)), late.deadline_at
+    select leased.ctid, leased.fence, {leased.run}, leased.worker_id, coalesce(late.started_at, greatest(leased.due_at, leased.claimed_at)),
+           late.deadline_at
       from (select * from duly.awaited where awaited.deadline_at <= v_now order by awaited.deadline_at limit p_limit) as late
       join duly.leased on leased.run_id = late.run_id and leased.fence = late.fence and (leased.worker_id = duly.receiver()) is true;
 end $$;
 
 -- Forget deadlines that say nothing any more: their run has left its receiver's hands in a way that did not take them along.
 create or replace function duly.forget_awaited(p_limit integer) returns setof uuid
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
@@ -86,8 +80,7 @@ end $$;
 
 -- Cancel runs that wait for their receiver: nobody else has a say, so it is done at once.
 create or replace function duly.cancel_awaited(p_run_ids uuid[], p_reason text) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();

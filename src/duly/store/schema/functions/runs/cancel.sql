@@ -3,7 +3,7 @@
 -- Take waiting runs out of timers, blocked and ready for good. A run in a worker's hands is not touched: see signal. A parked run that kept
 -- the place of its overlap leaves it; and whoever stood behind a cancelled one in a line is looked for.
 create or replace function duly.cancel(p_run_ids uuid[], p_reason text) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -54,7 +54,7 @@ $$;
 -- none. The signals are taken first. Whoever gives the run another life takes them too (replay), so that one of the two gets them: a
 -- cancel follows no run into a life for which it was not meant.
 create or replace function duly.carry_out() returns table (run_id uuid, answer text)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_run_ids   uuid[];
@@ -89,7 +89,7 @@ end $$;
 -- Expire: end runs that wait and are worthless by now, the longest overdue first, with a record. One that had not entered its gate
 -- leaves nothing behind there; one that waits for its turn at a rate has.
 create or replace function duly.expire(p_limit integer) returns setof uuid
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();

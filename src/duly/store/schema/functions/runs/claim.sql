@@ -6,11 +6,8 @@
 -- the reaper's delete wait, so that no lease can outlive the row it hangs on. What is held stays where it is.
 create or replace function duly.claim(
     p_worker_id uuid, p_queues text[], p_weights integer[], p_handlers text[], p_limit integer)
-returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
-               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
-               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off as $$
+returns table (place tid, fence bigint, {run types})
+language plpgsql {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -45,13 +42,10 @@ begin
     return query
     with taken as (
         delete from duly.ready where ctid = any (v_places) returning *)
-    insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                             suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
-    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt + 1, priority, losses,
-           suspect, payload_stored, queue, handler, payload, options, v_fence, p_worker_id, v_now
+    insert into duly.leased ({run}, fence, worker_id, claimed_at)
+    select {run: attempt = attempt + 1}, v_fence, p_worker_id, v_now
       from taken
-    returning ctid, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-              suspect, payload_stored, queue, handler, payload, options;
+    returning ctid, fence, {run};
 end $$;
 
 -- Choose and lock what a claim takes of these lines, up to p_limit runs, and give their places. Only what is taken is locked. What is due
@@ -156,7 +150,7 @@ end $$;
 -- Take out of ready what is leased already, with a record. A claim that met such a duplicate was refused by the unique key of
 -- leased; it must not catch that itself, because rows it has returned by then would stay in its answer.
 create or replace function duly.drop_duplicates() returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 declare
     v_tenants integer[];
     v_options jsonb[];

@@ -6,7 +6,7 @@
 -- Note what runs follow that are submitted here, under `&after`. Nothing is locked: those they follow may be ending meanwhile, which
 -- is for a check to see.
 create or replace function duly.follow(p_tenant integer, p_children uuid[], p_options jsonb[], p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_bad record;
@@ -54,7 +54,7 @@ end $$;
 -- Note ends that somebody waits for, until the transaction's own end. One that waited itself, and was cancelled or has expired, leaves
 -- its counter behind. What ends while others are let go is left to maintenance: who holds some followings asks for no more of them.
 create or replace function duly.note_ends(p_run_ids uuid[], p_became text[]) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_mode text := coalesce(current_setting('duly.following', true), '');
@@ -77,8 +77,7 @@ end $$;
 -- Go on from what has ended in this transaction, at its end, and after its workflows. Of very many that wait for one run, all but the
 -- first are left to maintenance.
 create or replace function duly.follow_on() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now      timestamptz := duly.clock_now();
@@ -105,7 +104,7 @@ end $$;
 
 -- Count ends for those that wait, whose followings are locked. An end counts once: with its row.
 create or replace function duly.count_ends(p_parents uuid[], p_states text[], p_children uuid[]) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 begin
     with found as materialized (                       -- By place: whatever the tables were when this was planned, each is looked up by its key.
@@ -129,7 +128,7 @@ end $$;
 -- Let go those that wait for nothing any more, whose followings are locked: each goes on, or is skipped. One whose row somebody else
 -- has locked is looked at again.
 create or replace function duly.open_followers(p_children uuid[], p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_gone uuid[] := '{}';
@@ -156,7 +155,7 @@ end $$;
 -- A check is noted half a second ahead at most, so one that lies further ahead is of the time before a step back of the
 -- clock: it is due, for nobody knows how much of its wait has passed, and a look too early is only repeated.
 create or replace function duly.check_followers(p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now      timestamptz := duly.clock_now();

@@ -6,7 +6,7 @@
 -- the backfill lane, which is meant to wait.
 -- At most about twice a second, however many do it. Returns how many stand there; null: somebody else did it just now.
 create or replace function duly.note_overloads(p_default interval, p_lines integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     c_looks constant integer := 100;                   -- into a line whose head nobody knows
@@ -71,7 +71,7 @@ end $$;
 create or replace function duly.coming(p_minutes integer, p_most integer)
 returns table (queue text, minute integer, every_seconds integer, cohort bigint, scheduled_at timestamptz, fires bigint,
                tenant integer)
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, in order} as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();

@@ -6,7 +6,7 @@
 -- is under way ends here.
 create or replace function duly.park(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_gates text[])
 returns table (run_id uuid, fence bigint)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -21,10 +21,8 @@ begin
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
         returning leased.*, held.gate, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
     parked as (
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
-               suspect, payload_stored, queue, handler, payload, case when options ? 'overlap' then options || '{"held": true}' else options end,
+        insert into duly.blocked ({run}, gate, blocked_at)
+        select {run: attempt = attempt - 1, options = case when options ? 'overlap' then options || '{"held": true}' else options end},
                gate, v_now
           from taken where not cancelled
         on conflict do nothing),
@@ -47,7 +45,7 @@ end $$;
 -- Unpark: let the oldest of those that wait for a destination go on. They have waited. One that has to enter a gate of its own goes by way of
 -- timers, as a retry does; stage lets it in.
 create or replace function duly.unpark(p_tenant integer, p_gate text, p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
@@ -59,17 +57,13 @@ begin
              order by due_at, run_id limit p_limit for update skip locked))
         returning blocked.*),
     staged as (
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, duly.having_waited(options)
+        insert into duly.ready ({run})
+        select {run: options = duly.having_waited(options)}
           from waiting where not duly.must_enter(options)
         on conflict do nothing),
     again as (
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, shard)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, duly.having_waited(options), duly.shard_of(job_id)
+        insert into duly.timers ({run}, shard)
+        select {run: options = duly.having_waited(options)}, duly.shard_of(job_id)
           from waiting where duly.must_enter(options)
         on conflict do nothing)
     select count(*) into v_moved from waiting;

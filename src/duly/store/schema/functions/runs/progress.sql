@@ -4,7 +4,7 @@
 -- other in a circle.
 create or replace function duly.save_progresses(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_done double precision[], p_totals double precision[], p_notes text[]) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     insert into duly.progress (run_id, fence, done, total, note, updated_at)
@@ -23,7 +23,7 @@ end $$;
 create or replace function duly.append_logs(
     p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_attempts integer[], p_numbers integer[], p_moments timestamptz[],
     p_levels text[], p_messages text[], p_fields text[], p_again boolean) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     insert into duly.logs (run_id, attempt, number, logged_at, level, message, fields)
@@ -71,7 +71,7 @@ end $$;
 create or replace function duly.api_append_logs(
     p_run_id uuid, p_fence bigint, p_worker_id uuid, p_levels text[], p_messages text[], p_fields jsonb[], p_lines_max integer)
 returns integer
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 declare
     v_attempt integer;
     v_last    integer;
@@ -97,7 +97,7 @@ end $$;
 -- A run's log, read behind a line. Whose it is is asked once, and not of every line.
 create or replace function duly.read_logs(p_run_id uuid, p_attempt integer, p_number integer)
 returns table (attempt integer, number integer, logged_at timestamptz, level text, message text, fields text)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 #variable_conflict use_column
 begin
     if duly.is_tenant_session() and not duly.owns(p_run_id) then

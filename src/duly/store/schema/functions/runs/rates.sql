@@ -6,7 +6,7 @@
 -- due by a clock that was set back since waits for its own moment. It is told apart behind the limit, in the order of which it comes last, so
 -- that the same indexes serve.
 create or replace function duly.next_at_rate(p_tenant integer, p_key text, p_turns integer, p_now timestamptz) returns uuid[]
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_queues   text[];
@@ -54,7 +54,7 @@ end $$;
 -- as if no time had passed between, and the turns of the clock before are taken back. A step that is smaller than turns are told apart by
 -- is waited for.
 create or replace function duly.pace_one(p_tenant integer, p_key text, p_now timestamptz) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     c_ahead   constant double precision := 1;           -- seconds
@@ -87,10 +87,8 @@ begin
     with taken as (
         delete from duly.blocked where run_id = any (v_next) returning *),
     staged as (
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
-        select run_id, job_id, scheduled_at, turn.at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options - 'held'
+        insert into duly.ready ({run})
+        select {run: due_at = turn.at, options = options - 'held'}
           from (select taken.*, row_number() over (order by due_at, run_id) - 1 as number from taken) as taken cross join lateral (
                select p_now + ceil(greatest(v_owed + taken.number / v_pace.per_second - v_burst, 0) * 1000000) * interval '1 microsecond' as at) as turn
         on conflict do nothing)
@@ -113,7 +111,7 @@ end $$;
 
 -- Give turns to those who have just come to their rates, the last thing in a transaction. Rates are locked in one order, after gates.
 create or replace function duly.pace(p_tenants integer[], p_rates jsonb[]) returns integer
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
@@ -133,7 +131,7 @@ end $$;
 -- Give turns at the rates that are to be looked at, and at those whose reckoning lies ahead of the clock, which was therefore set back; so
 -- many at most. Those that somebody works on are passed over.
 create or replace function duly.pace_due(p_limit integer) returns table (looked integer, given integer)
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, in order} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -160,7 +158,7 @@ create or replace function duly.step_back_min() returns interval language sql im
 -- Take turns back that were given by a clock which was set back since, and let who had them stand in line again, in front: so many at
 -- most. What somebody is claiming at the moment goes back through its worker. Returns how many.
 create or replace function duly.untake_turns(p_tenant integer, p_key text, p_limit integer, p_now timestamptz) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_back integer;
@@ -172,10 +170,8 @@ begin
              order by ready.tenant, ((ready.options->'rate'->>0) collate "C"), ready.due_at limit p_limit for update skip locked))
         returning *),
     waiting as (
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
-        select run_id, job_id, scheduled_at, scheduled_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, duly.keeping_place(options), '~' || p_key, p_now
+        insert into duly.blocked ({run}, gate, blocked_at)
+        select {run: due_at = scheduled_at, options = duly.keeping_place(options)}, '~' || p_key, p_now
           from back
         on conflict do nothing)
     select count(*) into v_back from back;

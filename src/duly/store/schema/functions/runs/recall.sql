@@ -31,7 +31,7 @@ $$;
 -- last one staged and ends at the first that has started, is gone, or has been tried.
 create or replace function duly.coming_runs(p_job_id uuid, p_last_at timestamptz, p_now timestamptz)
 returns table (run_id uuid, scheduled_at timestamptz, due_at timestamptz, worker_id uuid, fence bigint)
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, in order} as $$
 #variable_conflict use_column
 declare
     v_moment timestamptz := p_last_at;
@@ -74,7 +74,7 @@ end $$;
 -- run with a concurrency key or a rate is never held ahead, and a worker over HTTP takes only what is due. Answers which runs were asked
 -- for, and when: a later caller's moment is later, so that each can withdraw its own request alone.
 create or replace function duly.recall(p_job_ids uuid[], p_run_ids uuid[]) returns table (run_id uuid, fence bigint, sent_at timestamptz)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -96,7 +96,7 @@ end $$;
 
 -- Which recalls have no answer yet. A worker answers by giving the run back, or by dropping the signal because it has started the run.
 create or replace function duly.unanswered(p_run_ids uuid[], p_fences bigint[]) returns setof uuid
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql stable {planned by index, by loop} as $$
 begin
     return query
     select leased.run_id from unnest(p_run_ids, p_fences) as asked(run_id, fence)
@@ -108,7 +108,7 @@ end $$;
 -- Let recalled runs go on to ready: those that nobody took, and with them the recalls of this caller that nobody answered. Without ids, all
 -- that have waited for longer than p_age, because whoever recalled them is gone.
 create or replace function duly.put_back(p_run_ids uuid[], p_sent timestamptz[], p_age interval) returns table (run_id uuid, queue text)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -124,10 +124,8 @@ begin
                and case when p_run_ids is null then blocked.blocked_at < v_now - p_age else blocked.run_id = any (p_run_ids) end
              limit 1000 for update skip locked))
         returning *)
-    insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                            suspect, payload_stored, queue, handler, payload, options)
-    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-           suspect, payload_stored, queue, handler, payload, options
+    insert into duly.ready ({run})
+    select {run}
       from waiting
     on conflict do nothing
     returning run_id, queue;

@@ -5,8 +5,7 @@
 -- The turn at a rate is lost with the hands that held it, and the run goes to the front of the line again.
 create or replace function duly.hand_back(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -29,24 +28,18 @@ begin
          where signals.worker_id = back.worker_id and signals.run_id = back.run_id and signals.fence = back.fence and signals.what = 'recall'
         returning signals.run_id),
     recalled as (
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options, '&recalled', v_now
+        insert into duly.blocked ({run}, gate, blocked_at)
+        select {run: attempt = attempt - 1}, '&recalled', v_now
           from back where not cancelled and run_id in (select answered.run_id from answered)
         on conflict do nothing),
     again as (
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options
+        insert into duly.ready ({run})
+        select {run: attempt = attempt - 1}
           from back where not cancelled and not coalesce(options ? 'rate', false) and run_id not in (select answered.run_id from answered)
         on conflict do nothing),
     in_line as (
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, shard)
-        select run_id, job_id, scheduled_at, scheduled_at, previous_scheduled_at, generation, tenant, attempt - 1, priority, losses,
-               suspect, payload_stored, queue, handler, payload, duly.keeping_place(options), duly.shard_of(job_id)
+        insert into duly.timers ({run}, shard)
+        select {run: due_at = scheduled_at, attempt = attempt - 1, options = duly.keeping_place(options)}, duly.shard_of(job_id)
           from back where not cancelled and options ? 'rate'
         on conflict do nothing),
     ended as (
@@ -72,7 +65,7 @@ create or replace function duly.stall(
     p_worker_id uuid, p_seconds float8, p_in uuid[], p_in_fences bigint[], p_is_safe boolean, p_kept uuid[], p_kept_fences bigint[],
     p_safe_until timestamptz, p_limit integer, p_started uuid[], p_started_fences bigint[])
 returns table (safe_until timestamptz, returned integer)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now        timestamptz := duly.clock_now();
@@ -114,8 +107,7 @@ end $$;
 -- leases are read: a claim under way holds the row, so that its leases are seen, and one that comes later finds no row.
 create or replace function duly.retire(p_worker_id uuid, p_held uuid[], p_fences bigint[])
 returns table (has_left boolean, run_ids uuid[], fences bigint[])
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 declare
     v_run_ids uuid[];
     v_fences  bigint[];
@@ -138,7 +130,7 @@ end $$;
 -- their place (overlap cancel_running). Their fence is void: what they come to is refused. The attempt is lost and the run cancelled, on
 -- record, and whom to tell is told.
 create or replace function duly.void_overstayed(p_stop interval) returns setof uuid
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();

@@ -9,8 +9,7 @@
 -- inside or waits, the gate has one place, also for others who share its key. Where a run may wait only in limited company, those beyond the
 -- limit are dropped, with a record: the newest of a queue, the older of a buffer of one.
 create or replace function duly.release(p_tenants integer[], p_options jsonb[], p_left integer, p_arrived duly.blocked[]) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
-set jit = off as $$
+language plpgsql {planned by index, by loop, in order, unsorted} as $$
 #variable_conflict use_column
 declare
     v_now          timestamptz := duly.clock_now();
@@ -94,36 +93,27 @@ begin
         taken as (
             delete from duly.blocked where run_id = any (array(select run_id from chosen)) returning *),
         entering as materialized (
-            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
-                   payload_stored, queue, handler, payload,
-                   duly.having_waited(case when options ? 'fifo' and not options ? 'overlap' then options || '{"overlap": ["fifo"]}' else options end)
-                   as options, gate
+            select {run: options = duly.having_waited(
+                        case when options ? 'fifo' and not options ? 'overlap' then options || '{"overlap": ["fifo"]}' else options end)}, gate
               from taken
             union all
-            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
-                   payload_stored, queue, handler, payload, options, gate
+            select {run}, gate
               from arrived where enters),
         staged as (
-            insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                    suspect, payload_stored, queue, handler, payload, options)
-            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                   suspect, payload_stored, queue, handler, payload, options
+            insert into duly.ready ({run})
+            select {run}
               from entering where not options ? 'rate'
             on conflict do nothing
             returning run_id, tenant, options),
         turning as (
-            insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                      suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
-            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                   suspect, payload_stored, queue, handler, payload, duly.keeping_place(options), '~' || (options->'rate'->>0), v_now
+            insert into duly.blocked ({run}, gate, blocked_at)
+            select {run: options = duly.keeping_place(options)}, '~' || (options->'rate'->>0), v_now
               from entering where options ? 'rate'
             on conflict do nothing
             returning run_id, tenant, options),
         left_out as (
-            insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                      suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
-            select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                   suspect, payload_stored, queue, handler, payload, options, gate, blocked_at
+            insert into duly.blocked ({run}, gate, blocked_at)
+            select {run}, gate, blocked_at
               from arrived where not enters
             on conflict do nothing
             returning run_id),

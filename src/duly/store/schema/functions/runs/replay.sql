@@ -3,8 +3,7 @@
 -- Give dead runs another set of attempts, each so long from now. Their numbers go on; the run keeps its id. A new life begins: what was
 -- counted in the one before is not. A gated one goes by its timer, as ever, and one that is due later waits there.
 create or replace function duly.replay(p_run_ids uuid[], p_delays interval[], p_horizon interval) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -12,19 +11,17 @@ begin
     return query
     with risen as (
         delete from duly.dead using unnest(p_run_ids, p_delays) as asked(run_id, delay) where dead.run_id = asked.run_id and duly.is_ours(dead.tenant)
-        returning dead.run_id, job_id, scheduled_at, greatest(v_now + coalesce(asked.delay, interval '0'), scheduled_at) as due_at, previous_scheduled_at, generation,
-                  tenant, attempt, priority, 0::smallint as losses, suspect, payload_stored, queue, handler, payload,
-                  duly.carry_on(options - array['since', 'snoozes', 'probes'], jsonb_build_object('replays', replays + 1, 'attempts_before', attempt)) as options),
+        returning {dead.run: due_at = greatest(v_now + coalesce(asked.delay, interval '0'), scheduled_at), losses = 0::smallint,
+                   options = duly.carry_on(options - array['since', 'snoozes', 'probes'],
+                                           jsonb_build_object('replays', replays + 1, 'attempts_before', attempt))}),
     bygones as (                                       -- A cancel that came too late for the run's former life is not for this one.
         delete from duly.signals using risen where signals.run_id = risen.run_id),
     by_timer as (
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, shard)
+        insert into duly.timers ({run}, shard)
         select risen.*, duly.shard_of(job_id) from risen where duly.must_enter(options) or due_at > v_now + p_horizon
         on conflict do nothing returning run_id),
     at_once as (
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
+        insert into duly.ready ({run})
         select risen.* from risen where not duly.must_enter(options) and due_at <= v_now + p_horizon
         on conflict do nothing returning run_id)
     select run_id from by_timer union all select run_id from at_once;
@@ -32,7 +29,7 @@ end $$;
 
 -- Give dead runs up for good, with a record. Nobody is told: the burial was, and a person has dealt with it.
 create or replace function duly.discard(p_run_ids uuid[]) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -50,7 +47,7 @@ end $$;
 
 -- Give dead runs another payload, for their replay. It travels with the run, whatever its size.
 create or replace function duly.edit_dead(p_tenant integer, p_run_ids uuid[], p_payload jsonb) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -59,10 +56,8 @@ begin
     end if;
     return query
     with taken as (delete from duly.dead where dead.run_id = any (p_run_ids) and (dead.tenant = p_tenant) is true returning *)
-    insert into duly.dead (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                           suspect, payload_stored, queue, handler, payload, options, buried_at, reason, replays)
-    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-           suspect, false, queue, handler, p_payload, options, buried_at, reason, replays
+    insert into duly.dead ({run}, buried_at, reason, replays)
+    select {run: payload_stored = false, payload = p_payload}, buried_at, reason, replays
       from taken
     returning dead.run_id;
 end $$;
@@ -90,8 +85,7 @@ returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, buried_at timestamptz, reason text, replays integer, marks jsonb, job_name text)
 language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set enable_sort = off
-    set jit = off as $$
+    {planned by index, by loop, in order, unsorted} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -119,8 +113,7 @@ create or replace function duly.group_dead(
     p_tenant integer, p_before_at timestamptz, p_before uuid, p_since timestamptz, p_queues text[], p_handlers text[], p_reasons text[],
     p_beginning text, p_errors text[], p_job_ids uuid[], p_tags text[], p_any_tags text[], p_limit integer, p_looks integer)
 returns table (error text, count bigint, handlers text[], first_buried_at timestamptz, last_buried_at timestamptz, sample uuid[], looked bigint)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, in order} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);

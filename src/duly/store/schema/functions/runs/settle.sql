@@ -17,7 +17,7 @@ $$;
 create or replace function duly.finish(
     p_worker_id uuid, p_places tid[], p_fences bigint[], p_started timestamptz[], p_finished timestamptz[], p_results jsonb[])
 returns table (run_id uuid, fence bigint)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
@@ -44,8 +44,7 @@ create or replace function duly.settle(
     p_became duly.state[], p_delays interval[], p_losses smallint[], p_suspects boolean[], p_reasons text[], p_results jsonb[], p_details jsonb[],
     p_carried jsonb[], p_horizon interval default '5 seconds')
 returns table (run_id uuid, fence bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -65,36 +64,28 @@ begin
              as held(run_id, fence, started_at, finished_at, outcome, became, delay, losses, suspect, reason, result, detail, carried)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
            and duly.is_ours(leased.tenant)
-        returning leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at as was_due_at, leased.previous_scheduled_at, leased.generation,
-                  leased.tenant, case when held.outcome = 'skipped' then leased.attempt - 1 else leased.attempt end as attempt,
-                  leased.priority, leased.payload_stored, leased.queue, leased.handler, leased.payload,
-                  leased.fence, leased.worker_id, held.losses, held.suspect, held.started_at,
+        returning {leased.run: due_at = greatest(v_now + held.delay, leased.scheduled_at),
+                   attempt = case when held.outcome = 'skipped' then leased.attempt - 1 else leased.attempt end,
+                   losses = held.losses, suspect = held.suspect, options = duly.carry_on(leased.options, held.carried)},
+                  leased.due_at as was_due_at, leased.fence, leased.worker_id, held.started_at,
                   coalesce(held.finished_at, v_now) as finished_at, held.outcome, held.reason, held.result, held.detail,
                   case when held.became = 'retrying' and duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence)
-                       then 'cancelled' else held.became end as became,
-                  duly.carry_on(leased.options, held.carried) as options,
-                  greatest(v_now + held.delay, leased.scheduled_at) as due_at),
+                       then 'cancelled' else held.became end as became),
     retrying as (                                      -- A retry is part of its run, so it keeps the place where order matters; any other gate's it gives back.
         select done.*, case when duly.keeps_place(options) then options || '{"held": true}' else options end as carried from done where became = 'retrying'),
     again as (
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, carried
+        insert into duly.ready ({run})
+        select {run: options = carried}
           from retrying where due_at <= v_now + p_horizon and not duly.must_enter(carried)
         on conflict do nothing),
     later as (
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, shard)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, carried, duly.shard_of(job_id)
+        insert into duly.timers ({run}, shard)
+        select {run: options = carried}, duly.shard_of(job_id)
           from retrying where due_at > v_now + p_horizon or duly.must_enter(carried)
         on conflict do nothing),
     buried as (
-        insert into duly.dead (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                               suspect, payload_stored, queue, handler, payload, options, buried_at, reason, replays)
-        select run_id, job_id, scheduled_at, was_due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options - array['held', 'rearm'], v_now, coalesce(reason, outcome::text),
+        insert into duly.dead ({run}, buried_at, reason, replays)
+        select {run: due_at = was_due_at, options = options - array['held', 'rearm']}, v_now, coalesce(reason, outcome::text),
                coalesce((options->>'replays')::integer, 0)
           from done where became = 'dead'
         on conflict do nothing),
@@ -125,8 +116,7 @@ end $$;
 -- After an unknown commit, the answer to "was it me?". A loss recorded by the reaper under the worker's name is no outcome of it.
 create or replace function duly.already_settled(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
 returns table (run_id uuid, fence bigint)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 begin
     return query
     select settled.run_id, settled.fence from unnest(p_run_ids, p_fences) as asked(run_id, fence)
@@ -143,7 +133,7 @@ create or replace function duly.record_fenced(
     p_worker_id uuid, p_run_ids uuid[], p_job_ids uuid[], p_scheduled timestamptz[], p_due timestamptz[], p_started timestamptz[],
     p_finished timestamptz[], p_fences bigint[], p_tenants integer[], p_attempts integer[], p_queues text[], p_handlers text[], p_reasons text[])
 returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin

@@ -41,7 +41,7 @@ end $$;
 -- has changed by the time it is staged stays where it is. The fires that stage leaves where they are take nobody's place here.
 create or replace function duly.due_cohorts(p_shards smallint[], p_horizon interval, p_per_shard integer)
 returns table (cohort bigint, scheduled_at timestamptz, late boolean, read_at timestamptz)
-language plpgsql set enable_seqscan = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, in order} set enable_mergejoin = off as $$
 #variable_conflict use_column
 declare
     v_now        timestamptz := duly.clock_now();
@@ -64,7 +64,7 @@ end $$;
 create or replace function duly.due_accounts(
     p_shards smallint[], p_horizon interval, p_per_shard integer, p_cohorts bigint[], p_scheduled timestamptz[], p_firsts timestamptz[])
 returns table (cohort bigint, scheduled_at timestamptz, since timestamptz)
-language plpgsql stable set enable_seqscan = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, in order} set enable_mergejoin = off as $$
 #variable_conflict use_column
 declare
     v_until      timestamptz := duly.clock_now() + p_horizon;
@@ -102,8 +102,7 @@ create or replace function duly.stage(
     p_keys bigint[], p_cohorts bigint[], p_run_at timestamptz[], p_missed integer[],
     p_next_at timestamptz[], p_windows integer[], p_skips jsonb[], p_catch_up jsonb[], p_except uuid[] default '{}', p_only uuid[] default null)
 returns table (staged integer, next_due_at timestamptz, read_at timestamptz)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off as $$
+language plpgsql {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -211,27 +210,23 @@ begin
          where p_catch_up[answer] is not null
         on conflict do nothing),
     bringing as (
-        select new_run_id as run_id, job_id, run_at as scheduled_at, case when missed > 0 then run_at else due_at end as due_at, previous_scheduled_at,
-               generation, tenant, 0 as attempt, priority, 0::smallint as losses, false as suspect, payload_stored, queue, handler,
-               payload, case when missed > 0 then coalesce(options, '{}') || jsonb_build_object('missed', missed) else options end as options
+        select {run: run_id = new_run_id, scheduled_at = run_at, due_at = case when missed > 0 then run_at else due_at end,
+                attempt = 0, losses = 0::smallint, suspect = false,
+                options = case when missed > 0 then coalesce(options, '{}') || jsonb_build_object('missed', missed) else options end}
           from fires where runs
         union all
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
-               payload_stored, queue, handler, payload, options
+        select {run}
           from due where run_id is not null),
     staging as materialized (
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
-               payload_stored, queue, handler, payload, case when options ? 'fifo' then duly.numbered(options) else options end as options
+        select {run: options = case when options ? 'fifo' then duly.numbered(options) else options end}
           from bringing),
     staged as (
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
+        insert into duly.ready ({run})
         select staging.* from staging where not duly.must_enter(options)
         on conflict (run_id) do nothing
         returning run_id),
     at_gate as (
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        insert into duly.blocked ({run}, gate, blocked_at)
         select staging.*, duly.waits_at(options), v_now from staging where duly.must_enter(options) and not duly.may_pass(options)
         on conflict (run_id) do nothing
         returning run_id, tenant, options),

@@ -236,8 +236,7 @@ create or replace function duly.change_one_shot(
     p_tenant integer, p_run_id uuid, p_generation integer, p_handler text, p_payload text, p_queue text, p_priority smallint, p_at timestamptz,
     p_options text, p_horizon interval default '5 seconds', p_grace interval default '60 seconds')
 returns boolean
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 declare
     v_now     timestamptz := duly.clock_now();
     v_due_at  timestamptz := coalesce(p_at, v_now);
@@ -271,8 +270,7 @@ begin
         v_payload := null;
     end if;
     if v_was.gate = '&after' then
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        insert into duly.blocked ({run}, gate, blocked_at)
         values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, 0, p_priority, v_was.losses,
                 v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, v_was.gate, v_now);
     elsif v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
@@ -281,8 +279,7 @@ begin
         values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, p_priority, v_was.losses,
                 v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, duly.shard_of(p_run_id));
     else
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
+        insert into duly.ready ({run})
         values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, 0, p_priority, v_was.losses,
                 v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options);
     end if;
@@ -297,7 +294,7 @@ end $$;
 
 -- Drop idempotency keys that have expired, so many at a time.
 create or replace function duly.forget_keys(p_limit integer) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin

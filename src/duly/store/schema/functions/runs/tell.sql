@@ -3,7 +3,7 @@
 -- Tell of the end of a run, from the record of it: what every way to an end writes, once. Whom to tell comes with the marks and goes
 -- no further; the record says instead who was told. What is told is the event that listeners hear, with the job's name and the result.
 create or replace function duly.tell() returns trigger
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_then  jsonb := new.marks->'then';
     v_now   timestamptz := duly.clock_now();
@@ -65,7 +65,7 @@ end $$;
 -- Note that a job is to be triggered with the outcome of a run. It is not touched here: its next fire is taken before any gate is
 -- locked, and whoever ends a run may hold gates. Says what is on record of it: the job, or why it is not told.
 create or replace function duly.tell_job(p_tenant integer, p_name text, p_to jsonb, p_event jsonb, p_now timestamptz) returns jsonb
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_asked text := p_to->>'job';
     v_job   duly.jobs;
@@ -89,7 +89,7 @@ end $$;
 -- Trigger one job with the outcome of a run, as any job is triggered; nothing comes when it was done before. One that went, or was
 -- paused, since the run ended is skipped, on record.
 create or replace function duly.deliver(p_telling_id uuid) returns table (run_id uuid, answer text, queue text)
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_telling duly.tellings;

@@ -58,15 +58,13 @@ begin
                 duly.options_kept(v_options));
         v_answer := 'skipped_overlap';
     elsif duly.must_enter(v_options) then
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        insert into duly.blocked ({run}, gate, blocked_at)
         values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
                 false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options,
                 duly.waits_at(v_options), v_now);
         perform duly.release(array[v_timer.tenant], array[v_options], 0, null);
     else
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
+        insert into duly.ready ({run})
         values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
                 false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options);
     end if;
@@ -93,7 +91,7 @@ end $$;
 create or replace function duly.take_event(p_tenant integer, p_source text, p_id text, p_type text, p_event jsonb, p_marks jsonb)
 returns table (is_duplicate boolean, runs uuid[], queues text[])
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set lock_timeout = '2s' set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off set jit = off as $$
+    set lock_timeout = '2s' {planned by index, in order, unsorted} set enable_incremental_sort = off as $$
 #variable_conflict use_column
 declare
     c_jobs_max constant integer := 1000;

@@ -36,7 +36,7 @@ create or replace function duly.backfill(
     p_backfill_ids uuid[], p_seen timestamptz[], p_cursors timestamptz[], p_waits interval[], p_counts integer[],
     p_run_backfills uuid[], p_moments timestamptz[])
 returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -62,8 +62,7 @@ begin
           from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
           join moved on moved.backfill_id = run.backfill_id join duly.jobs on jobs.job_id = moved.job_id),
     waiting as (
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        insert into duly.blocked ({run}, gate, blocked_at)
         select runs.*, options->'gate'->>0, v_now from runs
         on conflict do nothing
         returning tenant, options)

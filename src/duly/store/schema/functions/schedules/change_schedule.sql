@@ -251,7 +251,7 @@ end $$;
 -- End a schedule through its next fire. p_skips is what it has named and not fired by then, as of the pending moment p_seen: if that
 -- has moved on, nothing is done. What its catch-up had still to make is on record, too. No row: there is no next fire at this moment.
 create or replace function duly.cancel_schedule(p_job_id uuid, p_seen timestamptz, p_skips jsonb) returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 declare
     v_now      timestamptz := duly.clock_now();
     v_job      duly.jobs;

@@ -4,7 +4,7 @@
 -- Remember a declared job's definitions with every change of it, so that an older version can be told from a newer one. What
 -- begins anew after it was over goes on from what was known. The last 32 suffice: one that is older is taken for new, once.
 create or replace function duly.remember_definition() returns trigger
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_known bytea[] := case when tg_op = 'UPDATE' then new.definitions else (
         select jobs.definitions from duly.jobs
@@ -20,7 +20,7 @@ end $$;
 create or replace function duly.standing(p_tenant integer, p_source text, p_names text[])
 returns table (job_id uuid, name text, owner text, source text, state text, pause_reason text, generation integer,
                definition bytea, definitions bytea[], removed_at timestamptz)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql stable {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
@@ -37,7 +37,7 @@ end $$;
 
 -- Note that jobs belong to a file, of which version each is by it, and who has applied it.
 create or replace function duly.mark_applied(p_tenant integer, p_source text, p_job_ids uuid[], p_versions integer[], p_by text) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 begin
     perform duly.must_be_ours(p_tenant);
     update duly.jobs set owner = 'file', source = p_source, applied = marked.version, removed_at = null, updated_at = duly.clock_now()
@@ -49,7 +49,7 @@ end $$;
 
 -- Note that a file took jobs away itself, so that nobody wonders later who cancelled them.
 create or replace function duly.mark_taken_out(p_tenant integer, p_job_ids uuid[]) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 begin
     perform duly.must_be_ours(p_tenant);
     update duly.jobs set applied = null, updated_at = duly.clock_now() where jobs.job_id = any (p_job_ids) and jobs.tenant = p_tenant;

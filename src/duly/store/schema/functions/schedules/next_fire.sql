@@ -4,7 +4,7 @@
 -- transaction, and puts it back. While somebody else has it, it is waited for; nothing comes when the schedule has ended, or is another
 -- tenant's.
 create or replace function duly.take_next_fire(p_job_id uuid) returns duly.timers
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_timer duly.timers;
 begin
@@ -47,8 +47,7 @@ end $$;
 create or replace function duly.retime(
     p_job_ids uuid[], p_generations integer[], p_seen timestamptz[], p_cohorts bigint[], p_next_at timestamptz[], p_windows integer[])
 returns setof uuid
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
@@ -74,7 +73,7 @@ end $$;
 
 -- Whether a run is under way: waiting, in a worker's hands, or between two attempts.
 create or replace function duly.is_active(p_run_id uuid) returns boolean
-language plpgsql stable set enable_seqscan = off set jit = off as $$
+language plpgsql stable {planned by index} as $$
 begin
     return exists (select from duly.ready where ready.run_id = p_run_id) or exists (select from duly.leased where leased.run_id = p_run_id)
         or exists (select from duly.blocked where blocked.run_id = p_run_id) or exists (select from duly.timers where timers.run_id = p_run_id);
@@ -82,7 +81,7 @@ end $$;
 
 -- Whether the end of a run under way will arm the next fire of its schedule.
 create or replace function duly.will_rearm(p_run_id uuid) returns boolean
-language plpgsql stable set enable_seqscan = off set jit = off as $$
+language plpgsql stable {planned by index} as $$
 begin
     return exists (select from duly.ready where ready.run_id = p_run_id and ready.options ? 'rearm')
         or exists (select from duly.leased where leased.run_id = p_run_id and leased.options ? 'rearm')
@@ -94,7 +93,7 @@ end $$;
 -- on request, due or not. The last one of a spent schedule can be, due or not: its schedule speaks of it until it starts. They are locked, so that
 -- no claim takes them. A run with a concurrency key is none of them: it holds its place.
 create or replace function duly.lock_staged(p_timer duly.timers, p_now timestamptz) returns setof duly.ready
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
@@ -104,8 +103,7 @@ begin
        and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')         -- Not one that was asked for by hand.
      order by scheduled_at desc limit 1000 for update;
     return query
-    select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-           queue, handler, payload, options, false from duly.blocked
+    select {run}, false from duly.blocked
      where job_id = p_timer.job_id and run_id <> job_id and gate = '&recalled' and attempt = 0
        and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')
      order by scheduled_at desc limit 1000 for update;
@@ -120,7 +118,7 @@ $$;
 -- Whether a coming run of a schedule is out of reach: a worker holds it, or it is on its way there or back. What can be taken back stays
 -- locked, so that the answer holds until the end of the transaction.
 create or replace function duly.is_coming_run_held(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns boolean
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, in order} as $$
 declare
     v_moments timestamptz[] := p_moments || array(
         select coming.scheduled_at from duly.coming_runs(p_timer.job_id, p_timer.previous_scheduled_at, p_now) as coming);
@@ -137,7 +135,7 @@ end $$;
 -- Take back what a schedule has staged, as far back as its coming runs go without a gap: not behind one that has started, is due in its
 -- queue, or was left out. The next fire then stands as if they had not been staged.
 create or replace function duly.withdraw(p_timer duly.timers, p_moments timestamptz[], p_now timestamptz) returns duly.timers
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_staged duly.ready[] := array(select staged from duly.lock_staged(p_timer, p_now) as staged);

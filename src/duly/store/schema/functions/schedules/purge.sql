@@ -3,7 +3,7 @@
 
 -- Remove the definition of a job that is over, and note that its history is to go. False: it is not over.
 create or replace function duly.ask_purge(p_tenant integer, p_job_id uuid) returns boolean
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 begin
     delete from duly.jobs where jobs.job_id = p_job_id and jobs.tenant = p_tenant and jobs.state not in ('active', 'paused');
     if not found and exists (select from duly.jobs where jobs.job_id = p_job_id) then
@@ -19,7 +19,7 @@ end $$;
 -- Remove history of a job whose purge was asked for, so many runs at most. Returns how many these were; null: a run of it is under way. What is
 -- left of the job goes with the last of them.
 create or replace function duly.purge_history(p_job_id uuid, p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 declare
     v_run_ids uuid[];
 begin
@@ -56,7 +56,7 @@ end $$;
 -- Go on with purges, the longest waiting first: so many runs of each at most. One whose runs are under way goes to the end, so that it holds up
 -- no other. Returns how many runs were removed.
 create or replace function duly.purge(p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_job_id uuid;
     v_gone   integer := 0;
@@ -75,7 +75,7 @@ end $$;
 
 -- Purge definitions that have been over for longer than they are kept, so many at most. Returns how many these were.
 create or replace function duly.purge_over(p_kept interval, p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_before timestamptz := duly.clock_now() - p_kept;
     v_job    record;

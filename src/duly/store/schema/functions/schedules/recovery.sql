@@ -4,7 +4,7 @@
 -- before, or of which nothing is left, ends then, so that it hides no second outage. Tells the one that is not over.
 create or replace function duly.note_staging(p_after interval, p_recovery_id uuid)
 returns table (recovery_id uuid, state text, opened_at timestamptz, rules jsonb, rate double precision, is_new boolean)
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();
@@ -44,7 +44,7 @@ end $$;
 -- Take the missed fires of plain intervals, which staging answers by itself, out of its way: what was missed is held, and the
 -- next fire armed. Those that are late within the next second go with them, so that none is staged between two looks.
 create or replace function duly.hold_late(p_holder uuid, p_shards smallint[], p_epochs bigint[], p_looked_at integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now  timestamptz := duly.clock_now();
@@ -87,7 +87,7 @@ end $$;
 create or replace function duly.decide_missed(
     p_recovery_id uuid, p_backfill_ids uuid[], p_from timestamptz[], p_to timestamptz[], p_totals integer[], p_skips jsonb[])
 returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -115,7 +115,7 @@ end $$;
 -- Take turns to make runs of a recovery, at its rate: of all schedulers together no second has more, and a rate below one is one run in so
 -- much more time. Returns how many turns are given, at most as many as are wanted.
 create or replace function duly.take_recovery_turns(p_recovery_id uuid, p_wanted integer) returns integer
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_now   timestamptz := duly.clock_now();
     v_rate  double precision;
@@ -141,7 +141,7 @@ end $$;
 
 -- Take the catch-ups under way over into a recovery, to change their rate or to stop them. Null: there are none, or one is not over.
 create or replace function duly.take_over_catch_ups(p_recovery_id uuid, p_by text, p_limit integer) returns uuid
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin

@@ -106,7 +106,7 @@ end $$;
 ------------------------------------------------------------------------------------- what is kept beside the definition
 
 create or replace function duly.keep_job_tags() returns trigger
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 begin
     delete from duly.job_tags where job_tags.job_id = new.job_id;
     insert into duly.job_tags (tenant, tag, job_id)
@@ -116,7 +116,7 @@ end $$;
 
 -- Keep what a definition was, of the last hundred.
 create or replace function duly.keep_version() returns trigger
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 begin
     insert into duly.job_versions (job_id, generation, tenant, made_at, replaced_at, name, owner, source, queue, handler, priority, every_seconds,
                                    anchor_at, schedule, payload, options)
@@ -147,7 +147,7 @@ end $$;
 
 -- Give the changes that a snapshot could not see yet, of some tenants, in the order of their transactions.
 create or replace function duly.job_changes_since(p_seen pg_snapshot, p_tenants integer[], p_limit integer) returns setof duly.job_changes
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, in order} as $$
 begin
     return query
     select * from duly.job_changes

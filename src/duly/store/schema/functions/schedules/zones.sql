@@ -39,7 +39,7 @@ $$;
 create or replace function duly.timed_otherwise(p_limit integer)
 returns table (job_id uuid, name text, generation integer, scheduled_at timestamptz, previous_scheduled_at timestamptz, schedule text,
                calendars text, cohort bigint, tzdb text, made_at timestamptz, read_at timestamptz)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql stable {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     return query
@@ -54,7 +54,7 @@ end $$;
 create or replace function duly.zoned_page(p_after uuid, p_zones text[], p_limit integer)
 returns table (last_id uuid, job_id uuid, name text, generation integer, scheduled_at timestamptz, previous_scheduled_at timestamptz, schedule text,
                calendars text, cohort bigint, tzdb text, made_at timestamptz, read_at timestamptz)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 begin
     return query
@@ -81,7 +81,7 @@ create or replace function duly.retime_zoned(
     p_tzdb text, p_job_ids uuid[], p_generations integer[], p_seen timestamptz[], p_cohorts bigint[], p_next_at timestamptz[], p_windows integer[],
     p_listed boolean[])
 returns setof uuid
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 declare
     v_done uuid[];
 begin

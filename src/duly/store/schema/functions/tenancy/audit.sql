@@ -15,7 +15,7 @@ end $$;
 
 -- Forget what is older than it has to be kept, so many rows at most. Less than a day is no retention but a way to erase a trace.
 create or replace function duly.forget_audit(p_kept interval, p_limit integer) returns integer
-language plpgsql set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql set search_path = pg_catalog, pg_temp {planned by index} as $$
 declare
     v_before timestamptz := duly.clock_now() - p_kept;
     v_gone   integer;

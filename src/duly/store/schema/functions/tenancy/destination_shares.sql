@@ -27,7 +27,7 @@ returns table (tenant integer, origin text, ceiling integer, granted integer, is
                failures_in_a_row integer, successes_in_a_row integer, healthy integer, failing integer, wait_seconds double precision,
                asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, destination_id uuid,
                retry_share double precision, workers integer, rate double precision, first_seconds double precision, read_at timestamptz)
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();
@@ -162,7 +162,7 @@ returns table (destination_id uuid, tenant integer, origin text, is_parked boole
                asked_seconds double precision, since_turn_seconds double precision, steady_rate double precision, places integer,
                in_flight integer, waiting integer, answers_per_second double precision, rate double precision, tokens double precision,
                retry_share double precision, turns_away boolean)
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -204,7 +204,7 @@ end $$;
 -- Rows are locked in the order in which reports lock them.
 create or replace function duly.release_destinations(p_ids uuid[], p_seen timestamptz[], p_counts integer[])
 returns table (destination_id uuid, released integer)
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();

@@ -77,7 +77,7 @@ end $$;
 
 -- What is under way to a destination and what waits with its workers, as those that live last said.
 create or replace function duly.load_of_destination(p_destination_id uuid, out in_flight integer, out waiting integer)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 begin
     select coalesce(sum(shares.in_flight), 0), coalesce(sum(shares.waiting), 0) into in_flight, waiting
       from duly.destination_shares as shares
@@ -90,8 +90,7 @@ end $$;
 create or replace function duly.page_failures(
     p_tenant integer, p_origin text, p_before_at timestamptz, p_before uuid, p_before_attempt integer, p_limit integer)
 returns table (run_id uuid, job_id uuid, attempt integer, finished_at timestamptz, outcome text, status integer, reason text)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, in order, unsorted} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -109,7 +108,7 @@ end $$;
 -- Forget destinations that have not been used for so long, with their secrets; whoever holds a share says so every few seconds. What
 -- somebody has set stays. Should a run still wait for one, whoever minds it makes it anew.
 create or replace function duly.forget_destinations(p_unused interval, p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set jit = off as $$
+language plpgsql {planned by index, in order, unsorted} as $$
 declare
     v_before timestamptz := duly.clock_now() - p_unused;
     v_ids    uuid[];

@@ -71,7 +71,7 @@ end $$;
 
 -- Let in, or give turns, after the limits of a key have changed. What runs ask for is read from the oldest that waits.
 create or replace function duly.look_again(p_tenant integer, p_key text) returns void
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, in order} as $$
 begin
     perform duly.release(array[p_tenant], array[waiting.options], 0, null)
        from (select options from duly.blocked where blocked.tenant = p_tenant and blocked.gate = p_key order by due_at, run_id limit 1) as waiting;

@@ -4,7 +4,7 @@
 -- Whether what a worker says of its leases is this session's business. One that is gone may still offer outcomes: they meet no
 -- lease, or one of this tenant.
 create or replace function duly.is_our_worker(p_worker_id uuid) returns boolean
-language plpgsql stable set enable_seqscan = off set jit = off as $$
+language plpgsql stable {planned by index} as $$
 begin
     return not exists (select from duly.workers where workers.worker_id = p_worker_id and (workers.tenant is null or not duly.is_ours(workers.tenant)));
 end $$;
@@ -45,8 +45,7 @@ end $$;
 create or replace function duly.api_renew(
     p_worker_id uuid, p_held uuid[], p_fences bigint[], p_answered bigint,
     out lease interval, out cancel_runs uuid[], out cancel_fences bigint[], out lost_runs uuid[], out lost_fences bigint[])
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 declare
     v_now     timestamptz := duly.clock_now();
     v_below   bigint;
@@ -88,7 +87,7 @@ end $$;
 -- In how many seconds a claim may find something: 0 when it should ask, null when nothing is in sight. What stands aside and is known is
 -- there for the asking. Locks nothing and writes nothing. For a worker that is gone it says 0, because the claim will say so.
 create or replace function duly.foresee(p_worker_id uuid, p_tenant integer) returns double precision
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, by loop, in order} as $$
 declare
     v_now    timestamptz := duly.clock_now();
     v_worker duly.workers;
@@ -122,12 +121,8 @@ end $$;
 -- Its row is locked for the length of the claim, so that its claims follow each other and the fence of each is higher. It is given
 -- one suspect at a time, which is named here, before it can have started.
 create or replace function duly.api_claim(p_worker_id uuid, p_number bigint, p_limit integer)
-returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
-               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
-               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb, claimed_at timestamptz)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-set plan_cache_mode = force_generic_plan set jit = off as $$
+returns table (place tid, fence bigint, {run types}, claimed_at timestamptz)
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();
@@ -176,36 +171,28 @@ begin
         delete from duly.ready where ctid = any (array(select found.place from found where not found.suspect or found.number = 1))
         returning *),
     held as (
-        insert into duly.leased (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, fence, worker_id, claimed_at)
-        select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt + 1, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options, v_fence, p_worker_id, v_now
+        insert into duly.leased ({run}, fence, worker_id, claimed_at)
+        select {run: attempt = attempt + 1}, v_fence, p_worker_id, v_now
           from taken
         returning leased.ctid as place, leased.*),
     noted as (
         update duly.workers set claim_number = p_number, claim_fence = v_fence,
                named = coalesce((select array_agg(held.run_id || '/' || v_fence) from held where held.suspect), workers.named)
          where workers.worker_id = p_worker_id and exists (select from held))
-    select place, fence, run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-           suspect, payload_stored, queue, handler, payload, options, claimed_at
+    select place, fence, {run}, claimed_at
       from held;
 end $$;
 
 -- What a worker holds of the runs it names, as a claim gives it.
 create or replace function duly.api_held(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[])
-returns table (place tid, fence bigint, run_id uuid, job_id uuid, scheduled_at timestamptz, due_at timestamptz,
-               previous_scheduled_at timestamptz, generation integer, tenant integer, attempt integer, priority smallint, losses smallint,
-               suspect boolean, payload_stored boolean, queue text, handler text, payload jsonb, options jsonb, claimed_at timestamptz)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+returns table (place tid, fence bigint, {run types}, claimed_at timestamptz)
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 begin
     if not duly.is_our_worker(p_worker_id) then
         return;
     end if;
     return query
-    select leased.ctid, leased.fence, leased.run_id, leased.job_id, leased.scheduled_at, leased.due_at, leased.previous_scheduled_at,
-           leased.generation, leased.tenant, leased.attempt, leased.priority, leased.losses, leased.suspect, leased.payload_stored,
-           leased.queue, leased.handler, leased.payload, leased.options, leased.claimed_at
+    select leased.ctid, leased.fence, {leased.run}, leased.claimed_at
       from unnest(p_run_ids, p_fences) as asked(run_id, fence)
       join duly.leased on leased.run_id = asked.run_id and leased.fence = asked.fence
      where (leased.worker_id = p_worker_id) is true and duly.is_ours(leased.tenant);
@@ -214,8 +201,7 @@ end $$;
 -- Keep a record of outcomes that came after the lease was lost: what the run was is told by the record of that loss. Once, however often.
 create or replace function duly.api_refuse(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_outcomes text[])
 returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin

@@ -22,14 +22,14 @@ begin
 end $$;
 
 create or replace function duly.is_our_job(p_job_id uuid) returns boolean
-language plpgsql stable set enable_seqscan = off set jit = off as $$
+language plpgsql stable {planned by index} as $$
 begin
     return exists (select from duly.jobs where jobs.job_id = p_job_id and duly.is_ours(jobs.tenant));
 end $$;
 
 -- Of these runs, those of this session that are in a box: another tenant's are as unknown as those that never were.
 create or replace function duly.our_runs(p_run_ids uuid[]) returns uuid[]
-language plpgsql stable set enable_seqscan = off set jit = off as $$
+language plpgsql stable {planned by index} as $$
 begin
     return array(
         select timers.run_id from duly.timers where timers.run_id = any (p_run_ids) and timers.run_id is not null and duly.is_ours(timers.tenant)
@@ -82,7 +82,7 @@ end $$;
 
 -- Count schedules, up to a number. The tenant's row is locked before, so that of two who count one sees what the other has made.
 create or replace function duly.count_schedules(p_tenant integer, p_limit integer) returns bigint
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 begin
     perform from duly.tenants where tenants.tenant = p_tenant for no key update;
     return (select count(*) from (

@@ -3,7 +3,7 @@
 -- Note whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
 -- submit holds up nobody.
 create or replace function duly.note_subtasks(p_tenant integer, p_parents uuid[], p_run_ids uuid[]) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 declare
     v_ended uuid;
 begin
@@ -74,9 +74,7 @@ returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, state text, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
     detail jsonb, marks jsonb, job_name text)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -115,8 +113,7 @@ end $$;
 
 -- Subtasks that have not ended, by rising id: these can be cancelled, or asked to stop.
 create or replace function duly.live_subtasks(p_parent uuid, p_after uuid, p_limit integer) returns setof uuid
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 begin
     return query
     select subtasks.run_id from duly.subtasks

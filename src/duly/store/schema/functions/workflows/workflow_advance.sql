@@ -35,8 +35,7 @@ end $$;
 -- Go on from what has ended in this transaction, at its end. What is skipped or ended here is noted like any end, and seen to in the
 -- next round.
 create or replace function duly.advance() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now       timestamptz := duly.clock_now();
@@ -126,7 +125,7 @@ end $$;
 
 -- See to nodes whose parents have all ended, under their workflows' locks: release those whose edges hold, end the others.
 create or replace function duly.open_nodes(p_workflow_ids uuid[], p_names text[], p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_released uuid[];
@@ -188,7 +187,7 @@ end $$;
 -- A node's run that goes on by another attempt is taken back where its workflow is paused or cancelled; one that was dead and was
 -- replayed opens its workflow again, with all that comes behind it.
 create or replace function duly.see_to(p_workflow_id uuid, p_node text, p_run_id uuid, p_became text, p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_covered text[];
@@ -212,7 +211,7 @@ end $$;
 
 -- Tell of the end of a workflow whom it names, as tell does for a run; and note that the run whose target it is can be settled.
 create or replace function duly.tell_workflow(p_workflow_id uuid, p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_flow  duly.workflows;
     v_kind  text;

@@ -3,8 +3,7 @@
 -- Cancel a workflow, and say who of two has done it: the one whose update found it running or paused. What is released between the first
 -- step and the lock is found by the errand.
 create or replace function duly.cancel_workflow(p_tenant integer, p_workflow_id uuid, p_reason text, out state text, out is_new boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -31,7 +30,7 @@ end $$;
 -- End what of a workflow stands in boxes other than under its own gate, or holds a place at another, and ask what runs to stop. Its lock
 -- is not held: gates are locked.
 create or replace function duly.stop_nodes(p_workflow_id uuid, p_reason text) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_run_ids uuid[] := array(
@@ -48,8 +47,7 @@ end $$;
 -- Pause a workflow, and say who of two has done it: the one whose update found it running. While anything of it is under way, an errand
 -- takes back again and again what has come up since: a run that a worker hands back would start anew.
 create or replace function duly.pause_workflow(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -76,7 +74,7 @@ end $$;
 
 -- Take back what of a workflow has not started: it waits under the workflow's gate again. Its lock is not held: gates are locked.
 create or replace function duly.take_back_nodes(p_workflow_id uuid) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
@@ -88,21 +86,17 @@ declare
 begin
     with staged as (
         delete from duly.ready where ctid = any (array(select ctid from duly.ready where run_id = any (v_run_ids) for update skip locked))
-        returning run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
-                  payload_stored, queue, handler, payload, options),
+        returning {run}),
     due as (
         delete from duly.timers where ctid = any (array(
             select ctid from duly.timers where run_id = any (v_run_ids) and run_id is not null for update skip locked))
-        returning run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
-                  payload_stored, queue, handler, payload, options),
+        returning {run}),
     at_gate as (
         delete from duly.blocked where ctid = any (array(
             select ctid from duly.blocked where run_id = any (v_run_ids) and gate <> v_gate for update skip locked))
-        returning run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses, suspect,
-                  payload_stored, queue, handler, payload, options),
+        returning {run}),
     back as (
-        insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                  suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
+        insert into duly.blocked ({run}, gate, blocked_at)
         select taken.*, v_gate, v_now from (select * from staged union all select * from due union all select * from at_gate) as taken)
     select array_agg(job_id), array_agg(tenant), array_agg(jsonb_build_object('gate', options->'gate'))
       into v_job_ids, v_tenants, v_options from staged where options ? 'gate' and not duly.is_held(options);
@@ -112,7 +106,7 @@ end $$;
 -- Take back once more what of a paused workflow has come up since, as long as anything of it is under way. The state is asked under the lock, so
 -- that one that was resumed meanwhile goes on.
 create or replace function duly.withdraw_nodes(p_workflow_id uuid) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
@@ -133,7 +127,7 @@ end $$;
 -- Let nodes wait that were released and whose rows stand under their workflow's gate, under its lock. A parent that was replayed
 -- meanwhile is open once more, and waited for like any other.
 create or replace function duly.await_again(p_workflow_id uuid) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 begin
     update duly.workflow_nodes as node
        set state = 'waiting', released_at = null,
@@ -145,7 +139,7 @@ begin
 end $$;
 
 create or replace function duly.resume_workflow(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)
-language plpgsql security definer set search_path = pg_catalog, pg_temp set enable_seqscan = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -160,7 +154,7 @@ end $$;
 
 -- See to all nodes of a workflow whose parents have ended, under its lock.
 create or replace function duly.look(p_workflow_id uuid, p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_names text[];
@@ -184,7 +178,7 @@ end $$;
 
 -- Give the changes that a snapshot could not see yet, of some tenants, in the order of their transactions.
 create or replace function duly.workflow_changes_since(p_seen pg_snapshot, p_tenants integer[], p_limit integer) returns setof duly.workflow_changes
-language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql stable {planned by index, in order} as $$
 begin
     return query
     select * from duly.workflow_changes as done

@@ -14,7 +14,7 @@ $$;
 -- Do one errand that is due: done, or put off because it failed. Without one, stop workflows that nobody waits for any more, and say whether
 -- there is something to settle, which is for whoever can: settle, or none. One statement, because it is asked twice a second for ever.
 create or replace function duly.run_errand() returns text
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();
@@ -42,7 +42,7 @@ end $$;
 
 -- Do what an errand says, where that is still to be done.
 create or replace function duly.do_errand(p_errand duly.errands, p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_flow duly.workflows;
@@ -69,7 +69,7 @@ end $$;
 -- Workflows whose run, which they are the target of, was cancelled or given up: they have nobody to tell, and stop. What is about to wait again
 -- is left, and what was discarded meanwhile stops nothing.
 create or replace function duly.stop_orphans() returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 declare
     v_flow    record;
     v_stopped integer := 0;
@@ -97,7 +97,7 @@ end $$;
 
 -- Forget workflows that ended long ago, with their nodes and edges, so many at a time.
 create or replace function duly.forget_workflows(p_kept interval, p_limit integer) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_before timestamptz := duly.clock_now() - p_kept;

@@ -8,9 +8,7 @@ create or replace function duly.page_workflows(
 returns table (
     fits boolean, number bigint, workflow_id uuid, tenant integer, name text, state text, nodes integer, open_nodes integer, tags text[],
     reason text, replays integer, submitted_at timestamptz, ended_at timestamptz)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -39,9 +37,7 @@ returns table (
     fits boolean, number bigint, run_id uuid, job_id uuid, tenant integer, state text, queue text, handler text, priority smallint, attempt integer,
     scheduled_at timestamptz, due_at timestamptz, started_at timestamptz, finished_at timestamptz, worker_id uuid, fence bigint, reason text,
     detail jsonb, marks jsonb, job_name text)
-language plpgsql stable security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan set jit = off as $$
+language plpgsql stable security definer set search_path = pg_catalog, pg_temp {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 begin
     perform duly.must_be_ours(p_tenant);
@@ -83,8 +79,7 @@ end $$;
 -- to hand on: it was too large, and the reason says so in `missing`. What stands in `result` then is for people. With the rights of whoever asks.
 create or replace function duly.handed(p_workflow_ids uuid[], p_names text[], p_of_workflows uuid[], p_of_names text[], p_parents text[], p_bytes_max integer)
 returns table (workflow_id uuid, name text, parent text, is_parent boolean, total bigint, result jsonb, missing text)
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off
-    set plan_cache_mode = force_generic_plan set jit = off as $$
+language plpgsql stable {planned by index, by loop, in order, once} as $$
 #variable_conflict use_column
 begin
     return query

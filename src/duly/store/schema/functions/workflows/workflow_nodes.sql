@@ -20,7 +20,7 @@ $$;
 
 -- How a workflow ends whose nodes have all ended. domain/workflows/workflow.py says the same. An item of a map is seen to by its map.
 create or replace function duly.end_of_workflow(p_workflow_id uuid) returns text
-language plpgsql stable set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql stable {planned by index, by loop} as $$
 begin
     return case when exists (
         select from duly.workflow_nodes as node
@@ -32,7 +32,7 @@ end $$;
 
 -- Make the rows of nodes under their workflow's gate, from their definitions. Attempts go on where they ended.
 create or replace function duly.make_rows(p_workflow_id uuid, p_names text[], p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 begin
     with asked as (
@@ -55,7 +55,7 @@ end $$;
 -- Put rows that wait under a workflow's gate where they go on: into ready; or into timers, what is due later or has to enter a gate or
 -- keep to a rate, which is for stage to see to. Rows that somebody has locked stay. Returns those that went.
 create or replace function duly.release_nodes(p_run_ids uuid[], p_now timestamptz, p_horizon interval default '5 seconds') returns uuid[]
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_gone uuid[];
@@ -65,17 +65,13 @@ begin
             select ctid from duly.blocked where run_id = any (p_run_ids) and left(gate, 1) = '&' for update skip locked))
         returning *, greatest(p_now, blocked.due_at) as new_due_at),
     staged as (
-        insert into duly.ready (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                suspect, payload_stored, queue, handler, payload, options)
-        select run_id, job_id, scheduled_at, new_due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options
+        insert into duly.ready ({run})
+        select {run: due_at = new_due_at}
           from taken where new_due_at <= p_now + p_horizon and not (duly.must_enter(options) or options ? 'rate')
         on conflict do nothing),
     later as (
-        insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                                 suspect, payload_stored, queue, handler, payload, options, shard)
-        select run_id, job_id, scheduled_at, new_due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-               suspect, payload_stored, queue, handler, payload, options, duly.shard_of(job_id)
+        insert into duly.timers ({run}, shard)
+        select {run: due_at = new_due_at}, duly.shard_of(job_id)
           from taken where new_due_at > p_now + p_horizon or duly.must_enter(options) or options ? 'rate'
         on conflict do nothing)
     select array_agg(run_id) into v_gone from taken;
@@ -84,7 +80,7 @@ end $$;
 
 -- End rows that wait under a workflow's gate, with a record. Rows that somebody has locked stay. Returns those that went.
 create or replace function duly.end_nodes(p_run_ids uuid[], p_outcome text, p_reason text, p_now timestamptz) returns uuid[]
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_gone uuid[];
@@ -114,7 +110,7 @@ end $$;
 -- Spread a map out: a node and a run for each item of its list. It waits for them then. A list that is none, or too long, is its end; that of
 -- a node whose result is not kept is none.
 create or replace function duly.spread(p_node duly.workflow_nodes, p_now timestamptz) returns boolean
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_list   jsonb;
@@ -163,7 +159,7 @@ end $$;
 -- A map whose items have all ended has their results, in order; or it has failed. Where the result of an item is not kept there is null in the
 -- list, which is not handed on then.
 create or replace function duly.gather_items(p_node duly.workflow_nodes, p_now timestamptz) returns boolean
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 declare
     v_result jsonb;
     v_reason text;
@@ -186,7 +182,7 @@ end $$;
 -- End a map: it has no run of its own, so its row goes and its end is noted as that of a run. One that has a result has succeeded, and its
 -- reason says that this is not whole. False: somebody has locked the row.
 create or replace function duly.end_map(p_run_id uuid, p_result jsonb, p_reason text, p_now timestamptz) returns boolean
-language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+language plpgsql {planned by index, in order} as $$
 #variable_conflict use_column
 declare
     v_done boolean := p_reason is null or p_result is not null;

@@ -4,8 +4,7 @@
 -- run asks the same under the same lock, and changes nothing.
 create or replace function duly.replay_workflow(p_tenant integer, p_workflow_id uuid, p_node text, p_covered text[], p_count integer, p_is_dry boolean)
 returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_flow duly.workflows;
@@ -42,7 +41,7 @@ end $$;
 -- Do again what of a workflow was not done, and what comes behind: nodes that failed, expired or were cancelled, where nothing that waits
 -- for that has succeeded. False: of some of them somebody replays, or discards, the dead run at this moment.
 create or replace function duly.redo(p_workflow_id uuid, p_now timestamptz) returns boolean
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_undone  text[];
@@ -83,7 +82,7 @@ end $$;
 -- Set nodes back to where they wait, under their workflow's lock, and make their rows; those under way are left. The first of them
 -- runs whatever its edges said; without p_make its run is on its way already. The run that waited for the workflow's end waits again.
 create or replace function duly.set_back(p_workflow_id uuid, p_first text, p_covered text[], p_make boolean, p_now timestamptz) returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_first duly.workflow_nodes;
@@ -150,11 +149,9 @@ begin
          where node.workflow_id = p_workflow_id and node.name = any (v_ended) and dead.run_id = node.run_id and dead.run_id = any (v_dead)
         returning dead.*),
     bygones as (delete from duly.signals using risen where signals.run_id = risen.run_id)
-    insert into duly.blocked (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,
-                              suspect, payload_stored, queue, handler, payload, options, gate, blocked_at)
-    select run_id, job_id, scheduled_at, greatest(p_now, scheduled_at), previous_scheduled_at, generation, tenant, attempt, priority, 0, false,
-           payload_stored, queue, handler, payload,
-           (options - array['since', 'snoozes', 'probes']) || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt),
+    insert into duly.blocked ({run}, gate, blocked_at)
+    select {run: due_at = greatest(p_now, scheduled_at), losses = 0, suspect = false,
+           options = (options - array['since', 'snoozes', 'probes']) || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt)},
            duly.gate_of_workflow(p_workflow_id), p_now
       from risen
     on conflict do nothing;
@@ -185,7 +182,7 @@ end $$;
 -- good. A dead one whose row somebody has locked is replayed, or discarded, by that one: waiting for it under the workflow's lock
 -- could be a deadlock.
 create or replace function duly.reopen_owner(p_run_id uuid) returns integer
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_life integer := (select replays + 1 from duly.dead where run_id = p_run_id);

@@ -8,7 +8,7 @@ create or replace function duly.submit_workflow(
     p_parents text[], p_children text[], p_ons text[], p_horizon interval default '5 seconds',
     out workflow_id uuid, out replayed boolean, out state text)
 language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set lock_timeout = '2s' set timezone = 'UTC' set enable_seqscan = off set jit = off as $$
+    set lock_timeout = '2s' set timezone = 'UTC' {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
@@ -67,7 +67,7 @@ create or replace function duly.insert_nodes(
     p_tenant integer, p_workflow_id uuid, p_added_by text, p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[],
     p_options text[], p_maps text[], p_parents text[], p_children text[], p_ons text[], p_marks jsonb, p_number integer, p_now timestamptz)
 returns void
-language plpgsql set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_bad record;
@@ -116,7 +116,7 @@ end $$;
 -- Take up the workflow that a run has started before, and say how that stands. What had ended in an earlier life of the run is done again
 -- where it was not done; what ends in this one settles the run, when that is in its receiver's hands.
 create or replace function duly.take_up(p_workflow_id uuid, p_run_id uuid, p_life integer, p_now timestamptz) returns text
-language plpgsql set enable_seqscan = off set jit = off as $$
+language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_flow duly.workflows;
@@ -139,8 +139,7 @@ create or replace function duly.add_nodes(
     p_names text[], p_handlers text[], p_payloads text[], p_queues text[], p_priorities smallint[], p_options text[], p_maps text[],
     p_parents text[], p_children text[], p_ons text[], p_last text[])
 returns text
-language plpgsql security definer set search_path = pg_catalog, pg_temp
-    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now   timestamptz := duly.clock_now();
