@@ -91,8 +91,8 @@ class House:
 
     async def _migrate(self, database: Database) -> None:
         began = self._clock.monotonic()
-        applied = await migrate.migrate(database)
-        self._screen.fact("schema", _told(applied), self._clock.monotonic() - began)
+        await migrate.migrate(database)
+        self._screen.fact("schema", "ready", self._clock.monotonic() - began)
 
     async def _admit(self, database: Database) -> FirstKey | None:
         """Give the key of this data folder; refuse to be reached by others when there is none at all."""
@@ -234,15 +234,6 @@ class House:
         for task in late:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-def _told(applied: migrate.Applied) -> str:
-    """Say what was done to the schema."""
-    if applied.migrations:
-        return f"{some(len(applied.migrations), 'migration')} applied"
-    if applied.files:
-        return f"{some(len(applied.files), 'file')} of functions applied"
-    return f"up to date at {migrate.newest():04d}"
 
 
 def _allowed(settings: Settings) -> list[str]:

@@ -248,7 +248,7 @@ def _storage(facts: Facts) -> Iterator[Finding]:
         yield _error(
             "index_missing",
             f"{_named(missing, 'index', 'indexes')} missing: what they find is searched for row by row.",
-            "Make them again, as the migrations in src/duly/store/schema/migrations say, with `create index concurrently`.",
+            "Make them again, as src/duly/store/schema/baseline.sql says, with `create index concurrently`.",
         )
     invalid = sorted(one.name for one in facts.indexes if not one.is_valid)
     if invalid:

@@ -16,8 +16,8 @@ from functools import cache
 from importlib.resources import files
 
 PLANNED = {
-    # Boxes fill and empty within seconds, so their statistics are of a moment that is over. A plan made for an empty box would read
-    # a full one from end to end. And a plan that is dear on paper would be compiled for longer than it runs.
+    # Boxes fill and empty within seconds, so their statistics are of a moment that is over: a plan made for an empty box would
+    # read a full one from end to end. And a plan that is dear on paper would be compiled for longer than it runs.
     "by index": ("enable_seqscan = off", "jit = off"),
     # For the same reason: a batch is joined by looking up each of its rows, and never by reading the other side whole.
     "by loop": ("enable_hashjoin = off", "enable_mergejoin = off"),

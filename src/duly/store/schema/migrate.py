@@ -148,9 +148,9 @@ async def _not_ours(database: Database, error: Exception) -> str:
 
 async def check(database: Database) -> None:
     """Make sure the schema is exactly what this version needs. Raises DatabaseUnusable, naming the remedy."""
-    exists = await database.fetchval(_EXISTS)
-    rows = await database.fetch("select version from duly.migrations") if exists else []
-    applied = {row[0] for row in rows}
+    if not await database.fetchval(_EXISTS):
+        raise DatabaseUnusable("the database has no schema of Duly yet. Run `duly migrate`")
+    applied = {row[0] for row in await database.fetch("select version from duly.migrations")}
     _refuse_newer(applied)
     if missing := [migration for migration in known() if migration.version not in applied]:
         raise DatabaseUnusable(
