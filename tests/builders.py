@@ -228,19 +228,27 @@ async def many_ready_runs(
 
 
 async def many_blocked_runs(
-    database: Database, number: int, *, gate: str, handler: str = HANDLER, options: str | None = None
+    database: Database,
+    number: int,
+    *,
+    key: str,
+    waits_for: str = "concurrency",
+    handler: str = HANDLER,
+    options: str | None = None,
 ) -> None:
-    """Put runs into `blocked` straight away. A %s in `gate` is their number."""
+    """Put runs into `blocked` straight away. A %s in `key` is their number."""
     await database.execute(
         "insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,"
-        "                          payload_stored, queue, handler, options, gate, blocked_at)"
-        " select gen_random_uuid(), gen_random_uuid(), at, at, 1, 1, 0, 5, 0, false, false, $1, $2, $3, format($4::text, n), at"
+        "                          payload_stored, queue, handler, options, waits_for, key, blocked_at)"
+        " select gen_random_uuid(), gen_random_uuid(), at, at, 1, 1, 0, 5, 0, false, false, $1, $2, $3, $6::text::duly.wait,"
+        "        format($4::text, n), at"
         "   from (select n, duly.clock_now() as at from generate_series(1, $5) as n) as made",
         QUEUE,
         handler,
         options,
-        gate,
+        key,
         number,
+        waits_for,
     )
     await database.execute("analyze duly.blocked")
 

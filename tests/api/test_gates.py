@@ -68,7 +68,6 @@ async def test_a_rate_that_is_set_counts_for_those_who_wait(api, database):
     ("key", "body", "words"),
     [
         ("customer", {}, "nothing is to be limited at 'customer'"),
-        ("~mail", {"limit": 1}, "begins with ~"),
         ("mail", {"rate": {"limit": 1, "per": 0}}, "must be more than 0"),
         ("mail", {"rate": {"limit": 1_000_000, "per": 0.5}}, "outside one in 366 days to 1,000,000 a second"),
     ],

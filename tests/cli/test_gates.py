@@ -29,4 +29,3 @@ def test_a_job_is_submitted_with_what_holds_it_back(local):
 
     refused = local("submit", "greet", "--fifo", "orders", "--concurrency", "orders=3")
     assert "give --concurrency or --fifo, not both" in refused.stderr
-    assert "begins with ~" in local("submit", "greet", "--fifo", "~orders").stderr

@@ -332,8 +332,9 @@ WORK = {
     "_carry_out": "insert into duly.signals values (gen_random_uuid(), gen_random_uuid(), 1, 'cancel', now())",
     "_release": """
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                  payload_stored, queue, handler, gate, blocked_at)
-        values (gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 0, 5, 0, false, false, 'any', 'any', 'any', now())""",
+                                  payload_stored, queue, handler, waits_for, key, blocked_at)
+        values (gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 0, 5, 0, false, false, 'any', 'any', 'concurrency',
+                'any', now())""",
     "_time_out": """
         insert into duly.awaited (run_id, fence, worker_id, deadline_at)
         values (gen_random_uuid(), 1, gen_random_uuid(), now() + interval '1 hour')""",

@@ -4,7 +4,7 @@ import pytest
 
 from duly.domain.runs.outcome import Parked
 from duly.moves.cancel import cancel_run
-from duly.moves.defer import Deferred, defer, gate_of
+from duly.moves.defer import Deferred, defer
 from duly.store.boxes import history
 from tests.builders import (
     a_leased_run,
@@ -21,7 +21,6 @@ from tests.builders import (
 )
 
 ORIGIN = "https://hooks.example"
-GATE = gate_of(ORIGIN)
 
 
 async def parked(database, worker_id, run):
@@ -29,7 +28,7 @@ async def parked(database, worker_id, run):
 
 
 async def unpark(database, limit: int = 100) -> int:
-    [(moved,)] = await database.fetch("select duly.unpark(1, $1, $2)", GATE, limit)
+    [(moved,)] = await database.fetch("select duly.unpark(1, $1, $2)", ORIGIN, limit)
     return int(moved)
 
 

@@ -193,10 +193,10 @@ async def test_a_waiter_forgotten_at_a_free_place_is_let_in_by_maintenance(datab
 
 
 async def test_maintenance_passes_over_all_that_waits_for_no_place_and_misses_no_gate(database):
-    for kind in ("&", "@", "~"):
-        await many_blocked_runs(database, 1_000, gate=f"{kind}%s")
+    for kind in ("workflow", "destination", "rate"):
+        await many_blocked_runs(database, 1_000, waits_for=kind, key="%s")
     for name in ("%", "'", "A", "a", "a\x01", "\x7f"):
-        await many_blocked_runs(database, 1, gate=name.replace("%", "%%"), options=json.dumps({"gate": [name, 1]}))
+        await many_blocked_runs(database, 1, key=name.replace("%", "%%"), options=json.dumps({"gate": [name, 1]}))
 
     assert await blocks_read(database, history.SQL["release_waiting"].replace("duly.release(", "num_nulls("), 10) < 200
     assert await history.release_waiting(database, 10) == 6

@@ -10,7 +10,7 @@ from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Parked, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
-from duly.moves.defer import Deferred, defer, gate_of
+from duly.moves.defer import Deferred, defer
 from duly.moves.replay import replay
 from duly.moves.settle import hand_back
 from duly.moves.stage import stage
@@ -124,7 +124,7 @@ async def test_a_run_that_waits_for_its_receiver_keeps_its_place(database):
     assert await counts(database) == {"blocked": 4}, "nobody else is let in"
     assert await history.verify(database) == []
 
-    await database.execute("select duly.unpark(1, $1, 100)", gate_of(ORIGIN))
+    await database.execute("select duly.unpark(1, $1, 100)", ORIGIN)
     assert await served(database, worker_id) == run_ids
 
 

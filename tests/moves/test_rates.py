@@ -171,13 +171,14 @@ async def test_a_gate_comes_first_and_its_place_is_kept_through_the_wait(databas
 
 async def test_a_place_is_held_while_a_run_waits_for_its_turn_and_left_when_it_is_cancelled(database, clock):
     await a_crowd(database, 3, rate=(KEY, 0.1, 1), gate=("customer-7", 2))
-    waiting = {row["gate"]: row["run_id"] for row in await database.fetch("select gate, run_id from duly.blocked")}
-    assert set(waiting) == {"~mail", "customer-7"}
+    rows = await database.fetch("select waits_for::text, key, run_id from duly.blocked")
+    waiting = {(row["waits_for"], row["key"]): row["run_id"] for row in rows}
+    assert set(waiting) == {("rate", "mail"), ("concurrency", "customer-7")}
 
-    await cancel_run(database, waiting["~mail"])
+    await cancel_run(database, waiting["rate", "mail"])
 
-    left = await database.fetch("select gate, run_id from duly.blocked")
-    assert [tuple(row) for row in left] == [("~mail", waiting["customer-7"])]
+    left = await database.fetch("select waits_for::text, key, run_id from duly.blocked")
+    assert [tuple(row) for row in left] == [("rate", "mail", waiting["concurrency", "customer-7"])]
     assert await history.verify(database) == []
 
 
@@ -232,7 +233,7 @@ async def test_those_who_wait_in_vain_are_not_walked_through(database, clock):
     await a_crowd(database, 1, handler="nobody.has")
     await clock.advance(2)
     await many_blocked_runs(
-        database, 5_000, gate=f"~{KEY}", handler="nobody.has", options=f'{{"rate": ["{KEY}", 10, 1]}}'
+        database, 5_000, waits_for="rate", key=KEY, handler="nobody.has", options=f'{{"rate": ["{KEY}", 10, 1]}}'
     )
     await a_crowd(database, 3)
     await clock.advance(1)

@@ -295,7 +295,7 @@ BANK = [
     ),
     *killed_by(
         "tests/schedules/test_coming.py",
-        Sql("a recalled run is ready for the next claim", "hand_back", "'&recalled'", "'&after'"),
+        Sql("a recalled run is ready for the next claim", "hand_back", "'recall'", "'dependency'"),
         Sql(
             "a schedule completes when its last run is staged",
             "stage",

@@ -83,7 +83,7 @@ async def block(database, run_id):
     await database.execute(
         "with gone as (delete from duly.ready where run_id = $1 returning *) insert into duly.blocked"
         " select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,"
-        " suspect, payload_stored, queue, handler, payload, options, 'door', due_at from gone",
+        " suspect, payload_stored, queue, handler, payload, options, 'concurrency', 'door', due_at from gone",
         run_id,
     )
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PLACES = """
 select 'timers' as box, run_id, due_at, null::bigint as fence, null::uuid as worker_id from duly.timers where run_id is not null
-union all select case when left(gate, 1) = '~' then 'in turn' else 'blocked' end, run_id, due_at, null, null from duly.blocked
+union all select case when waits_for = 'rate' then 'in turn' else 'blocked' end, run_id, due_at, null, null from duly.blocked
 union all select 'ready', run_id, due_at, null, null from duly.ready
 union all select 'leased', run_id, due_at, fence, worker_id from duly.leased
 union all select 'dead', run_id, due_at, null, null from duly.dead

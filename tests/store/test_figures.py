@@ -7,7 +7,7 @@ from datetime import timedelta
 from duly.domain.diagnosis.figures import BOUNDS
 from duly.domain.runs.outcome import Failed, Parked, Succeeded
 from duly.maintenance.service import ROLLUPS_KEPT
-from duly.moves.defer import Deferred, defer, gate_of
+from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.store.reads import figures
 from tests.builders import (
@@ -150,7 +150,7 @@ class TestWhatHasWaited:
         await database.execute("update duly.leased set options = '{}'")
         await defer(database, worker_id, [Deferred(run, None, Parked(ORIGIN))])
         await clock.advance(seconds(300))
-        await database.execute("select duly.unpark(1, $1, 100)", gate_of(ORIGIN))
+        await database.execute("select duly.unpark(1, $1, 100)", ORIGIN)
         worker_id = await a_worker(database)
         [again] = await claimed(database, worker_id)
         assert again.due_at == run.due_at, "it keeps its place among others"

@@ -141,7 +141,7 @@ insert into duly.destination_shares (destination_id, worker_id, places, in_fligh
 select destination_id, gen_random_uuid(), 1, 1, 0 from duly.destinations;
 insert into duly.blocked
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 0, 5, 0, false, false, 'default', '@webhook', '{{}}', null,
-       '@https://' || n % 20 || '.example', at
+       'destination', 'https://' || n % 20 || '.example', at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 with made as (
     insert into duly.leased
@@ -161,7 +161,8 @@ insert into duly.blocked
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 7, 0, 5, 0, false, false, 'default', 'greet', '{{}}',
        (array[format('{{"gate": ["gate %1$s", 1]}}', n % 50), format('{{"gate": ["line %1$s", 1], "fifo": %2$s}}', n % 50, n),
               format('{{"rate": ["rate %1$s", 1, 1]}}', n % 10)])[kind]::jsonb,
-       (array['gate ' || n % 50, 'line ' || n % 50, '~rate ' || n % 10])[kind], at
+       (array['concurrency', 'concurrency', 'rate'])[kind]::duly.wait,
+       (array['gate ' || n % 50, 'line ' || n % 50, 'rate ' || n % 10])[kind], at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made, generate_series(1, 3) as kind;
 insert into duly.gates (tenant, gate, places, active)
 select 7, kind || n, 1, 1 from generate_series(0, {ROWS // 2}) as n, unnest(array['gate ', 'line ', 'other ']) as kind;

@@ -146,9 +146,9 @@ async def test_every_index_of_the_migrations_is_known_and_there(well):
 
 
 async def test_an_index_that_is_gone_is_told(well):
-    await well.execute("drop index duly.blocked_by_gate")
+    await well.execute("drop index duly.blocked_by_key")
 
-    assert "Index blocked_by_gate is missing" in (await found_in(well))["index_missing"]
+    assert "Index blocked_by_key is missing" in (await found_in(well))["index_missing"]
 
 
 async def test_an_index_that_is_not_valid_is_told(postgres, well):

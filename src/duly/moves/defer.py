@@ -1,6 +1,6 @@
 """Defer: take runs out of their worker's hands that wait for something before there is an outcome.
 
-A run whose destination is not to be called now is parked: it stands in `blocked`, under a gate named after the destination, and
+A run whose destination is not to be called now is parked: it stands in `blocked`, under the origin of the destination, and
 no attempt was made. One that its receiver has taken on goes into the receiver's hands, and its attempt goes on. Where the lease
 was lost there is nothing to do: whoever took it away has moved the run on.
 """
@@ -15,7 +15,6 @@ import msgspec
 
 from duly.domain.runs.outcome import Awaited, Deferral, Parked
 from duly.domain.runs.run import Run
-from duly.domain.targets.target import RESERVED
 from duly.store.boxes import awaited, leased
 from duly.store.connection.database import Database
 
@@ -30,7 +29,7 @@ class Deferred(msgspec.Struct, frozen=True, gc=False):
 
 async def defer(database: Database, worker_id: UUID, deferred: Sequence[Deferred]) -> None:
     """Put each run where it waits."""
-    parked = [(item.run, gate_of(item.why.origin)) for item in deferred if isinstance(item.why, Parked)]
+    parked = [(item.run, item.why.origin) for item in deferred if isinstance(item.why, Parked)]
     taken_on = [
         awaited.TakenOn(item.run, item.started_at, timedelta(seconds=item.why.seconds))
         for item in deferred
@@ -40,8 +39,3 @@ async def defer(database: Database, worker_id: UUID, deferred: Sequence[Deferred
         await leased.park(database, worker_id, parked)
     if taken_on:
         await awaited.put(database, worker_id, taken_on)
-
-
-def gate_of(origin: str) -> str:
-    """Name the gate at which runs wait for a destination; no gate of a user's is called so."""
-    return RESERVED + origin

@@ -76,7 +76,11 @@ def succeeded(house: House) -> int:
 
 
 def waits_for(house: House, receiver: Receiver) -> int:
-    return int(house.ask("select count(*) from duly.blocked where gate = '@' || %s", receiver.origin)[0][0])
+    return int(
+        house.ask("select count(*) from duly.blocked where waits_for = 'destination' and key = %s", receiver.origin)[0][
+            0
+        ]
+    )
 
 
 def state_of(house: House, receiver: Receiver) -> str:
@@ -139,7 +143,7 @@ def test_while_it_is_ill_runs_wait_and_when_it_is_well_they_do_not_fall_upon_it(
     assert asked <= 40
     [(dead,)] = house.ask("select count(*) from duly.dead")
     assert dead == 0
-    used = "select count(*) from duly.blocked where gate = '@' || %s and attempt > 0"
+    used = "select count(*) from duly.blocked where waits_for = 'destination' and key = %s and attempt > 0"
     assert house.ask(used, receiver.origin)[0][0] <= asked
 
     receiver.status = 200

@@ -16,7 +16,6 @@ from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
 from duly.domain.number import is_whole
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import NAME_CHARACTERS_MAX
-from duly.domain.targets.target import RESERVED
 from duly.domain.triggers.errors import shown
 
 REASON_CHARACTERS_MAX = 500
@@ -24,7 +23,6 @@ DELAY_MAX = timedelta(days=36_500)
 # Beyond these a moment may have no name in another zone, and the last and the first ones are sent as infinity.
 YEAR_MIN, YEAR_MAX = 2, 9998
 GATE_PLACES_MAX = 999_999
-GATE_KEPT = RESERVED + "&~"  # Gates that begin so are ours: destinations, what else a run waits for, rates.
 TAGS_MAX = 32
 _PRINTABLE = f"1 to {NAME_CHARACTERS_MAX} printable characters"
 _WAITING = ("queue", "buffer_one", "cancel_running")
@@ -148,15 +146,7 @@ def check_gate(name: str, places: int) -> tuple[str, int]:
     """Take a gate's name and how many runs may be inside at once. Raises InvalidOption."""
     if not is_whole(places) or not 1 <= places <= GATE_PLACES_MAX:
         raise InvalidOption(f"concurrency {shown(places)} is outside 1 to {GATE_PLACES_MAX} runs at once")
-    return check_gate_key(name, "concurrency key"), places
-
-
-def check_gate_key(name: str, what: str) -> str:
-    """Take the key of a gate or of a rate. Raises InvalidOption."""
-    key = check_name(name, what)
-    if key[0] in GATE_KEPT:
-        raise InvalidOption(f"{what} {shown(key)} begins with {key[0]}, which is kept; begin it with another character")
-    return key
+    return check_name(name, "concurrency key"), places
 
 
 def check_tags(values: object) -> tuple[str, ...]:

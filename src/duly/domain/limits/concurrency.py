@@ -13,7 +13,7 @@ import msgspec
 
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
-from duly.domain.jobs.job import check_gate, check_gate_key
+from duly.domain.jobs.job import check_gate, check_name
 from duly.domain.number import is_number, is_whole
 from duly.domain.runs.policy import RunPolicy
 from duly.domain.triggers.errors import shown
@@ -58,7 +58,7 @@ def check_rate(rate: Rate) -> tuple[str, float, int]:
         )
     if not is_whole(rate.burst) or not 1 <= rate.burst <= BURST_MAX:
         raise InvalidOption(f"burst {rate.burst!r} is outside 1 to {BURST_MAX} runs at once")
-    return check_gate_key(rate.key, "rate key"), rate.limit / seconds, rate.burst
+    return check_name(rate.key, "rate key"), rate.limit / seconds, rate.burst
 
 
 def told_concurrency(policy: RunPolicy) -> dict[str, Any] | None:

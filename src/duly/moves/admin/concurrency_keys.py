@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duly.domain.errors import InvalidOption, NotFound
-from duly.domain.jobs.job import check_gate, check_gate_key
+from duly.domain.jobs.job import check_gate, check_name
 from duly.domain.limits.concurrency import Rate, check_rate
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import audited, note
@@ -15,7 +15,7 @@ from duly.store.tables.concurrency_keys import Gate
 @audited
 async def limit(database: Database, tenant: int, key: str, *, places: int | None, rate: Rate | None) -> Gate:
     """Set the limits of a key. Those who may go on by them do so at once. Raises InvalidOption."""
-    check_gate_key(key, "key")
+    check_name(key, "key")
     if places is None and rate is None:
         raise InvalidOption(f"nothing is to be limited at {key!r}; give limit, rate or both, or delete what is set")
     if places is not None:

@@ -91,13 +91,13 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
 
 
 async def park(database: Database, worker_id: UUID, parked: Sequence[tuple[Run, str]]) -> set[Handle]:
-    """Put runs into `blocked`, each under a gate, without using up their attempt. Returns those that were there."""
+    """Let runs wait in `blocked` for the origin of each, without using up their attempt. Returns those that were there."""
     rows = await database.fetch(
         SQL["park"],
         worker_id,
         [run.run_id for run, _ in parked],
         [run.fence for run, _ in parked],
-        [gate for _, gate in parked],
+        [origin for _, origin in parked],
     )
     return {(row[0], row[1]) for row in rows}
 

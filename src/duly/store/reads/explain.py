@@ -50,8 +50,6 @@ SQL = load("reads/explain")
 _HOLDERS_SHOWN = 5
 _RUNS_LOOKED_AT = 20
 _PARENTS_SHOWN = 20
-PARENTS, RATE = "&", "~"  # how the names of gates begin that are no places
-_OTHER_GATES = ("@", PARENTS, RATE)
 _WAITING = frozenset({"blocked", "ready", "retrying"})  # whose start rests on how fast others end
 
 
@@ -160,16 +158,16 @@ def _explanation(kind: str, identifier: UUID, state: str, reasons: list[Reason])
 
 
 async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID, around: Any) -> Gate | None:
-    if around["gate"] is None or around["gate"][0] in _OTHER_GATES:
+    if around["waits_for"] != "concurrency":
         return None
     if around["places"] is None and not around["is_fifo"]:
         return None
-    rows = await database.fetch(SQL["holders"], tenant, around["gate"], _HOLDERS_SHOWN)
+    rows = await database.fetch(SQL["holders"], tenant, around["key"], _HOLDERS_SHOWN)
     statement = SQL["strict_line" if around["is_fifo"] else "line"]
-    line = await engine.fetchrow(statement, tenant, around["gate"], run_id, POSITION_MAX)
+    line = await engine.fetchrow(statement, tenant, around["key"], run_id, POSITION_MAX, "concurrency")
     assert line is not None
     return Gate(
-        around["gate"],
+        around["key"],
         around["places"] or 1,
         around["active"] or 0,
         [row[0] for row in rows],
@@ -187,13 +185,12 @@ def _passed(handler: str, text: str | None) -> Passed:
 
 async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> Turn | None:
     """Read the rate at which a run waits for its turn; that comes when those before it have had theirs."""
-    gate: str = around["gate"] or ""
-    if not gate.startswith(RATE):
+    if around["waits_for"] != "rate":
         return None
-    pace = await database.fetchrow(SQL["turn"], tenant, gate)
+    pace = await database.fetchrow(SQL["turn"], tenant, around["key"])
     if pace is None:
         return None
-    line = await database.fetchrow(SQL["line"], tenant, gate, run_id, POSITION_MAX)
+    line = await database.fetchrow(SQL["line"], tenant, around["key"], run_id, POSITION_MAX, "rate")
     assert line is not None
     begins = max(pace["next_at"], around["now"])
     turn_at = begins + timedelta(seconds=line["before"] / pace["per_second"])
@@ -203,13 +200,12 @@ async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> T
 
 async def _parents(database: Database, tenant: int, around: Any) -> Parents | None:
     """Read what a node waits for, or a run that follows other jobs."""
-    gate: str = around["gate"] or ""
-    if not gate.startswith(PARENTS):
+    if around["waits_for"] not in ("workflow", "dependency", "recall"):
         return None
-    if around["node"] is None:
+    if around["waits_for"] != "workflow" or around["node"] is None:
         followed = await database.fetch(SQL["followed"], around["run_id"], tenant, _PARENTS_SHOWN)
         return Parents([f"job {row[0]}" for row in followed])
-    workflow_id = UUID(gate.removeprefix(PARENTS))
+    workflow_id = UUID(around["key"])
     rows = await database.fetch(SQL["parents"], workflow_id, around["node"], tenant, _PARENTS_SHOWN)
     is_paused = await database.fetchval(SQL["workflow_is_paused"], workflow_id, tenant)
     return Parents([row[0] for row in rows], workflow_id, is_paused=bool(is_paused))

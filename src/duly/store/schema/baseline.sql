@@ -34,6 +34,8 @@ create type duly.outcome as enum
     ('succeeded', 'failed', 'timed_out', 'lost', 'cancelled', 'snoozed', 'fenced', 'skipped');
 create type duly.state as enum
     ('scheduled', 'blocked', 'ready', 'running', 'retrying', 'succeeded', 'dead', 'cancelled', 'expired', 'skipped');
+-- What a run in `blocked` waits for.
+create type duly.wait as enum ('concurrency', 'rate', 'destination', 'workflow', 'dependency', 'recall');
 -- A line as a claim sees it: the number of its queue among those asked for, the due moment of its first run, its tenant's weight,
 -- whether it comes under a limit, and how many were taken of it already.
 create type duly.line as
@@ -58,11 +60,6 @@ begin
     return duly.is_our_job(p_id) or duly.our_runs(array[p_id]) <> '{}'
         or exists (select from duly.attempts where attempts.run_id = p_id and duly.is_ours(attempts.tenant));
 end $$;
-
--- Whether runs wait at this gate for a destination, and not for a place.
-create function duly.is_parked(p_gate text) returns boolean language sql immutable parallel safe as $$
-    select left(p_gate, 1) = '@'
-$$;
 
 -- A run of a line carries its number; without one it stands behind all that have one and are due at the same moment.
 create function duly.line_of(p_options jsonb) returns bigint language sql immutable parallel safe as $$
@@ -137,23 +134,24 @@ create index timers_spent on duly.timers (runs_left) where run_id is null and ru
 
 create table duly.blocked (
     like duly.run,
-    gate          text collate "C" not null,    -- what it waits for a place in
+    waits_for     duly.wait not null,
+    key           text collate "C" not null,    -- the concurrency key, rate limit, origin or workflow; else empty
     blocked_at    timestamptz not null,
     primary key (run_id)
 );
-create index blocked_by_gate on duly.blocked (tenant, gate, due_at, run_id);
+create index blocked_by_key on duly.blocked (tenant, waits_for, key, due_at, run_id);
 create index blocked_of_tenant on duly.blocked (tenant, run_id);
 create index blocked_by_job on duly.blocked (job_id, run_id) where run_id <> job_id;
--- What waits for destinations, gate by gate.
-create index blocked_parked on duly.blocked (tenant, gate, due_at, run_id) where duly.is_parked(gate);
+-- Destinations that runs wait for, one by one.
+create index blocked_parked on duly.blocked (tenant, key, due_at, run_id) where waits_for = 'destination';
 -- Lines, as they stand in each box. They hold FIFO rows alone, so that others pay nothing.
-create index blocked_in_line on duly.blocked (tenant, gate, due_at, duly.line_of(options), run_id) where options ? 'fifo';
+create index blocked_in_line on duly.blocked (tenant, waits_for, key, due_at, duly.line_of(options), run_id) where options ? 'fifo';
 -- Who waits for a turn, by who may take it.
-create index blocked_by_taker on duly.blocked (tenant, gate, queue, handler, suspect, due_at, run_id) where left(gate, 1) = '~';
+create index blocked_by_taker on duly.blocked (tenant, key, queue, handler, suspect, due_at, run_id) where waits_for = 'rate';
 create index blocked_expiring on duly.blocked (duly.expiry(scheduled_at, options))
  where options ?| array['expires_at', 'expires_seconds'];
 -- Runs that a worker gave back on request wait here until whoever asked has decided; nothing claims them meanwhile.
-create index blocked_recalled on duly.blocked (blocked_at) where gate = '&recalled';
+create index blocked_recalled on duly.blocked (blocked_at) where waits_for = 'recall';
 
 create table duly.ready (
     like duly.run,

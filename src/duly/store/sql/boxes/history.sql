@@ -70,19 +70,23 @@ delete from duly.progress where run_id in (
        and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
 
 -- name: release_waiting
--- A belt: a place that came free while its waiter was held by a transaction that rolled back. Gate by gate, however many wait at each;
--- what is waited for otherwise than for a place is passed over in one step, however many gates of the kind there are.
+-- A belt: a place that came free while its waiter was held by a transaction that rolled back. Key by key, however many wait at each;
+-- runs that wait for something else are passed over in one step for each tenant: concurrency is the first kind in the index.
 with recursive waited as (
-    (select tenant, gate from duly.blocked order by tenant, gate limit 1)
+    (select tenant, waits_for, key from duly.blocked order by tenant, waits_for, key limit 1)
     union all
-    select next.tenant, next.gate from waited cross join lateral (
-        select tenant, gate from duly.blocked where (blocked.tenant, blocked.gate) >= (waited.tenant,
-            case when duly.is_place(waited.gate) then waited.gate || chr(1) else chr(ascii(waited.gate) + 1) end) order by tenant, gate limit 1) as next),
+    select next.* from waited cross join lateral (
+        select tenant, waits_for, key from duly.blocked
+         where (blocked.tenant, blocked.waits_for, blocked.key)
+               > (case when waited.waits_for = 'concurrency' then waited.tenant else waited.tenant + 1 end, 'concurrency'::duly.wait,
+                  case when waited.waits_for = 'concurrency' then waited.key else '' end)
+         order by tenant, waits_for, key limit 1) as next),
 open as (
     select waited.tenant, first.options from waited
-     cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.gate = waited.gate order by due_at, run_id limit 1) as first
-     where duly.is_place(waited.gate)
-       and not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.gate), false)
+     cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.waits_for = 'concurrency'
+                            and blocked.key = waited.key order by due_at, run_id limit 1) as first
+     where waited.waits_for = 'concurrency'
+       and not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.key), false)
      limit $1)
 select coalesce(duly.release(array_agg(tenant), array_agg(options), 0, null), 0) from open having count(*) > 0
 
@@ -150,13 +154,13 @@ select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('s
   from duly.gates full join inside on inside.tenant = gates.tenant and inside.gate = gates.gate
  where coalesce(gates.active, 0) <> coalesce(inside.runs, 0)
 union all
-select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.gate from duly.blocked
- where duly.is_place(blocked.gate) and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.gate and gates.active >= gates.places)
+select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.key from duly.blocked
+ where blocked.waits_for = 'concurrency' and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.key and gates.active >= gates.places)
    and not (blocked.options ? 'fifo' and exists (        -- Of a line, the first alone could enter, and only when nothing before it is on its way.
-       select from duly.blocked as before where before.tenant = blocked.tenant and before.gate = blocked.gate and before.options ? 'fifo'
+       select from duly.blocked as before where before.tenant = blocked.tenant and before.waits_for = 'concurrency' and before.key = blocked.key and before.options ? 'fifo'
           and (before.due_at, duly.line_of(before.options), before.run_id) < (blocked.due_at, duly.line_of(blocked.options), blocked.run_id)
        union all
-       select from lines where lines.tenant = blocked.tenant and lines.gate = blocked.gate
+       select from lines where lines.tenant = blocked.tenant and lines.gate = blocked.key
           and (lines.due_at, lines.line) < (blocked.due_at, duly.line_of(blocked.options))))
 union all
 select 'gate with more inside than its line lets in', gates.gate, format('%s inside', gates.active) from duly.gates
@@ -164,15 +168,15 @@ select 'gate with more inside than its line lets in', gates.gate, format('%s ins
        select from duly.ready where ready.tenant = gates.tenant and ready.options->'gate'->>0 = gates.gate and ready.options ? 'fifo'
        union all select from duly.leased where leased.tenant = gates.tenant and leased.options->'gate'->>0 = gates.gate and leased.options ? 'fifo') as inside) > 1
 union all
-select 'run waiting for its turn at a rate that nobody minds', blocked.run_id::text, blocked.gate from duly.blocked
- where left(blocked.gate, 1) = '~' and not exists (select from duly.paces where paces.tenant = blocked.tenant and '~' || paces.key = blocked.gate)
+select 'run waiting for its turn at a rate that nobody minds', blocked.run_id::text, blocked.key from duly.blocked
+ where blocked.waits_for = 'rate' and not exists (select from duly.paces where paces.tenant = blocked.tenant and paces.key = blocked.key)
 union all
-select 'run that waits for its turn without its place', blocked.run_id::text, blocked.gate from duly.blocked
- where left(blocked.gate, 1) = '~' and blocked.options ? 'gate' and not blocked.options ? 'held'
+select 'run that waits for its turn without its place', blocked.run_id::text, blocked.key from duly.blocked
+ where blocked.waits_for = 'rate' and blocked.options ? 'gate' and not blocked.options ? 'held'
 union all
-select 'run waiting for a destination that would take it', blocked.run_id::text, blocked.gate from duly.blocked
-  left join duly.destinations on destinations.tenant = blocked.tenant and '@' || destinations.origin = blocked.gate
- where duly.is_parked(blocked.gate) and blocked.blocked_at < (select duly.clock_now()) - interval '1 minute'
+select 'run waiting for a destination that would take it', blocked.run_id::text, blocked.key from duly.blocked
+  left join duly.destinations on destinations.tenant = blocked.tenant and destinations.origin = blocked.key
+ where blocked.waits_for = 'destination' and blocked.blocked_at < (select duly.clock_now()) - interval '1 minute'
    and (destinations.origin is null
         or (destinations.state = 'closed' and destinations.rate_per_second is null
             and (select load.in_flight + load.waiting from duly.load_of_destination(destinations.destination_id) as load) = 0
@@ -196,12 +200,12 @@ select 'node that nothing will move', format('%s/%s', node.workflow_id, node.nam
  where node.state in ('waiting', 'ready') and (
        not exists (select from places where places.run_id = node.run_id and places.box <> 'dead')
        or (node.state = 'ready' and flow.state = 'running' and exists (
-               select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(node.workflow_id)))
+               select from duly.blocked where blocked.run_id = node.run_id and blocked.waits_for = 'workflow' and blocked.key = node.workflow_id::text))
        or (node.state = 'waiting' and node.waits = 0 and flow.state <> 'paused'))
    and not exists (select from duly.errands where errands.workflow_id = node.workflow_id)
 union all
-select 'run that waits for a workflow that is over', blocked.run_id::text, blocked.gate from duly.blocked
- where left(blocked.gate, 1) = '&' and blocked.options ? 'node' and not exists (
+select 'run that waits for a workflow that is over', blocked.run_id::text, blocked.key from duly.blocked
+ where blocked.waits_for in ('workflow', 'dependency', 'recall') and blocked.options ? 'node' and not exists (
        select from duly.workflow_nodes as node join duly.workflows as flow on flow.workflow_id = node.workflow_id
         where flow.workflow_id = (blocked.options->'node'->>0)::uuid and node.name = blocked.options->'node'->>1
           and node.state in ('waiting', 'ready') and flow.ended_at is null)
@@ -213,13 +217,13 @@ select 'run whose count of jobs before it is wrong', following.child::text, form
 union all
 select 'run that follows others and that nothing will move', blocked.run_id::text, coalesce(format('waits for %s', following.waits), 'is not counted') from duly.blocked
   left join duly.followings as following on following.child = blocked.run_id
- where blocked.gate = '&after' and not exists (select from duly.follow_checks where follow_checks.child = blocked.run_id)
+ where blocked.waits_for = 'dependency' and not exists (select from duly.follow_checks where follow_checks.child = blocked.run_id)
    and (coalesce(following.waits, 0) = 0 or exists (
        select from duly.followers where followers.child = blocked.run_id
           and not exists (select from places where places.run_id = followers.parent and places.box <> 'dead')))
 union all
 select 'follower that waits no more', followers.child::text, format('of %s', followers.parent) from duly.followers
- where not exists (select from duly.blocked where blocked.run_id = followers.child and blocked.gate = '&after')
+ where not exists (select from duly.blocked where blocked.run_id = followers.child and blocked.waits_for = 'dependency')
    and not exists (select from duly.follow_checks where follow_checks.child = followers.child)
 union all
 select 'run that stands aside although a worker knows it', run_id::text, format('%s in queue %s', handler, queue) from duly.ready

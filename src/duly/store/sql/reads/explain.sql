@@ -1,6 +1,6 @@
 -- name: around
 -- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
-select asked.run_id, duly.clock_now() as now, blocked.gate, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
+select asked.run_id, duly.clock_now() as now, blocked.waits_for::text as waits_for, blocked.key, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
        coalesce(blocked.options->'fifo', 'false') not in ('false', 'null') as is_fifo,
        blocked.options->'node'->>1 as node,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options,
@@ -12,8 +12,8 @@ select asked.run_id, duly.clock_now() as now, blocked.gate, gates.places, gates.
   left join duly.timers on timers.run_id = asked.run_id and timers.run_id is not null
   left join duly.ready on ready.run_id = asked.run_id
   left join duly.blocked on blocked.run_id = asked.run_id
-  left join duly.gates on gates.tenant = blocked.tenant and gates.gate = blocked.gate
-  left join duly.destinations on destinations.tenant = blocked.tenant and destinations.origin = substr(blocked.gate, 2) and left(blocked.gate, 1) = '@'
+  left join duly.gates on gates.tenant = blocked.tenant and blocked.waits_for = 'concurrency' and gates.gate = blocked.key
+  left join duly.destinations on destinations.tenant = blocked.tenant and blocked.waits_for = 'destination' and destinations.origin = blocked.key
   left join duly.leased on leased.run_id = asked.run_id
   left join duly.awaited on awaited.run_id = asked.run_id and awaited.fence = leased.fence
   left join duly.dead on dead.run_id = asked.run_id
@@ -53,24 +53,24 @@ select run_id from (
 -- name: line
 -- How many wait at a gate before a run, up to a bound, and who is the first of all, in the order in which the gate lets them in.
 select (select count(*) from (select from duly.blocked as other
-                               where other.tenant = $1 and other.gate = $2 and (other.due_at, other.run_id) < (mine.due_at, mine.run_id)
+                               where other.tenant = $1 and other.waits_for = $5::text::duly.wait and other.key = $2 and (other.due_at, other.run_id) < (mine.due_at, mine.run_id)
                                limit $4) as ahead) as before,
-       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.gate = $2 order by first.due_at, first.run_id limit 1) as first
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.waits_for = $5::text::duly.wait and first.key = $2 order by first.due_at, first.run_id limit 1) as first
   from (select due_at, run_id from duly.blocked where run_id = $3 union all select '-infinity', $3 limit 1) as mine
 
 -- name: strict_line
 -- The same where the order is strict.
 select (select count(*) from (select from duly.blocked as other
-                               where other.tenant = $1 and other.gate = $2 and other.options ? 'fifo'
+                               where other.tenant = $1 and other.waits_for = $5::text::duly.wait and other.key = $2 and other.options ? 'fifo'
                                  and (other.due_at, duly.line_of(other.options), other.run_id) < (mine.due_at, mine.line, mine.run_id)
                                limit $4) as ahead) as before,
-       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.gate = $2 and first.options ? 'fifo'
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.waits_for = $5::text::duly.wait and first.key = $2 and first.options ? 'fifo'
          order by first.due_at, duly.line_of(first.options), first.run_id limit 1) as first
   from (select due_at, duly.line_of(options) as line, run_id from duly.blocked where run_id = $3 union all select '-infinity', 0, $3 limit 1) as mine
 
 -- name: turn
 -- The rate at which a run waits for its turn, and from when on it gives any.
-select paces.key, paces.per_second, paces.burst, paces.next_at from duly.paces where paces.tenant = $1 and paces.key = substr($2, 2)
+select paces.key, paces.per_second, paces.burst, paces.next_at from duly.paces where paces.tenant = $1 and paces.key = $2
 
 -- name: parents
 -- The parents of a node that have not ended.

@@ -7,23 +7,23 @@ select duly.limit_gate($1, $2, $3, $4, $5)
 -- name: page
 -- The keys of a tenant from a position on: in use, or limited. What waits is counted up to a number, for each key of the page.
 with recursive waited as (
-    (select gate from duly.blocked where tenant = $1 and gate > $2 and left(gate, 1) not in ('@', '&', '~') order by gate limit 1)
+    (select key from duly.blocked where tenant = $1 and waits_for = 'concurrency' and key > $2 order by key limit 1)
     union all
-    select next.gate from waited cross join lateral (
-        select gate from duly.blocked where tenant = $1 and blocked.gate > waited.gate and left(gate, 1) not in ('@', '&', '~') order by gate limit 1) as next),
+    select next.key from waited cross join lateral (
+        select key from duly.blocked where tenant = $1 and waits_for = 'concurrency' and blocked.key > waited.key order by key limit 1) as next),
 keys as (
     select key from (
-        (select gate as key from waited limit $3)
+        (select key from waited limit $3)
         union (select gate from duly.gates where tenant = $1 and gate > $2 order by gate limit $3)
         union (select key from duly.paces where tenant = $1 and key > $2 order by key limit $3)
         union (select key from duly.gate_limits where tenant = $1 and key > $2 order by key limit $3)) as found
      order by key limit $3)
 select keys.key, gates.places, coalesce(gates.active, 0) as inside,
-       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key limit $4) as at_gate) as waiting,
+       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key limit $4) as at_gate) as waiting,
        coalesce(gates.in_line, false) or exists (
-           select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key and blocked.options ? 'fifo') as is_line,
+           select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key and blocked.options ? 'fifo') as is_line,
        coalesce(limits.per_second, paces.asked_per_second) as per_second, coalesce(limits.burst, paces.asked_burst) as burst,
-       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = '~' || keys.key limit $4) as in_turn) as waiting_turn,
+       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key limit $4) as in_turn) as waiting_turn,
        limits.places as limit_places, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
   from keys
   left join lateral (select * from duly.gates where gates.tenant = $1 and gates.gate = keys.key limit 1) as gates on true
@@ -35,15 +35,15 @@ select keys.key, gates.places, coalesce(gates.active, 0) as inside,
 -- One key, as a page shows it.
 with keys as (select $2::text collate "C" as key, $3::integer as one)
 select keys.key, gates.places, coalesce(gates.active, 0) as inside,
-       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key limit $4) as at_gate) as waiting,
+       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key limit $4) as at_gate) as waiting,
        coalesce(gates.in_line, false) or exists (
-           select from duly.blocked where blocked.tenant = $1 and blocked.gate = keys.key and blocked.options ? 'fifo') as is_line,
+           select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key and blocked.options ? 'fifo') as is_line,
        coalesce(limits.per_second, paces.asked_per_second) as per_second, coalesce(limits.burst, paces.asked_burst) as burst,
-       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.gate = '~' || keys.key limit $4) as in_turn) as waiting_turn,
+       (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key limit $4) as in_turn) as waiting_turn,
        limits.places as limit_places, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
   from keys
   left join lateral (select * from duly.gates where gates.tenant = $1 and gates.gate = keys.key limit 1) as gates on true
   left join lateral (select * from duly.paces where paces.tenant = $1 and paces.key = keys.key limit 1) as paces on true
   left join lateral (select * from duly.gate_limits where gate_limits.tenant = $1 and gate_limits.key = keys.key limit 1) as limits on true
  where gates.gate is not null or paces.key is not null or limits.key is not null
-    or exists (select from duly.blocked where blocked.tenant = $1 and blocked.gate in (keys.key, '~' || keys.key))
+    or exists (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for in ('concurrency', 'rate') and blocked.key = keys.key)

@@ -37,7 +37,7 @@ select destination_id, tenant, origin, made_at, places, rate_per_second, state, 
        duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
        case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, load.in_flight, load.waiting, healthy_total, failing_total,
        retry_share, retries_total, turned_away_total,
-       (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
+       (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.waits_for = 'destination' and blocked.key = destinations.origin
                                limit 10000) as counted) as parked
   from duly.destinations cross join lateral duly.load_of_destination(destination_id) as load where tenant = $1 and destination_id = $2
 
@@ -49,7 +49,7 @@ select destination_id, tenant, origin, made_at, places, rate_per_second, state, 
        duly.clock_now() as read_at, nullif(greatest(wait_until, asked_until), '-infinity') as wait_until, steady_rate,
        case when duly.clock_now() < ramp_until then ramp_rate end as ramp_rate, load.in_flight, load.waiting, healthy_total, failing_total,
        retry_share, retries_total, turned_away_total,
-       (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.gate = '@' || destinations.origin
+       (select count(*) from (select from duly.blocked where blocked.tenant = destinations.tenant and blocked.waits_for = 'destination' and blocked.key = destinations.origin
                                limit 10000) as counted) as parked
   from duly.destinations cross join lateral duly.load_of_destination(destination_id) as load
  where tenant = $1 and origin > $2 order by tenant, origin limit $3
@@ -57,7 +57,7 @@ select destination_id, tenant, origin, made_at, places, rate_per_second, state, 
 -- name: parked_page
 -- The runs that wait for an origin, in the order in which they go on, behind one that was seen.
 select run_id, job_id, scheduled_at, due_at, attempt, queue, blocked_at from duly.blocked
- where tenant = $1 and gate = '@' || $2 and (due_at, run_id) > ($3::timestamptz, $4::uuid) order by due_at, run_id limit $5
+ where tenant = $1 and waits_for = 'destination' and key = $2 and (due_at, run_id) > ($3::timestamptz, $4::uuid) order by due_at, run_id limit $5
 
 -- name: page_failures
 select run_id, job_id, attempt, finished_at, outcome, status, reason from duly.page_failures($1, $2, $3, $4, $5, $6)
@@ -72,4 +72,4 @@ select coalesce(sum(in_flight), 0) from duly.destination_shares
  where exists (select from duly.workers where workers.worker_id = destination_shares.worker_id)
 
 -- name: parked_in_all
-select count(*) from (select from duly.blocked where duly.is_parked(gate) limit $1) as counted
+select count(*) from (select from duly.blocked where waits_for = 'destination' limit $1) as counted

@@ -29,7 +29,7 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
        backfills.cursor_at, backfills.rate, backfills.total, backfills.made, backfills.due_at, backfills.asked_at,
        backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text,
        (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant and blocked.job_id = backfills.job_id
-                                 and blocked.gate = coalesce(jobs.options->'gate'->>0, duly.lane_gate(jobs.job_id, backfills.backfill_id, backfills.places))
+                                 and blocked.waits_for = 'concurrency' and blocked.key = coalesce(jobs.options->'gate'->>0, duly.lane_gate(jobs.job_id, backfills.backfill_id, backfills.places))
                                limit 1000) as waiting),
        backfills.recovery_id is not null
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id

@@ -258,19 +258,19 @@ begin
       left join duly.jobs on jobs.job_id = page.job_id and page.job_id <> page.run_id;
 end $$;
 
--- Say what a run waits for that stands in blocked, by the gate it stands at.
-create or replace function duly.waits_for(p_gate text, p_options jsonb) returns text language sql immutable parallel safe as $$
-    select case when p_gate = '&recalled' then 'waits for the change for which it was taken back from its worker'
-                when p_gate = '&after' then 'waits for the jobs it follows'
-                when left(p_gate, 1) = '&' and p_options ? 'node' then 'waits for its parents in workflow ' || substr(p_gate, 2)
-                when left(p_gate, 1) = '&' then 'waits in workflow ' || substr(p_gate, 2)
-                when left(p_gate, 1) = '~' then 'waits for its turn at rate ' || substr(p_gate, 2)
-                when left(p_gate, 1) = '@' then 'waits for destination ' || substr(p_gate, 2)
-                when p_gate like 'overlap/%' then 'waits for the run of its schedule before it'
-                when p_gate like 'catch-up/%' or p_gate like 'backfill/%' then 'waits for its turn among the occurrences that are made up for'
-                when coalesce(p_options->'fifo', 'false') not in ('false', 'null') then 'waits for its turn in line ' || p_gate
-                else 'waits for a place at ' || p_gate end
+-- Say what a run in blocked waits for, in words.
+create or replace function duly.wait_text(p_waits_for duly.wait, p_key text, p_options jsonb) returns text language sql immutable parallel safe as $$
+    select case p_waits_for
+                when 'recall' then 'waits for the change for which it was taken back from its worker'
+                when 'dependency' then 'waits for the jobs it depends on'
+                when 'workflow' then case when p_options ? 'node' then 'waits for its parents in workflow ' else 'waits in workflow ' end || p_key
+                when 'rate' then 'waits for its turn at rate ' || p_key
+                when 'destination' then 'waits for destination ' || p_key
+                else case when p_key like 'overlap/%' then 'waits for the run of its schedule before it'
+                          when p_key like 'catch-up/%' or p_key like 'backfill/%' then 'waits for its turn among the occurrences that are made up for'
+                          when coalesce(p_options->'fifo', 'false') not in ('false', 'null') then 'waits for its turn in line ' || p_key
+                          else 'waits for a place at ' || p_key end end
 $$;
 
 grant execute on function duly.page_jobs, duly.page_jobs_by_name, duly.page_jobs_by_next, duly.page_runs,
-    duly.page_runs_of_job, duly.waits_for to duly_api;
+    duly.page_runs_of_job, duly.wait_text to duly_api;

@@ -7,7 +7,7 @@ create or replace view duly.live_runs with (security_invoker = true) as
            queue, handler, priority, attempt, scheduled_at, due_at, null::uuid as worker_id, null::bigint as fence, null::text as reason
       from duly.timers where run_id is not null
     union all
-    select run_id, job_id, tenant, 'blocked', queue, handler, priority, attempt, scheduled_at, due_at, null, null, duly.waits_for(gate, options)
+    select run_id, job_id, tenant, 'blocked', queue, handler, priority, attempt, scheduled_at, due_at, null, null, duly.wait_text(waits_for, key, options)
       from duly.blocked
     union all
     select run_id, job_id, tenant, case when attempt > 0 then 'retrying' else 'ready' end::duly.state,
@@ -31,7 +31,7 @@ create or replace view duly.listed_timers with (security_invoker = true) as
 create or replace view duly.listed_blocked with (security_invoker = true) as
     select tenant, run_id, job_id, 'blocked'::text as state, queue, handler, priority, attempt, scheduled_at, due_at,
            null::timestamptz as started_at, null::timestamptz as finished_at, null::uuid as worker_id, null::bigint as fence,
-           duly.waits_for(gate, options) as reason, null::jsonb as detail, options as marks
+           duly.wait_text(waits_for, key, options) as reason, null::jsonb as detail, options as marks
       from duly.blocked;
 
 create or replace view duly.listed_ready with (security_invoker = true) as

@@ -110,7 +110,7 @@ begin
              where options ?| array['expires_at', 'expires_seconds'] and duly.expiry(scheduled_at, options) <= v_now
              order by duly.expiry(scheduled_at, options) limit p_limit for update skip locked))
         returning run_id, job_id, scheduled_at, due_at, tenant, attempt, queue, handler, generation, priority, payload, payload_stored, options,
-                  duly.is_held(options) or left(gate, 1) = '~' as inside),
+                  duly.is_held(options) or waits_for = 'rate' as inside),
     staged as (
         delete from duly.ready where ready.run_id = any (array(
             select run_id from duly.ready

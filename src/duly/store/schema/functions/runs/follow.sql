@@ -178,7 +178,7 @@ begin
     perform set_config('duly.following', 'opening', true);
     perform from duly.followings where child = any (v_children) order by child for no key update;
     v_gone := array(select child from unnest(v_children) as child
-                     where (select true from duly.blocked where blocked.run_id = child and blocked.gate = '&after') is null);
+                     where (select true from duly.blocked where blocked.run_id = child and blocked.waits_for = 'dependency') is null);
     delete from duly.followings where child = any (v_gone);
     delete from duly.followers where child = any (v_gone);
     with asked as materialized (select distinct parent from duly.followers where child = any (v_children)),

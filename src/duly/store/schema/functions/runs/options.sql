@@ -32,7 +32,7 @@ create or replace function duly.rate_min() returns double precision language sql
 create or replace function duly.is_rate(p_value jsonb) returns boolean language sql immutable parallel safe as $$
     select case when p_value is null then true when jsonb_typeof(p_value) <> 'array' or jsonb_array_length(p_value) <> 3 then false
                 when jsonb_typeof(p_value->0) <> 'string' or jsonb_typeof(p_value->1) <> 'number' then false
-                else left(p_value->>0, 1) not in ('@', '&', '~') and duly.is_name(p_value->>0)
+                else duly.is_name(p_value->>0)
                      and (p_value->1)::numeric between duly.rate_min()::numeric and 1000000 and (p_value->2)::text ~ '^[1-9][0-9]{0,5}$' end
 $$;
 
@@ -61,9 +61,9 @@ create or replace function duly.is_retry(p_value jsonb) returns boolean language
                                    and coalesce((select bool_and(duly.is_retry_rule(rule)) from jsonb_array_elements(p_value->'rules') as rule), true) end end
 $$;
 
--- A gate's name begins with none of what is kept: @ for destinations, & for parents, ~ for rates.
+-- A concurrency key: its name, and how many runs may be under way at once.
 create or replace function duly.is_gate(p_value jsonb) returns boolean language sql immutable parallel safe as $$
-    select p_value is null or (jsonb_typeof(p_value->0) = 'string' and left(p_value->>0, 1) not in ('@', '&', '~') and duly.is_name(p_value->>0)
+    select p_value is null or (jsonb_typeof(p_value->0) = 'string' and duly.is_name(p_value->>0)
                                and p_value->2 is null and (p_value->1)::text ~ '^[1-9][0-9]{0,5}$') is true
 $$;
 

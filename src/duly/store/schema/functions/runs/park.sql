@@ -1,10 +1,10 @@
--- Runs whose destination is not to be called now are parked: they wait in blocked, under a gate that begins with @.
+-- Runs whose destination is not to be called now are parked: they wait in blocked for their destination.
 -- docs/decisions/0021-targets.md says why.
 
 -- Park: take runs that were not started out of their worker's hands, without using up their attempt. As with a retry, the place of an
 -- overlap is kept, because the run goes on; any other gate's is given back, and what waits for a rate only has none to give. One whose cancel
 -- is under way ends here.
-create or replace function duly.park(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_gates text[])
+create or replace function duly.park(p_worker_id uuid, p_run_ids uuid[], p_fences bigint[], p_origins text[])
 returns table (run_id uuid, fence bigint)
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
@@ -17,13 +17,13 @@ declare
     v_options jsonb[];
 begin
     with taken as (
-        delete from duly.leased using unnest(p_run_ids, p_fences, p_gates) as held(run_id, fence, gate)
+        delete from duly.leased using unnest(p_run_ids, p_fences, p_origins) as held(run_id, fence, origin)
          where leased.run_id = held.run_id and leased.fence = held.fence and (leased.worker_id = p_worker_id) is true
-        returning leased.*, held.gate, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
+        returning leased.*, held.origin, duly.is_cancelling(leased.worker_id, leased.run_id, leased.fence) as cancelled),
     parked as (
-        insert into duly.blocked ({run}, gate, blocked_at)
+        insert into duly.blocked ({run}, waits_for, key, blocked_at)
         select {run: attempt = attempt - 1, options = case when options ? 'overlap' then options || '{"held": true}' else options end},
-               gate, v_now
+               'destination', origin, v_now
           from taken where not cancelled
         on conflict do nothing),
     ended as (
@@ -44,7 +44,7 @@ end $$;
 
 -- Unpark: let the oldest of those that wait for a destination go on. They have waited. One that has to enter a gate of its own goes by way of
 -- timers, as a retry does; stage lets it in.
-create or replace function duly.unpark(p_tenant integer, p_gate text, p_limit integer) returns integer
+create or replace function duly.unpark(p_tenant integer, p_origin text, p_limit integer) returns integer
 language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
@@ -53,7 +53,7 @@ declare
 begin
     with waiting as (
         delete from duly.blocked where run_id = any (array(
-            select run_id from duly.blocked where blocked.tenant = p_tenant and blocked.gate = p_gate
+            select run_id from duly.blocked where blocked.tenant = p_tenant and blocked.waits_for = 'destination' and blocked.key = p_origin
              order by due_at, run_id limit p_limit for update skip locked))
         returning blocked.*),
     staged as (

@@ -20,25 +20,25 @@ begin
     if v_queues is null then
         return array(
             select waiter.run_id from (
-                select run_id, due_at from duly.blocked where blocked.tenant = p_tenant and blocked.gate = '~' || p_key
+                select run_id, due_at from duly.blocked where blocked.tenant = p_tenant and blocked.waits_for = 'rate' and blocked.key = p_key
                  order by due_at, run_id limit p_turns for update skip locked) as waiter
              where waiter.due_at <= p_now);
     end if;
     return array(
         with recursive kinds as (
             (select queue, handler, suspect from duly.blocked
-              where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+              where blocked.tenant = p_tenant and blocked.waits_for = 'rate' and blocked.key = p_key
               order by queue, handler, suspect limit 1)
             union all
             select next.* from kinds cross join lateral (
                 select queue, handler, suspect from duly.blocked
-                 where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+                 where blocked.tenant = p_tenant and blocked.waits_for = 'rate' and blocked.key = p_key
                    and (blocked.queue, blocked.handler, blocked.suspect) > (kinds.queue, kinds.handler, kinds.suspect)
                  order by queue, handler, suspect limit 1) as next),
         oldest as materialized (
             select waiter.run_id from kinds cross join lateral (
                 select due_at, run_id from duly.blocked
-                 where blocked.tenant = p_tenant and blocked.gate = '~' || p_key and left(blocked.gate, 1) = '~'
+                 where blocked.tenant = p_tenant and blocked.waits_for = 'rate' and blocked.key = p_key
                    and blocked.queue = kinds.queue and blocked.handler = kinds.handler and blocked.suspect = kinds.suspect
                  order by due_at, run_id limit p_turns) as waiter
              where waiter.due_at <= p_now
@@ -94,7 +94,7 @@ begin
         on conflict do nothing)
     select count(*) into v_given from taken;
     v_owed := least(v_owed + v_given / v_pace.per_second, c_owed);
-    v_first := (select due_at from duly.blocked where blocked.tenant = p_tenant and blocked.gate = '~' || p_key order by due_at, run_id limit 1);
+    v_first := (select due_at from duly.blocked where blocked.tenant = p_tenant and blocked.waits_for = 'rate' and blocked.key = p_key order by due_at, run_id limit 1);
     if v_owed <= 0 and v_first is null then
         delete from duly.paces where paces.tenant = p_tenant and paces.key = p_key;
         return v_given;
@@ -170,8 +170,8 @@ begin
              order by ready.tenant, ((ready.options->'rate'->>0) collate "C"), ready.due_at limit p_limit for update skip locked))
         returning *),
     waiting as (
-        insert into duly.blocked ({run}, gate, blocked_at)
-        select {run: due_at = scheduled_at, options = duly.keeping_place(options)}, '~' || p_key, p_now
+        insert into duly.blocked ({run}, waits_for, key, blocked_at)
+        select {run: due_at = scheduled_at, options = duly.keeping_place(options)}, 'rate', p_key, p_now
           from back
         on conflict do nothing)
     select count(*) into v_back from back;

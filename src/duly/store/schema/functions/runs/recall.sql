@@ -50,7 +50,7 @@ begin
                    and duly.is_unstarted(leased.run_id, leased.worker_id, leased.due_at, p_now)
                 union all
                 select blocked.scheduled_at, blocked.due_at, null, null, blocked.previous_scheduled_at
-                  from duly.blocked where blocked.run_id = v_run_id and blocked.attempt = 0 and blocked.gate = '&recalled') as found;
+                  from duly.blocked where blocked.run_id = v_run_id and blocked.attempt = 0 and blocked.waits_for = 'recall') as found;
         exit when not found;
         run_id := v_run_id;
         return next;
@@ -120,7 +120,7 @@ begin
     return query
     with waiting as (
         delete from duly.blocked where ctid = any (array(
-            select ctid from duly.blocked where blocked.gate = '&recalled'
+            select ctid from duly.blocked where blocked.waits_for = 'recall'
                and case when p_run_ids is null then blocked.blocked_at < v_now - p_age else blocked.run_id = any (p_run_ids) end
              limit 1000 for update skip locked))
         returning *)

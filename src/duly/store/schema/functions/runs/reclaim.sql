@@ -28,8 +28,8 @@ begin
          where signals.worker_id = back.worker_id and signals.run_id = back.run_id and signals.fence = back.fence and signals.what = 'recall'
         returning signals.run_id),
     recalled as (
-        insert into duly.blocked ({run}, gate, blocked_at)
-        select {run: attempt = attempt - 1}, '&recalled', v_now
+        insert into duly.blocked ({run}, waits_for, key, blocked_at)
+        select {run: attempt = attempt - 1}, 'recall', '', v_now
           from back where not cancelled and run_id in (select answered.run_id from answered)
         on conflict do nothing),
     again as (
@@ -143,7 +143,7 @@ begin
         select leased.run_id, leased.fence, signals.worker_id from duly.signals
           join duly.leased on leased.run_id = signals.run_id and leased.fence = signals.fence and leased.worker_id = signals.worker_id
          where signals.what = 'cancel' and signals.sent_at <= v_now - p_stop and leased.options->'overlap'->>0 = 'cancel_running'
-           and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.gate = leased.options->'gate'->>0)
+           and exists (select from duly.blocked where blocked.tenant = leased.tenant and blocked.waits_for = 'concurrency' and blocked.key = leased.options->'gate'->>0)
          limit 1000),
     gone as (
         delete from duly.leased using overstayed

@@ -36,7 +36,7 @@ begin
                       from unnest(p_tenants, p_options) as u(tenant, options)
                      where u.options ? 'gate' and not (p_left = 0 and u.options ? 'held')
                     union all
-                    select tenant, gate, (options->'gate'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
+                    select tenant, key, (options->'gate'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
              group by tenant, gate order by tenant, gate) as sorted;
     if v_tenants is not null then
         insert into duly.gates (tenant, gate, places)               -- Locks those that are there, and writes them not.
@@ -50,15 +50,15 @@ begin
              cross join lateral (
                    select gates.ctid as place, gates.active, gates.in_line and gates.active > u.left_gate as in_line,
                           coalesce((select limits.places from duly.gate_limits as limits where limits.tenant = u.tenant and limits.key = u.gate), u.places,
-                                   (select (options->'gate'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.gate = u.gate
+                                   (select (options->'gate'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate
                                      order by due_at, run_id limit 1), 1) as places
                      from duly.gates where gates.tenant = u.tenant and gates.gate = u.gate limit 1) as row
              cross join lateral (
-                   select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.gate = u.gate and blocked.options ? 'fifo') as stands
+                   select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate and blocked.options ? 'fifo') as stands
                    offset 0) as line),
         oldest as materialized (
             select asked.tenant, asked.gate, waiter.run_id from asked cross join lateral (
-                   select run_id from duly.blocked where blocked.tenant = asked.tenant and blocked.gate = asked.gate
+                   select run_id from duly.blocked where blocked.tenant = asked.tenant and blocked.waits_for = 'concurrency' and blocked.key = asked.gate
                     order by due_at, run_id limit asked.free for update skip locked) as waiter
              where asked.free > 0 and not asked.stands),
         first_in_line as materialized (
@@ -66,7 +66,7 @@ begin
                    select blocked.run_id from duly.blocked where blocked.run_id = (
                        select first.run_id from (
                               select run_id, due_at, duly.line_of(options) as line from duly.blocked as waiting
-                               where waiting.tenant = asked.tenant and waiting.gate = asked.gate and waiting.options ? 'fifo'
+                               where waiting.tenant = asked.tenant and waiting.waits_for = 'concurrency' and waiting.key = asked.gate and waiting.options ? 'fifo'
                                order by due_at, duly.line_of(options), run_id limit 1) as first
                         where (select true from duly.timers
                                where timers.tenant = asked.tenant and ((timers.options->'gate'->>0) collate "C") = asked.gate and timers.options ? 'fifo'
@@ -85,7 +85,7 @@ begin
                      where p_arrived is not null
                      group by tenant, gate
                     union all
-                    select tenant, gate, 1, due_at, run_id, null from unnest(p_arrived)) as met
+                    select tenant, key, 1, due_at, run_id, null from unnest(p_arrived)) as met
                 window gate as (partition by tenant, gate order by kind, due_at, run_id)) as numbered
              where number between 1 and room),
         arrived as materialized (
@@ -94,10 +94,10 @@ begin
             delete from duly.blocked where run_id = any (array(select run_id from chosen)) returning *),
         entering as materialized (
             select {run: options = duly.having_waited(
-                        case when options ? 'fifo' and not options ? 'overlap' then options || '{"overlap": ["fifo"]}' else options end)}, gate
+                        case when options ? 'fifo' and not options ? 'overlap' then options || '{"overlap": ["fifo"]}' else options end)}
               from taken
             union all
-            select {run}, gate
+            select {run}
               from arrived where enters),
         staged as (
             insert into duly.ready ({run})
@@ -106,14 +106,14 @@ begin
             on conflict do nothing
             returning run_id, tenant, options),
         turning as (
-            insert into duly.blocked ({run}, gate, blocked_at)
-            select {run: options = duly.keeping_place(options)}, '~' || (options->'rate'->>0), v_now
+            insert into duly.blocked ({run}, waits_for, key, blocked_at)
+            select {run: options = duly.keeping_place(options)}, 'rate', options->'rate'->>0, v_now
               from entering where options ? 'rate'
             on conflict do nothing
             returning run_id, tenant, options),
         left_out as (
-            insert into duly.blocked ({run}, gate, blocked_at)
-            select {run}, gate, blocked_at
+            insert into duly.blocked ({run}, waits_for, key, blocked_at)
+            select {run}, waits_for, key, blocked_at
               from arrived where not enters
             on conflict do nothing
             returning run_id),
@@ -143,7 +143,7 @@ begin
                 delete from duly.blocked where run_id = any (array(
                     select waiter.run_id from unnest(v_tenants, v_gates, v_policies, v_waiting_max) as u(tenant, gate, policy, waiting_max)
                      cross join lateral (
-                           select run_id from duly.blocked where blocked.tenant = u.tenant and blocked.gate = u.gate
+                           select run_id from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate
                             order by case when u.policy = 'queue' then due_at end, case when u.policy <> 'queue' then due_at end desc, run_id
                            offset u.waiting_max for update skip locked) as waiter
                      where u.waiting_max is not null))

@@ -226,8 +226,8 @@ begin
         on conflict (run_id) do nothing
         returning run_id),
     at_gate as (
-        insert into duly.blocked ({run}, gate, blocked_at)
-        select staging.*, duly.waits_at(options), v_now from staging where duly.must_enter(options) and not duly.may_pass(options)
+        insert into duly.blocked ({run}, waits_for, key, blocked_at)
+        select staging.*, duly.wait_kind(options), duly.wait_key(options), v_now from staging where duly.must_enter(options) and not duly.may_pass(options)
         on conflict (run_id) do nothing
         returning run_id, tenant, options),
     losers as (
@@ -241,7 +241,7 @@ begin
     select (select count(*) from due), (select array_agg(shard order by shard) from full_shards),
            (select array_agg(due_at order by shard) from full_shards), array_agg(tenant), array_agg(options),
            (select array_agg(last_run_id) from fires where runs and overlap = 'cancel_running' and last_run_id is not null),
-           (select array_agg(row(staging.*, options->'gate'->>0, v_now)::duly.blocked) from staging where duly.may_pass(options))
+           (select array_agg(row(staging.*, 'concurrency', options->'gate'->>0, v_now)::duly.blocked) from staging where duly.may_pass(options))
       into v_staged, v_full, v_reached, v_tenants, v_options, v_stopped, v_arrived
       from (select tenant, options from at_gate
             union all                                  -- Others may have waited for this one, which does not run.

@@ -123,9 +123,9 @@ begin
     end if;
     if v_options->'after' is not null then
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                  payload_stored, queue, handler, payload, options, gate, blocked_at)
+                                  payload_stored, queue, handler, payload, options, waits_for, key, blocked_at)
         values (p_run_id, p_run_id, p_due_at, p_due_at, 1, p_tenant, 0, p_priority, 0, false, v_stored, p_queue, p_handler, v_payload, v_options,
-                '&after', p_now);
+                'dependency', '', p_now);
         perform duly.follow(p_tenant, array[p_run_id], array[v_options], p_now);
     elsif p_due_at > p_now + p_horizon or duly.is_gated(v_options) then
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, priority, payload_stored,
@@ -216,9 +216,9 @@ begin
           from asked where due_at <= v_now + p_horizon and not duly.is_gated(options) and options->'after' is null),
     following as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                  payload_stored, queue, handler, payload, options, gate, blocked_at)
+                                  payload_stored, queue, handler, payload, options, waits_for, key, blocked_at)
         select run_id, run_id, due_at, due_at, 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
-               case when not stored then payload end, options, '&after', v_now
+               case when not stored then payload end, options, 'dependency', '', v_now
           from asked where options->'after' is not null)
     select array_agg(run_id order by number), array_agg(due_at order by number), array_agg(run_id) filter (where options->'after' is not null),
            array_agg(options) filter (where options->'after' is not null)
@@ -249,15 +249,15 @@ begin
     with waiting as (
         delete from duly.timers where timers.run_id = p_run_id and (timers.job_id = p_run_id and timers.tenant = p_tenant
                and timers.generation = p_generation and timers.attempt = 0 and not coalesce(timers.options ? 'node', false)) is true
-        returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::text as gate, duly.is_held(options) as inside),
+        returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::duly.wait as waits_for, duly.is_held(options) as inside),
     at_gate as (
         delete from duly.blocked where blocked.run_id = p_run_id and (blocked.job_id = p_run_id and blocked.tenant = p_tenant
                and blocked.generation = p_generation and blocked.attempt = 0 and not coalesce(blocked.options ? 'node', false)) is true
-        returning scheduled_at, previous_scheduled_at, losses, suspect, options, gate, duly.is_held(options) as inside),
+        returning scheduled_at, previous_scheduled_at, losses, suspect, options, waits_for, duly.is_held(options) as inside),
     staged as (
         delete from duly.ready where ready.run_id = p_run_id and (ready.job_id = p_run_id and ready.tenant = p_tenant
                and ready.generation = p_generation and ready.attempt = 0 and not coalesce(ready.options ? 'node', false)) is true
-        returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::text as gate, true as inside)
+        returning scheduled_at, previous_scheduled_at, losses, suspect, options, null::duly.wait as waits_for, true as inside)
     select * into v_was from (select * from waiting union all select * from at_gate union all select * from staged) as was;
     if not found then
         return false;
@@ -269,10 +269,10 @@ begin
         insert into duly.payloads (job_id, generation, body, stored_at) values (p_run_id, p_generation + 1, v_payload, v_now);
         v_payload := null;
     end if;
-    if v_was.gate = '&after' then
-        insert into duly.blocked ({run}, gate, blocked_at)
+    if v_was.waits_for = 'dependency' then
+        insert into duly.blocked ({run}, waits_for, key, blocked_at)
         values (p_run_id, p_run_id, v_due_at, v_due_at, v_was.previous_scheduled_at, p_generation + 1, p_tenant, 0, p_priority, v_was.losses,
-                v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, v_was.gate, v_now);
+                v_was.suspect, v_stored, p_queue, p_handler, v_payload, v_options, 'dependency', '', v_now);
     elsif v_due_at > v_now + p_horizon or duly.is_gated(v_options) then
         insert into duly.timers (run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, losses, suspect,
                                  payload_stored, queue, handler, payload, options, shard)

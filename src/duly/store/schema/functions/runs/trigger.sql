@@ -58,10 +58,10 @@ begin
                 duly.options_kept(v_options));
         v_answer := 'skipped_overlap';
     elsif duly.must_enter(v_options) then
-        insert into duly.blocked ({run}, gate, blocked_at)
+        insert into duly.blocked ({run}, waits_for, key, blocked_at)
         values (v_run_id, p_job_id, v_now, v_now, v_timer.previous_scheduled_at, v_timer.generation, v_timer.tenant, 0, v_timer.priority, 0,
                 false, v_stored, v_timer.queue, v_timer.handler, coalesce(p_payload, v_timer.payload), v_options,
-                duly.waits_at(v_options), v_now);
+                duly.wait_kind(v_options), duly.wait_key(v_options), v_now);
         perform duly.release(array[v_timer.tenant], array[v_options], 0, null);
     else
         insert into duly.ready ({run})
@@ -134,9 +134,9 @@ begin
           from unnest(v_jobs) as job left join duly.payloads on payloads.job_id = job.job_id and payloads.generation = job.generation) as listed),
     waiting as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-                                  queue, handler, payload, options, gate, blocked_at)
+                                  queue, handler, payload, options, waits_for, key, blocked_at)
         select run_id, job_id, v_now, v_now, generation, tenant, 0, priority, 0, false, false, queue, handler, carried, marked,
-               duly.waits_at(marked), v_now
+               duly.wait_kind(marked), duly.wait_key(marked), v_now
           from made where duly.must_enter(marked)),
     started as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,

@@ -62,8 +62,8 @@ begin
           from unnest(p_run_backfills, p_moments) as run(backfill_id, moment)
           join moved on moved.backfill_id = run.backfill_id join duly.jobs on jobs.job_id = moved.job_id),
     waiting as (
-        insert into duly.blocked ({run}, gate, blocked_at)
-        select runs.*, options->'gate'->>0, v_now from runs
+        insert into duly.blocked ({run}, waits_for, key, blocked_at)
+        select runs.*, 'concurrency', options->'gate'->>0, v_now from runs
         on conflict do nothing
         returning tenant, options)
     select array_agg(tenant), array_agg(options) into v_tenants, v_options from waiting;

@@ -104,7 +104,7 @@ begin
      order by scheduled_at desc limit 1000 for update;
     return query
     select {run}, false from duly.blocked
-     where job_id = p_timer.job_id and run_id <> job_id and gate = '&recalled' and attempt = 0
+     where job_id = p_timer.job_id and run_id <> job_id and waits_for = 'recall' and attempt = 0
        and run_id = duly.occurrence_id(job_id, scheduled_at, 'schedule')
      order by scheduled_at desc limit 1000 for update;
 end $$;
@@ -129,7 +129,7 @@ begin
     return exists (select from duly.ready where ready.run_id = any (v_others) and ready.attempt = 0 and ready.due_at > p_now and not duly.is_gated(ready.options))
         or exists (select from duly.leased where leased.run_id = any (v_others) and leased.attempt = 1
                       and (leased.due_at > p_now or (p_timer.runs_left = 0 and duly.is_unstarted(leased.run_id, leased.worker_id, leased.due_at, p_now))))
-        or exists (select from duly.blocked where blocked.run_id = any (v_others) and blocked.attempt = 0 and blocked.gate = '&recalled');
+        or exists (select from duly.blocked where blocked.run_id = any (v_others) and blocked.attempt = 0 and blocked.waits_for = 'recall');
 end $$;
 
 -- Take back what a schedule has staged, as far back as its coming runs go without a gap: not behind one that has started, is due in its

@@ -108,7 +108,7 @@ begin
             v_row.counted_at := v_now;
             first_seconds := greatest(0, (1 - v_row.tokens) / rate);
             v_spare := case when v_others.waiting > 0 or exists (
-                select from duly.blocked where blocked.tenant = v_row.tenant and blocked.gate = '@' || v_row.origin) then 0 else v_told.spare end;
+                select from duly.blocked where blocked.tenant = v_row.tenant and blocked.waits_for = 'destination' and blocked.key = v_row.origin) then 0 else v_told.spare end;
             granted := case when ceiling > 0 then greatest(0, least(v_told.tokens + v_spare, floor(v_row.tokens + p_ahead * rate)::integer)) else 0 end;
             v_row.tokens := v_row.tokens - granted;
             v_waiting := case when v_row.state = 'closed' then greatest(0, v_told.tokens - granted) else v_told.waiting end;
@@ -168,17 +168,17 @@ declare
     v_now timestamptz := duly.clock_now();
 begin
     return query
-    with recursive gates as (
-        (select blocked.tenant, blocked.gate from duly.blocked
-          where duly.is_parked(blocked.gate) and (blocked.tenant, blocked.gate) > (coalesce(p_tenant, 0), coalesce('@' || p_origin, '') collate "C")
-          order by blocked.tenant, blocked.gate limit 1)
+    with recursive origins as (
+        (select blocked.tenant, blocked.key from duly.blocked
+          where blocked.waits_for = 'destination' and (blocked.tenant, blocked.key) > (coalesce(p_tenant, 0), coalesce(p_origin, '') collate "C")
+          order by blocked.tenant, blocked.key limit 1)
         union all
-        select next.tenant, next.gate from gates cross join lateral (
-            select blocked.tenant, blocked.gate from duly.blocked
-             where duly.is_parked(blocked.gate) and (blocked.tenant, blocked.gate) > (gates.tenant, gates.gate)
-             order by blocked.tenant, blocked.gate limit 1) as next),
+        select next.tenant, next.key from origins cross join lateral (
+            select blocked.tenant, blocked.key from duly.blocked
+             where blocked.waits_for = 'destination' and (blocked.tenant, blocked.key) > (origins.tenant, origins.key)
+             order by blocked.tenant, blocked.key limit 1) as next),
     wanted as (
-        (select gates.tenant, substr(gates.gate, 2) as origin, true as is_parked from gates limit p_limit)
+        (select origins.tenant, origins.key as origin, true as is_parked from origins limit p_limit)
         union all
         (select shut.tenant, shut.origin, false from duly.destinations as shut
           where p_tenant is null and shut.state <> 'closed' and shut.wait_until <= v_now order by shut.wait_until desc limit p_limit)),
@@ -225,7 +225,7 @@ begin
                answers_before = healthy_total + failing_total, answers_at = v_now
          where destinations.destination_id = v_row.destination_id and destinations.answers_at < v_now - interval '0.75 seconds';
         destination_id := v_row.destination_id;
-        released := duly.unpark(v_row.tenant, '@' || v_row.origin, v_one.count);
+        released := duly.unpark(v_row.tenant, v_row.origin, v_one.count);
         return next;
     end loop;
 end $$;

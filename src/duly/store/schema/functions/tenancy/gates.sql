@@ -1,16 +1,8 @@
 -- What holds a run back besides time: where it waits, and whether it keeps its place. docs/decisions/0029-gates-at-speed.md says why.
 --
--- A plain name is a concurrency key, a line or an overlap; @ stands before a destination, & before what a run waits for otherwise, ~ before
--- a rate.
-
 -- Waits for more than its moment: a place, or a turn. What waits for a place carries {"gate": [name, places]} in its options.
 create or replace function duly.is_gated(p_options jsonb) returns boolean language sql immutable parallel safe as $$
     select coalesce(p_options ?| array['gate', 'rate'], false)
-$$;
-
--- Whether runs wait at this gate for a place, and for nothing else.
-create or replace function duly.is_place(p_gate text) returns boolean language sql immutable parallel safe as $$
-    select left(p_gate, 1) not in ('@', '&', '~')
 $$;
 
 -- A gated run that comes back for its retry holds its place already, where the gate is the overlap of a job with itself.
@@ -28,9 +20,13 @@ create or replace function duly.may_pass(p_options jsonb) returns boolean langua
     select coalesce(p_options ? 'gate' and not p_options ?| array['held', 'overlap', 'fifo', 'rate'], false)
 $$;
 
--- Where it waits first: at its gate, unless it holds a place there, and then at its rate.
-create or replace function duly.waits_at(p_options jsonb) returns text language sql immutable parallel safe as $$
-    select case when p_options ? 'gate' and not p_options ? 'held' then p_options->'gate'->>0 else '~' || (p_options->'rate'->>0) end
+-- What it waits for first: a place at its gate, unless it holds one, and then its turn at its rate.
+create or replace function duly.wait_kind(p_options jsonb) returns duly.wait language sql immutable parallel safe as $$
+    select case when p_options ? 'gate' and not p_options ? 'held' then 'concurrency' else 'rate' end::duly.wait
+$$;
+
+create or replace function duly.wait_key(p_options jsonb) returns text language sql immutable parallel safe as $$
+    select case when p_options ? 'gate' and not p_options ? 'held' then p_options->'gate'->>0 else p_options->'rate'->>0 end
 $$;
 
 create or replace function duly.keeping_place(p_options jsonb) returns jsonb language sql immutable parallel safe as $$
@@ -74,7 +70,7 @@ create or replace function duly.look_again(p_tenant integer, p_key text) returns
 language plpgsql {planned by index, in order} as $$
 begin
     perform duly.release(array[p_tenant], array[waiting.options], 0, null)
-       from (select options from duly.blocked where blocked.tenant = p_tenant and blocked.gate = p_key order by due_at, run_id limit 1) as waiting;
+       from (select options from duly.blocked where blocked.tenant = p_tenant and blocked.waits_for = 'concurrency' and blocked.key = p_key order by due_at, run_id limit 1) as waiting;
     perform from duly.paces where paces.tenant = p_tenant and paces.key = p_key for update;
     if found then
         perform duly.pace_one(p_tenant, p_key, duly.clock_now());

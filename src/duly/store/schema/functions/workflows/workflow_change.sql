@@ -35,7 +35,7 @@ language plpgsql {planned by index, by loop} as $$
 declare
     v_run_ids uuid[] := array(
         select run_id from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state in ('waiting', 'ready')
-           and not exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id)
+           and not exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.waits_for = 'workflow' and blocked.key = p_workflow_id::text
                               and not duly.is_held(blocked.options))
          order by run_id);
 begin
@@ -78,7 +78,6 @@ language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_gate    text := duly.gate_of_workflow(p_workflow_id);
     v_run_ids uuid[] := array(select run_id from duly.workflow_nodes as node where node.workflow_id = p_workflow_id and node.state = 'ready' order by run_id);
     v_job_ids uuid[];
     v_tenants integer[];
@@ -93,11 +92,11 @@ begin
         returning {run}),
     at_gate as (
         delete from duly.blocked where ctid = any (array(
-            select ctid from duly.blocked where run_id = any (v_run_ids) and gate <> v_gate for update skip locked))
+            select ctid from duly.blocked where run_id = any (v_run_ids) and (waits_for, key) <> ('workflow', p_workflow_id::text) for update skip locked))
         returning {run}),
     back as (
-        insert into duly.blocked ({run}, gate, blocked_at)
-        select taken.*, v_gate, v_now from (select * from staged union all select * from due union all select * from at_gate) as taken)
+        insert into duly.blocked ({run}, waits_for, key, blocked_at)
+        select taken.*, 'workflow', p_workflow_id::text, v_now from (select * from staged union all select * from due union all select * from at_gate) as taken)
     select array_agg(job_id), array_agg(tenant), array_agg(jsonb_build_object('gate', options->'gate'))
       into v_job_ids, v_tenants, v_options from staged where options ? 'gate' and not duly.is_held(options);
     perform duly.leave(v_job_ids, v_tenants, v_options, null, v_now) where v_job_ids is not null;
@@ -135,7 +134,7 @@ begin
                       join duly.workflow_nodes as parent on parent.workflow_id = p_workflow_id and parent.name = edge.parent
                      where edge.workflow_id = p_workflow_id and edge.child = node.name and parent.state in ('waiting', 'ready'))
      where node.workflow_id = p_workflow_id and node.state = 'ready'
-       and exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.gate = duly.gate_of_workflow(p_workflow_id));
+       and exists (select from duly.blocked where blocked.run_id = node.run_id and blocked.waits_for = 'workflow' and blocked.key = p_workflow_id::text);
 end $$;
 
 create or replace function duly.resume_workflow(p_tenant integer, p_workflow_id uuid, out state text, out is_new boolean)

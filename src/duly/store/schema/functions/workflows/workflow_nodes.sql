@@ -3,11 +3,6 @@
 -- Locks are taken in this order: rows of boxes, gates, workflows by id, rows under a workflow's own gate. So what holds a workflow
 -- locks no gate, and passes over rows under `&` that somebody else has locked.
 
--- The gate at which nodes wait for their parents, or for their workflow to go on. It has no places.
-create or replace function duly.gate_of_workflow(p_workflow_id uuid) returns text language sql immutable parallel safe as $$
-    select '&' || p_workflow_id::text
-$$;
-
 -- The name of a node's run: the same for every replay. domain/workflows/workflow.py has no twin: nobody but the store needs it.
 create or replace function duly.node_run_id(p_workflow_id uuid, p_node text) returns uuid language sql stable parallel safe as $$
     select duly.run_id(duly.made_at(p_workflow_id), p_workflow_id::text || '/' || p_node)
@@ -44,10 +39,10 @@ begin
         insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from asked where stored
         on conflict do nothing)
     insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-                              queue, handler, payload, options, gate, blocked_at)
+                              queue, handler, payload, options, waits_for, key, blocked_at)
     select run_id, run_id, made_at, greatest(made_at, p_now), 1, tenant, attempt, priority, 0, false, stored, queue, handler, case when not stored then payload end,
            case when replays > 0 then options || jsonb_build_object('replays', replays, 'attempts_before', attempt) else options end,
-           duly.gate_of_workflow(p_workflow_id), p_now
+           'workflow', p_workflow_id::text, p_now
       from asked
     on conflict do nothing;
 end $$;
@@ -62,7 +57,7 @@ declare
 begin
     with taken as (
         delete from duly.blocked where ctid = any (array(
-            select ctid from duly.blocked where run_id = any (p_run_ids) and left(gate, 1) = '&' for update skip locked))
+            select ctid from duly.blocked where run_id = any (p_run_ids) and waits_for in ('workflow', 'dependency', 'recall') for update skip locked))
         returning *, greatest(p_now, blocked.due_at) as new_due_at),
     staged as (
         insert into duly.ready ({run})
@@ -87,7 +82,7 @@ declare
 begin
     with taken as (
         delete from duly.blocked where ctid = any (array(
-            select ctid from duly.blocked where run_id = any (p_run_ids) and left(gate, 1) = '&' for update skip locked))
+            select ctid from duly.blocked where run_id = any (p_run_ids) and waits_for in ('workflow', 'dependency', 'recall') for update skip locked))
         returning *),
     unneeded as (delete from duly.checkpoints using taken where checkpoints.run_id = taken.run_id),
     leaving as (                                       -- A place that is held is given back outside of the workflow's lock.
@@ -188,7 +183,7 @@ declare
     v_done boolean := p_reason is null or p_result is not null;
 begin
     with taken as (
-        delete from duly.blocked where ctid = any (array(select ctid from duly.blocked where run_id = p_run_id and left(gate, 1) = '&' for update skip locked))
+        delete from duly.blocked where ctid = any (array(select ctid from duly.blocked where run_id = p_run_id and waits_for in ('workflow', 'dependency', 'recall') for update skip locked))
         returning *)
     insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, result, marks)
     select run_id, job_id, scheduled_at, due_at, p_now, tenant, attempt, case when v_done then 'succeeded' else 'failed' end::duly.outcome,

@@ -103,7 +103,7 @@ begin
     waiting as (
         delete from duly.blocked using duly.workflow_nodes as node
          where node.workflow_id = p_workflow_id and node.name = any (v_items) and node.state = 'waiting' and blocked.run_id = node.run_id
-           and blocked.gate = duly.gate_of_workflow(p_workflow_id)
+           and blocked.waits_for = 'workflow' and blocked.key = p_workflow_id::text
         returning blocked.run_id, blocked.job_id, blocked.scheduled_at, blocked.due_at, blocked.tenant, blocked.attempt, blocked.queue,
                   blocked.handler, blocked.options),
     gone as (select * from buried union all select * from waiting)
@@ -149,10 +149,10 @@ begin
          where node.workflow_id = p_workflow_id and node.name = any (v_ended) and dead.run_id = node.run_id and dead.run_id = any (v_dead)
         returning dead.*),
     bygones as (delete from duly.signals using risen where signals.run_id = risen.run_id)
-    insert into duly.blocked ({run}, gate, blocked_at)
+    insert into duly.blocked ({run}, waits_for, key, blocked_at)
     select {run: due_at = greatest(p_now, scheduled_at), losses = 0, suspect = false,
            options = (options - array['since', 'snoozes', 'probes']) || jsonb_build_object('replays', replays + 1, 'attempts_before', attempt)},
-           duly.gate_of_workflow(p_workflow_id), p_now
+           'workflow', p_workflow_id::text, p_now
       from risen
     on conflict do nothing;
     delete from duly.endings where noted_in = pg_current_xact_id() and workflow_id = p_workflow_id and node = any (v_ended || v_items)

@@ -97,9 +97,9 @@ begin
     stored as (insert into duly.payloads (job_id, generation, body, stored_at) select run_id, 1, payload, p_now from asked where stored),
     waiting as (
         insert into duly.blocked (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
-                                  queue, handler, payload, options, gate, blocked_at)
+                                  queue, handler, payload, options, waits_for, key, blocked_at)
         select run_id, run_id, made_at, greatest(made_at, p_now), 1, p_tenant, 0, priority, 0, false, stored, queue, handler,
-               case when not stored then payload end, options, duly.gate_of_workflow(p_workflow_id), p_now
+               case when not stored then payload end, options, 'workflow', p_workflow_id::text, p_now
           from asked where waits > 0),
     at_once as (
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect, payload_stored,
