@@ -74,7 +74,7 @@ PLAIN = {
     "occurrence_id",
     "run_id",
     "standing",
-    "waits_for",
+    "wait_text",
 }
 RELATIONS = """
 select relname from pg_class

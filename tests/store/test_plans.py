@@ -359,11 +359,11 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "how many wait at a gate before a run": (
         explain.SQL["line"],
-        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
+        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH, "concurrency"),
     ),
     "how many wait in line before a run": (
         explain.SQL["strict_line"],
-        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
+        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH, "concurrency"),
     ),
     "what no worker can run": (system.SQL["unroutable"], lambda s: (5, BATCH // 5, 20)),
     "append log lines": (
