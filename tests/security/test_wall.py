@@ -57,7 +57,7 @@ PURE = {
     "next_run_at",
     "occurrence_id",
     "run_id",
-    "waits_for",
+    "wait_text",
 }
 FUNCTIONS = """
 select proname from pg_proc where pronamespace = 'duly'::regnamespace and has_function_privilege('duly_api', oid, 'execute')

@@ -359,11 +359,15 @@ HOT: dict[str, tuple[str, Arguments]] = {
     ),
     "how many wait at a gate before a run": (
         explain.SQL["line"],
-        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH, "concurrency"),
+        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
+    ),
+    "how many wait at a rate before a run": (
+        explain.SQL["rate_line"],
+        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
     ),
     "how many wait in line before a run": (
         explain.SQL["strict_line"],
-        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH, "concurrency"),
+        lambda s: (1, "g", s["waiting"][0] if s["waiting"] else WORKER, BATCH),
     ),
     "what no worker can run": (system.SQL["unroutable"], lambda s: (5, BATCH // 5, 20)),
     "append log lines": (

@@ -164,7 +164,7 @@ async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID,
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["key"], _HOLDERS_SHOWN)
     statement = SQL["strict_line" if around["is_fifo"] else "line"]
-    line = await engine.fetchrow(statement, tenant, around["key"], run_id, POSITION_MAX, "concurrency")
+    line = await engine.fetchrow(statement, tenant, around["key"], run_id, POSITION_MAX)
     assert line is not None
     return Gate(
         around["key"],
@@ -190,7 +190,7 @@ async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> T
     pace = await database.fetchrow(SQL["turn"], tenant, around["key"])
     if pace is None:
         return None
-    line = await database.fetchrow(SQL["line"], tenant, around["key"], run_id, POSITION_MAX, "rate")
+    line = await database.fetchrow(SQL["rate_line"], tenant, around["key"], run_id, POSITION_MAX)
     assert line is not None
     begins = max(pace["next_at"], around["now"])
     turn_at = begins + timedelta(seconds=line["before"] / pace["per_second"])

@@ -139,13 +139,15 @@ create table duly.blocked (
     blocked_at    timestamptz not null,
     primary key (run_id)
 );
-create index blocked_by_key on duly.blocked (tenant, waits_for, key, due_at, run_id);
+-- One for each kind of wait that has an order of its own; others are found by their run.
+create index blocked_by_key on duly.blocked (tenant, key, due_at, run_id) where waits_for = 'concurrency';
+create index blocked_by_rate on duly.blocked (tenant, key, due_at, run_id) where waits_for = 'rate';
+create index blocked_by_origin on duly.blocked (tenant, key, due_at, run_id) where waits_for = 'destination';
 create index blocked_of_tenant on duly.blocked (tenant, run_id);
 create index blocked_by_job on duly.blocked (job_id, run_id) where run_id <> job_id;
--- Destinations that runs wait for, one by one.
-create index blocked_parked on duly.blocked (tenant, key, due_at, run_id) where waits_for = 'destination';
 -- Lines, as they stand in each box. They hold FIFO rows alone, so that others pay nothing.
-create index blocked_in_line on duly.blocked (tenant, waits_for, key, due_at, duly.line_of(options), run_id) where options ? 'fifo';
+create index blocked_in_line on duly.blocked (tenant, key, due_at, duly.line_of(options), run_id)
+ where waits_for = 'concurrency' and options ? 'fifo';
 -- Who waits for a turn, by who may take it.
 create index blocked_by_taker on duly.blocked (tenant, key, queue, handler, suspect, due_at, run_id) where waits_for = 'rate';
 create index blocked_expiring on duly.blocked (duly.expiry(scheduled_at, options))

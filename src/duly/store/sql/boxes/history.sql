@@ -70,23 +70,18 @@ delete from duly.progress where run_id in (
        and not exists (select from duly.live_runs where live_runs.run_id = progress.run_id) limit $1)
 
 -- name: release_waiting
--- A belt: a place that came free while its waiter was held by a transaction that rolled back. Key by key, however many wait at each;
--- runs that wait for something else are passed over in one step for each tenant: concurrency is the first kind in the index.
+-- A belt: a place that came free while its waiter was held by a transaction that rolled back. Key by key, however many wait at each.
 with recursive waited as (
-    (select tenant, waits_for, key from duly.blocked order by tenant, waits_for, key limit 1)
+    (select tenant, key from duly.blocked where waits_for = 'concurrency' order by tenant, key limit 1)
     union all
     select next.* from waited cross join lateral (
-        select tenant, waits_for, key from duly.blocked
-         where (blocked.tenant, blocked.waits_for, blocked.key)
-               > (case when waited.waits_for = 'concurrency' then waited.tenant else waited.tenant + 1 end, 'concurrency'::duly.wait,
-                  case when waited.waits_for = 'concurrency' then waited.key else '' end)
-         order by tenant, waits_for, key limit 1) as next),
+        select tenant, key from duly.blocked where waits_for = 'concurrency' and (blocked.tenant, blocked.key) > (waited.tenant, waited.key)
+         order by tenant, key limit 1) as next),
 open as (
     select waited.tenant, first.options from waited
      cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.waits_for = 'concurrency'
                             and blocked.key = waited.key order by due_at, run_id limit 1) as first
-     where waited.waits_for = 'concurrency'
-       and not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.key), false)
+     where not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.key), false)
      limit $1)
 select coalesce(duly.release(array_agg(tenant), array_agg(options), 0, null), 0) from open having count(*) > 0
 

@@ -53,18 +53,26 @@ select run_id from (
 -- name: line
 -- How many wait at a gate before a run, up to a bound, and who is the first of all, in the order in which the gate lets them in.
 select (select count(*) from (select from duly.blocked as other
-                               where other.tenant = $1 and other.waits_for = $5::text::duly.wait and other.key = $2 and (other.due_at, other.run_id) < (mine.due_at, mine.run_id)
+                               where other.tenant = $1 and other.waits_for = 'concurrency' and other.key = $2 and (other.due_at, other.run_id) < (mine.due_at, mine.run_id)
                                limit $4) as ahead) as before,
-       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.waits_for = $5::text::duly.wait and first.key = $2 order by first.due_at, first.run_id limit 1) as first
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.waits_for = 'concurrency' and first.key = $2 order by first.due_at, first.run_id limit 1) as first
+  from (select due_at, run_id from duly.blocked where run_id = $3 union all select '-infinity', $3 limit 1) as mine
+
+-- name: rate_line
+-- The same at a rate.
+select (select count(*) from (select from duly.blocked as other
+                               where other.tenant = $1 and other.waits_for = 'rate' and other.key = $2 and (other.due_at, other.run_id) < (mine.due_at, mine.run_id)
+                               limit $4) as ahead) as before,
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.waits_for = 'rate' and first.key = $2 order by first.due_at, first.run_id limit 1) as first
   from (select due_at, run_id from duly.blocked where run_id = $3 union all select '-infinity', $3 limit 1) as mine
 
 -- name: strict_line
 -- The same where the order is strict.
 select (select count(*) from (select from duly.blocked as other
-                               where other.tenant = $1 and other.waits_for = $5::text::duly.wait and other.key = $2 and other.options ? 'fifo'
+                               where other.tenant = $1 and other.waits_for = 'concurrency' and other.key = $2 and other.options ? 'fifo'
                                  and (other.due_at, duly.line_of(other.options), other.run_id) < (mine.due_at, mine.line, mine.run_id)
                                limit $4) as ahead) as before,
-       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.waits_for = $5::text::duly.wait and first.key = $2 and first.options ? 'fifo'
+       (select first.run_id from duly.blocked as first where first.tenant = $1 and first.waits_for = 'concurrency' and first.key = $2 and first.options ? 'fifo'
          order by first.due_at, duly.line_of(first.options), first.run_id limit 1) as first
   from (select due_at, duly.line_of(options) as line, run_id from duly.blocked where run_id = $3 union all select '-infinity', 0, $3 limit 1) as mine
 

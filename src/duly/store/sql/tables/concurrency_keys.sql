@@ -46,4 +46,5 @@ select keys.key, gates.places, coalesce(gates.active, 0) as inside,
   left join lateral (select * from duly.paces where paces.tenant = $1 and paces.key = keys.key limit 1) as paces on true
   left join lateral (select * from duly.gate_limits where gate_limits.tenant = $1 and gate_limits.key = keys.key limit 1) as limits on true
  where gates.gate is not null or paces.key is not null or limits.key is not null
-    or exists (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for in ('concurrency', 'rate') and blocked.key = keys.key)
+    or exists (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key)
+    or exists (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key)

@@ -29,8 +29,9 @@ select backfills.backfill_id, backfills.job_id, backfills.tenant, backfills.orig
        backfills.cursor_at, backfills.rate, backfills.total, backfills.made, backfills.due_at, backfills.asked_at,
        backfills.schedule::text, backfills.every_seconds, backfills.anchor_at, backfills.calendars::text,
        (select count(*) from (select from duly.blocked where blocked.tenant = backfills.tenant and blocked.job_id = backfills.job_id
-                                 and blocked.waits_for = 'concurrency' and blocked.key = coalesce(jobs.options->'gate'->>0, duly.lane_gate(jobs.job_id, backfills.backfill_id, backfills.places))
-                               limit 1000) as waiting),
+                                 and blocked.waits_for = 'concurrency'
+                                 and blocked.key = coalesce(jobs.options->'gate'->>0, duly.lane_gate(jobs.job_id, backfills.backfill_id, backfills.places))
+                               order by blocked.due_at, blocked.run_id limit 1000) as waiting),          -- In the order of the index, so that no other can serve.
        backfills.recovery_id is not null
   from duly.backfills join duly.jobs on jobs.job_id = backfills.job_id
  where backfills.state = 'active' and backfills.shard = any ($1) and backfills.due_at <= (select duly.clock_now())
