@@ -13,7 +13,6 @@ from duly.domain.triggers.schedule.planning import Skip, plan_missed
 from duly.domain.triggers.schedule.schedules import MISFIRE_LIMIT_MAX, Misfire, Schedule
 
 Choice = Literal["skip", "once", "all"]
-CHOICES: tuple[Choice, ...] = ("skip", "once", "all")
 RATE_MAX = 500.0  # runs a second: what the backfill lane makes at most
 _RATE_UNKNOWN = 50.0  # proposed where nobody knows how much there is to spare
 _SPARE_SHARE = 0.5  # of what there is to spare: what is on time may need the rest

@@ -1,7 +1,6 @@
 """How often and how soon a failed run is tried again.
 
-A policy gives a ceiling for the gap after each attempt, and `jitter` the part of it that is left to chance: the gap after
-attempt n lies between `shortest_after(n)` and `longest_after(n)`.
+A policy gives a ceiling for the gap after each attempt, and `jitter` the part of it that is left to chance.
 """
 
 from __future__ import annotations
@@ -53,10 +52,6 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     def longest_after(self, attempt: int) -> timedelta:
         """Say how long the gap after attempt number `attempt` is at most."""
         return timedelta(seconds=self._ceiling(attempt))
-
-    def shortest_after(self, attempt: int) -> timedelta:
-        """Say how long the gap after attempt number `attempt` is at least."""
-        return self.drawn(self.longest_after(attempt), 0.0)
 
     def delay_after(self, attempt: int, chance: float) -> timedelta:
         """Say how long to wait after attempt number `attempt` failed; `chance` is uniform in [0, 1)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from duly.domain.triggers.compiled import TriggerWarning, WholeSeconds
@@ -79,10 +79,6 @@ class FixedDelay(FixedRate):
         period = _every_words(self.every).removeprefix("Every ")
         period = period if period[0].isdigit() else f"1 {period}"
         return f"{period} after the end of each run, the first at {_utc_words(self.anchor)}"
-
-    def after_end(self, ended_at: datetime) -> datetime:
-        """Give the moment of the next run, once the last has ended."""
-        return ended_at + timedelta(seconds=self.every)
 
 
 class ClockRepeat(FixedRate):
