@@ -36,7 +36,6 @@ class FixedRate(WholeSeconds):
         return shape if self.zone.name == "UTC" else shape | {"tz": self.zone.name}
 
     def describe(self) -> str:
-        """Say it in English."""
         return f"{_every_words(self.every)} from {_utc_words(self.anchor)}"
 
     @property
@@ -47,12 +46,10 @@ class FixedRate(WholeSeconds):
         return (TriggerWarning("DENSE", f"it fires {3600 // self.every} times an hour", "every"),)
 
     def second_from(self, second: int) -> int | None:
-        """Give the first occurrence at or after `second`."""
         found = max(self.anchor, self.anchor - (self.anchor - second) // self.every * self.every)
         return found if found <= self._last else None
 
     def second_until(self, second: int) -> int | None:
-        """Give the last occurrence at or before `second`."""
         if second < self.anchor:
             return None
         second = min(second, self._last)
@@ -75,7 +72,6 @@ class FixedDelay(FixedRate):
         return {**super().canonical, "mode": "fixed_delay"}
 
     def describe(self) -> str:
-        """Say it in English."""
         period = _every_words(self.every).removeprefix("Every ")
         period = period if period[0].isdigit() else f"1 {period}"
         return f"{period} after the end of each run, the first at {_utc_words(self.anchor)}"
@@ -91,7 +87,6 @@ class ClockRepeat(FixedRate):
         return {"type": "iso8601", "text": f"R{count}/{utc_text(self.anchor)}/{clock_iso(self.every)}"}
 
     def describe(self) -> str:
-        """Say it in English."""
         return super().describe() + ("" if self.count is None else f", {counted(self.count, 'time')}")
 
 

@@ -43,7 +43,6 @@ class CalendarRepeat(StartedRule):
         return (day + number * self.period.days) * DAY + self._time
 
     def local_from(self, local: int, limit: int) -> int | None:
-        """Give the first occurrence at or after `local` and before `limit`."""
         number = self._number_from(local)
         if self.count is not None and number >= self.count:
             return None
@@ -51,7 +50,6 @@ class CalendarRepeat(StartedRule):
         return found if found < limit else None
 
     def local_until(self, local: int, floor: int) -> int | None:
-        """Give the last occurrence at or before `local` and not before `floor`."""
         number = self._number_from(local + 1) - 1
         if self.count is not None:
             number = min(number, self.count - 1)
@@ -77,7 +75,6 @@ class CalendarRepeat(StartedRule):
         return {"type": "iso8601", "text": text, "tz": self.zone.name}
 
     def describe(self) -> str:
-        """Say it in English."""
         start = f"{local_text(self.start_local)[:10]} at {clock_text(self.start_local)}"
         limit = "" if self.count is None else f", {counted(self.count, 'time')}"
         return in_zone(f"Every {self._period_words()} from {start}{limit}", self.zone.name)

@@ -29,7 +29,6 @@ class LocalRule(WholeSeconds):
         """Give the last local time named that is at or before `local` and not before `floor`."""
 
     def second_from(self, second: int) -> int | None:
-        """Give the first occurrence at or after `second`."""
         if self.kind == "wildcard":
             return self._shown_from(second)
         zone = self.zone
@@ -37,7 +36,6 @@ class LocalRule(WholeSeconds):
         return None if local is None else zone.first_instant(local)
 
     def second_until(self, second: int) -> int | None:
-        """Give the last occurrence at or before `second`."""
         if self.kind == "wildcard":
             return self._shown_until(second)
         zone = self.zone
@@ -65,7 +63,6 @@ class LocalRule(WholeSeconds):
         return None
 
     def note(self, second: int) -> str | None:
-        """Say what a clock change has to do with the occurrence at `second`."""
         if self.kind != "wildcard" and (jumped := self._jumped_to(second)):
             return jumped
         local = self.zone.local_at(second)
@@ -105,7 +102,6 @@ class LocalRule(WholeSeconds):
         return False
 
     def clock_change(self, after: int, until: int) -> str | None:
-        """Say which fire between two moments is moved, doubled or lost by a clock change, if any is."""
         zone = self.zone
         pieces = range(zone.piece_at(after) + 1, zone.piece_at(until) + 1)
         return next(filter(None, map(self._effect, pieces)), None)

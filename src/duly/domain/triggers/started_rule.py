@@ -16,13 +16,11 @@ class StartedRule(LocalRule):
         self.start_local = zone.local_at(start)
 
     def second_from(self, second: int) -> int | None:
-        """Give the first occurrence at or after `second`."""
         if second <= self.start and self.local_from(self.start_local, self.start_local + 1) is not None:
             return self.start
         return super().second_from(max(second, self.start + 1))
 
     def second_until(self, second: int) -> int | None:
-        """Give the last occurrence at or before `second`."""
         if second < self.start:
             return None
         found = super().second_until(second)

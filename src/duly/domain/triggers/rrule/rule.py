@@ -63,7 +63,6 @@ class Rrule(StartedRule):
         return found
 
     def local_from(self, local: int, limit: int) -> int | None:
-        """Give the first local time of the rule at or after `local` and before `limit`."""
         if self._is_empty:
             return None
         local, limit = max(local, self.start_local), min(limit, self._last_local + 1)
@@ -77,7 +76,6 @@ class Rrule(StartedRule):
         return None
 
     def local_until(self, local: int, floor: int) -> int | None:
-        """Give the last local time of the rule at or before `local` and not before `floor`."""
         local, floor = min(local, self._last_local), max(floor, self.start_local)
         if self._is_empty or local < floor:
             return None
@@ -168,7 +166,6 @@ class Rrule(StartedRule):
         return shape
 
     def describe(self) -> str:
-        """Say it in English."""
         return rrule_text.sentence(self._filled, self._times, len(self.exdates), self.zone)
 
 
