@@ -13,7 +13,7 @@ from duly.domain.limits.concurrency import (
     told_concurrency,
     told_rate,
 )
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import RunPolicy
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from duly.domain.errors import InvalidOption, InvalidPayload, InvalidSchedule, KeyBusy, KeyConflict, NameTaken, Refused
-from duly.domain.runs.options import options_of
+from duly.domain.runs.options import RunPolicy, options_of
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX
-from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import HORIZON
 from duly.domain.triggers.errors import TriggerError

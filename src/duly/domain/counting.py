@@ -1,4 +1,4 @@
-"""Counts with their nouns, for people."""
+"""Numbers: counts with their nouns, for people, and what is a number; a truth is none, although Python counts with it."""
 
 from __future__ import annotations
 
@@ -6,3 +6,13 @@ from __future__ import annotations
 def some(count: int, singular: str, plural: str | None = None) -> str:
     """Write a count with its noun: 1 run, 2 runs."""
     return f"{count} {singular if count == 1 else plural or singular + 's'}"
+
+
+def is_whole(value: object) -> bool:
+    """Say whether a value is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is a number."""
+    return isinstance(value, float) or is_whole(value)

@@ -16,10 +16,8 @@ from duly import __version__
 from duly.clock import Rng
 from duly.domain.fields import non_defaults
 from duly.domain.runs.callback_token import CallbackTokens
-from duly.domain.runs.metadata import RunMetadata
-from duly.domain.runs.options import options_of
+from duly.domain.runs.options import RunMetadata, RunPolicy, options_of
 from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
-from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import TENANT_DEFAULT, Run
 from duly.domain.targets.spec import spec_of_target

@@ -28,8 +28,7 @@ from duly.bench.senders import sender_alone
 from duly.bench.sink import running_sink
 from duly.clock import Rng
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.options import options_of
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import RunPolicy, options_of
 from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT, Run
 from duly.domain.targets.target import WEBHOOK, Webhook

@@ -16,7 +16,6 @@ import msgspec
 
 from duly.domain.counting import some
 from duly.domain.diagnosis.apps import Clash
-from duly.domain.diagnosis.clocks import ClockSetBack, HostClock
 from duly.domain.diagnosis.explain.words import moment_text, spoken
 from duly.domain.jobs.filter import quoted
 from duly.domain.limits.overload import Overload
@@ -124,6 +123,22 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     oldest_transaction_seconds: float | None
     prepared_transactions: int
     oldest_prepared_seconds: float | None
+
+
+class HostClock(msgspec.Struct, frozen=True):
+    """How far the clock of a process's host is ahead of the database's."""
+
+    role: str
+    name: str
+    host: str
+    offset_seconds: float
+
+
+class ClockSetBack(msgspec.Struct, frozen=True):
+    """By how much the database's clock is behind where it was; at `resumes_at` it is there again, and schedules go on."""
+
+    seconds: float
+    resumes_at: datetime
 
 
 class Unroutable(msgspec.Struct, frozen=True, kw_only=True):

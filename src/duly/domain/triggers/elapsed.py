@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from duly.domain.duration import to_iso
 from duly.domain.triggers.compiled import TriggerWarning, WholeSeconds
 from duly.domain.triggers.english.phrases import counted
 from duly.domain.triggers.interval import describe_every
 from duly.domain.triggers.moments import LAST_SECOND, utc_text
-from duly.domain.triggers.periods import clock_iso
 from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 _DENSE = 60
@@ -32,7 +32,7 @@ class FixedRate(WholeSeconds):
     @property
     def canonical(self) -> dict[str, Any]:
         """The period, the anchor and the zone its fires are shown in, each in one way."""
-        shape = {"type": "interval", "every": clock_iso(self.every), "anchor": utc_text(self.anchor)}
+        shape = {"type": "interval", "every": to_iso(timedelta(seconds=self.every)), "anchor": utc_text(self.anchor)}
         return shape if self.zone.name == "UTC" else shape | {"tz": self.zone.name}
 
     def describe(self) -> str:
@@ -84,7 +84,7 @@ class ClockRepeat(FixedRate):
     def canonical(self) -> dict[str, Any]:
         """The repetition with its start in UTC."""
         count = "" if self.count is None else str(self.count)
-        return {"type": "iso8601", "text": f"R{count}/{utc_text(self.anchor)}/{clock_iso(self.every)}"}
+        return {"type": "iso8601", "text": f"R{count}/{utc_text(self.anchor)}/{to_iso(timedelta(seconds=self.every))}"}
 
     def describe(self) -> str:
         return super().describe() + ("" if self.count is None else f", {counted(self.count, 'time')}")

@@ -10,9 +10,9 @@ from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import ClockRepeat
 from duly.domain.triggers.english.phrases import counted, in_zone, listed
 from duly.domain.triggers.errors import TriggerError, shown
+from duly.domain.triggers.local_rule import StartedRule
 from duly.domain.triggers.moments import DAY, LAST_YEAR, clock_text, date_of, day_of, local_text, month_days
 from duly.domain.triggers.periods import Period
-from duly.domain.triggers.started_rule import StartedRule
 from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 _COUNT = re.compile(r"R(-?\d{0,9})", re.ASCII)

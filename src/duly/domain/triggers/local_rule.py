@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from duly.domain.triggers.compiled import WholeSeconds
-from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, clock_text, local_text
+from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, clock_text, local_text, offset_text
+from duly.domain.triggers.zones.zones import Zone
 
 _LOCAL_END = LAST_SECOND + 1 + DAY
 _LOCAL_START = FIRST_SECOND - DAY
@@ -120,6 +121,33 @@ class LocalRule(WholeSeconds):
     def _jump_effect(self, local: int, after: int) -> str:
         what = "it does not fire for it" if self.kind == "wildcard" else f"it fires at {clock_text(after)} instead"
         return f"{_day_and_time(local)} does not exist, and {what}"
+
+
+class StartedRule(LocalRule):
+    """A fixed rule that begins at exactly the moment `start`, even where the clock shows `start_local` twice."""
+
+    def __init__(self, start: int, zone: Zone) -> None:
+        self.start = start
+        self.zone = zone
+        self.start_local = zone.local_at(start)
+
+    def second_from(self, second: int) -> int | None:
+        if second <= self.start and self.local_from(self.start_local, self.start_local + 1) is not None:
+            return self.start
+        return super().second_from(max(second, self.start + 1))
+
+    def second_until(self, second: int) -> int | None:
+        if second < self.start:
+            return None
+        found = super().second_until(second)
+        # The start is the second of two equal local times: what was found is the first of them, or lies before.
+        if found is None or found >= self.start:
+            return found
+        return self.start if self.local_from(self.start_local, self.start_local + 1) is not None else None
+
+    def start_text(self) -> str:
+        """Write the start with its offset."""
+        return local_text(self.start_local) + offset_text(self.start_local - self.start)
 
 
 def _day_and_time(local: int) -> str:

@@ -149,7 +149,7 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
 def _left_out(pending: Pending, change: Change) -> str | None:
     """Give what the calendars took from a schedule as they were, which by the new ones nobody could tell."""
     schedule = _as_timed(pending, change)
-    taken = left_out_by_calendars(schedule, pending.scheduled_at, pending.accountable_from, pending.read_at)
+    taken = left_out_by_calendars(schedule, pending.scheduled_at, pending.read_at, pending.accountable_from)
     return msgspec.json.encode(taken).decode() if taken else None
 
 

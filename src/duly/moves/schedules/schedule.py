@@ -87,7 +87,7 @@ class Seen(msgspec.Struct, frozen=True):
 
     def left_out(self) -> list[Skip]:
         """Give what calendars took from it by now and no fire will tell of, once it is timed anew."""
-        return [*left_out_by_calendars(self.schedule, self.pending_at, self.job.accountable_from, self.read_at)]
+        return [*left_out_by_calendars(self.schedule, self.pending_at, self.read_at, self.job.accountable_from)]
 
     def unfired(self, reason: str) -> list[Skip]:
         """Give what it has named and not fired by now, since nothing else will tell; and what calendars took from it."""

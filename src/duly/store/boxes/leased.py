@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.runs.metadata import RunHistory
+from duly.domain.runs.options import RunHistory
 from duly.domain.runs.run import Run
 from duly.store.boxes.options import encode_history, run_of
 from duly.store.connection.database import Database

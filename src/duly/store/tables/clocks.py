@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from duly.clock import host_now
-from duly.domain.diagnosis.clocks import ClockSetBack, HostClock
+from duly.domain.diagnosis.doctor import ClockSetBack, HostClock
 from duly.log import Log
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.local import this_host

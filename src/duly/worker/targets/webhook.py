@@ -20,9 +20,9 @@ from duly.clock import Clock, SystemClock, moment_of
 from duly.domain.errors import DulyError, InvalidOption, Refused
 from duly.domain.runs import callback_token
 from duly.domain.runs.lifecycle import is_retry
+from duly.domain.runs.options import RunPolicy
 from duly.domain.runs.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
 from duly.domain.runs.payload import RESULT_BYTES_MAX
-from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry_rules import kinds_of
 from duly.domain.runs.run import Run
 from duly.domain.targets.target import WEBHOOK, Webhook

@@ -24,7 +24,7 @@ from duly.domain.triggers.cron.specs import (
     union,
 )
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.hashing import stable_hash
+from duly.domain.triggers.jitter import stable_hash
 
 _VALUE = r"(\d+|[A-Z]{3})"
 _PLAIN = re.compile(rf"{_VALUE}(?:-{_VALUE})?")

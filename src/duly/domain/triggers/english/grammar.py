@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from itertools import count as counting
 from typing import Any
 
+from duly.domain.duration import to_iso
 from duly.domain.triggers.english.phrases import MONTHS, WEEKDAYS, ordinal
 from duly.domain.triggers.english.sentence import Sentence
 from duly.domain.triggers.english.suggestions import nearest_sentences
@@ -22,7 +23,6 @@ from duly.domain.triggers.moments import (
     month_days,
     utc_text,
 )
-from duly.domain.triggers.periods import clock_iso
 from duly.domain.triggers.stamps import FIRST_YEAR, only_instant
 from duly.domain.triggers.zones.zones import Zone
 
@@ -141,7 +141,8 @@ def _every_so_often(sentence: Sentence, count: int, zone: Zone, now: int) -> dic
     expr = _even_cron(count, unit)
     if expr is not None:
         return {"type": "cron", "expr": expr, "tz": zone.name}
-    return {"type": "interval", "every": clock_iso(count * _UNITS[unit]), "anchor": utc_text(now), "tz": zone.name}
+    every = to_iso(timedelta(seconds=count * _UNITS[unit]))
+    return {"type": "interval", "every": every, "anchor": utc_text(now), "tz": zone.name}
 
 
 def _every_few(sentence: Sentence, count: int, unit: str, zone: Zone, now: int) -> dict[str, Any]:

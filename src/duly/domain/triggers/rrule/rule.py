@@ -11,11 +11,11 @@ import msgspec
 
 from duly.domain.triggers import stamps
 from duly.domain.triggers.errors import TriggerError, shown
+from duly.domain.triggers.local_rule import StartedRule
 from duly.domain.triggers.moments import DAY, date_of, utc_text
 from duly.domain.triggers.rrule import blocks, parser
 from duly.domain.triggers.rrule import text as rrule_text
 from duly.domain.triggers.rrule.parser import Parts
-from duly.domain.triggers.started_rule import StartedRule
 from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 EXDATES_MAX = 500
