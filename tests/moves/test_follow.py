@@ -378,4 +378,4 @@ async def test_an_explanation_names_the_jobs(database):
     assert told.holding is not None
     assert told.holding.code == "blocked_parent"
     assert str(first) in told.holding.text
-    assert str(second) in told.holding.frees
+    assert str(second) in str(told.holding.frees)

@@ -17,8 +17,7 @@ from duly.api.operations import Operation
 from duly.api.request import HEADER_BYTES_MAX
 from duly.api.response import EVENT_STREAM, NDJSON
 from duly.domain.jobs.declaration import OWNER
-from duly.domain.limits.limit import LIMITS_MAX
-from duly.domain.limits.pause import HOLDS_MAX
+from duly.domain.limits.pause import SCOPES_MAX
 from duly.domain.tenancy.api_key import ANYBODY, Scope, implied_by
 from duly.moves.submit import submit_recurring
 from duly.store.connection.database import Database
@@ -395,7 +394,7 @@ async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Re
         "insert into duly.holds (tenant, queue, reason, held_by, held_at)"
         " select tenant, 'queue-' || number, 'full', 'test', duly.clock_now()"
         "   from generate_series(1, $1::int) as number, unnest(array[1, null]) as tenant",
-        HOLDS_MAX,
+        SCOPES_MAX,
     )
     return await (await scene.yard.request(operation)).by(scene.api)
 
@@ -404,7 +403,7 @@ async def beside_too_many_limits(scene: Scene, operation: Operation) -> httpx.Re
     await scene.front.database.execute(
         "insert into duly.limits (queue, places, set_by, set_at)"
         " select 'queue-' || number, 1, 'test', duly.clock_now() from generate_series(1, $1::int) as number",
-        LIMITS_MAX,
+        SCOPES_MAX,
     )
     return await (await scene.yard.request(operation)).by(scene.api)
 

@@ -193,7 +193,7 @@ def shown_explanation(found: Explained) -> Explanation:
     """Tell an explanation."""
     reasons = [Reason(code=one.code, text=one.text, facts=dict(one.facts)) for one in found.reasons]
     held = found.holding
-    holding = None if held is None else Holding(**msgspec.structs.asdict(held))
+    holding = None if held is None else msgspec.convert(held, Holding, from_attributes=True)
     kind: Literal["job", "run"] = "job" if found.kind == "job" else "run"
     return Explanation(kind=kind, id=found.id, state=found.state, holding=holding, reasons=reasons)
 

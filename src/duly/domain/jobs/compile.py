@@ -248,11 +248,9 @@ def _expires_at(spec: WorkSpec) -> float:
 
 def _then(on_done: Callback | None, on_dead: Callback | None, reading: Reading) -> Then | None:
     done, dead = (
-        None if given is None else reading.part((word,), read_callback, word, KnownCallback(*_fields(given)))
+        None
+        if given is None
+        else reading.part((word,), read_callback, word, KnownCallback(given.url, given.job, given.queue))
         for word, given in (("on_done", on_done), ("on_dead", on_dead))
     )
     return None if done is None and dead is None else Then(done, dead)
-
-
-def _fields(callback: Callback) -> tuple[str | None, ...]:
-    return callback.url, callback.job, callback.queue

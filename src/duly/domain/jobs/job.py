@@ -64,6 +64,28 @@ class Recurring(msgspec.Struct, frozen=True):
         return sha256(msgspec.json.encode(self, order="deterministic")).digest()
 
 
+class StandingJob(msgspec.Struct, frozen=True):
+    """The job of a name as it stands in the store."""
+
+    job_id: UUID
+    name: str
+    owner: str
+    source: str | None
+    state: str
+    pause_reason: str | None
+    version: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it fires no more."""
+        return self.state not in ("active", "paused")
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is paused."""
+        return self.state == "paused"
+
+
 def check_name(value: str, what: str) -> str:
     """Take a name of printable characters, not all of them spaces. Raises InvalidOption with the field `what`."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):

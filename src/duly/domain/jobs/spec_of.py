@@ -25,7 +25,6 @@ from duly.domain.jobs.spec import (
     NodeSpec,
     RateLimit,
     RetryPolicy,
-    RetryRule,
     Target,
     WorkflowSpec,
     WorkflowTarget,
@@ -36,7 +35,7 @@ from duly.domain.runs.callbacks import Then
 from duly.domain.runs.expiry import expiry_moment
 from duly.domain.runs.options import RunOptions
 from duly.domain.runs.payload import read_anyhow
-from duly.domain.runs.retry import Retry, told_policy
+from duly.domain.runs.retry import told_policy
 from duly.domain.targets.masking import masked, masked_then
 from duly.domain.targets.spec import FunctionTarget, spec_of_target
 from duly.domain.targets.target import WorkflowTarget as KnownWorkflow
@@ -70,7 +69,7 @@ def run_rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any
     then = (masked_then(then) if is_shown else then) or Then()
     concurrency, rate = told_concurrency(policy), told_rate(policy)
     return {
-        "retry": _retry(policy.retry) if policy.own else None,
+        "retry": msgspec.convert(told_policy(policy.retry), RetryPolicy) if policy.own else None,
         "timeout": _duration(policy.timeout_seconds),
         "concurrency": None if concurrency is None else Concurrency(**concurrency),
         "rate_limit": None if rate is None else RateLimit(**rate),
@@ -150,11 +149,6 @@ def _node(node: Node, *, is_shown: bool) -> NodeSpec:
 
 def _edge(edge: Edge) -> str | NodeEdge:
     return edge.parent if edge.on is On.SUCCESS else NodeEdge(node=edge.parent, on=cast(Any, edge.on.value))
-
-
-def _retry(retry: Retry) -> RetryPolicy:
-    told = told_policy(retry)
-    return RetryPolicy(**{**told, "rules": [RetryRule(**rule) for rule in told["rules"]]})
 
 
 def _callback(callback: KnownCallback | None) -> Callback | None:

@@ -68,9 +68,8 @@ class RunHistory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     replays: int = 0
     attempts_before: int = 0  # how many of its attempts do not count: of earlier lives, and forgiven ones
-    since: float | None = (
-        None  # seconds since 1970: when the first attempt of this life was due, where its age is bounded
-    )
+    # Seconds since 1970: when the first attempt of this life was due, where its age is bounded.
+    since: float | None = None
     snoozes: int = 0  # how often a rule has put it off
     probes: int = 0  # how many attempts were spent on finding out how its destination is
     missed: int = 0  # how many occurrences that were noticed too late this run stands for, itself included
@@ -81,9 +80,8 @@ PLAIN = RunPolicy()  # shared by all runs that carry no options
 NO_METADATA = RunMetadata()  # shared, as PLAIN is
 NO_HISTORY = RunHistory()
 
-_OWN = frozenset(
-    {"retry", "timeout_seconds", "target"}
-)  # Options that name one of these are a policy of the job's own.
+# Options that name one of these are a policy of the job's own.
+_OWN = frozenset({"retry", "timeout_seconds", "target"})
 _SAID = _OWN | {"gate", "rate"}  # So is a change that does; in a row the engine may have added these two.
 _FIELDS = frozenset(name for part in (PLAIN, NO_METADATA, NO_HISTORY) for name in part.__struct_fields__)
 _OVERLAP = "overlap/"  # begins the concurrency key of a schedule whose occurrences wait for each other

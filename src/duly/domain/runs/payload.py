@@ -14,9 +14,8 @@ PAYLOAD_BYTES_MAX = 262_144
 RESULT_BYTES_MAX = 65_536
 CHECKPOINT_BYTES_MAX = 262_144
 DEPTH_MAX = 64
-SHOWN_DEPTH_MAX = (
-    256  # What is put together of what we take, as a node's payload with others' results in it, is deeper.
-)
+# What is put together of what we take, as a node's payload with others' results in it, is deeper.
+SHOWN_DEPTH_MAX = 256
 _TOO_DEEP_TO_KEEP = (
     f"its result was nested deeper than {DEPTH_MAX} levels and is not kept; flatten it, or store it elsewhere and return a"
     " reference to it"

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from duly.domain.errors import DulyError, NotFound, Refused
 from duly.domain.jobs.job import check_name
-from duly.domain.limits.limit import Limit, check_places, limits_max, told_setter
+from duly.domain.limits.limit import Limit, check_places, told_setter
 from duly.domain.limits.pause import Scope
 from duly.domain.tenancy.audit import Action
 from duly.moves.admin.audit import audited, note, subject_of, tenant_of
@@ -27,7 +27,7 @@ async def limit(database: Database, scope: Scope, places: int, *, set_by: str, i
     if not await _put(database, scope, check_places(places), by, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)
         raise Refused(
-            f"{scope} cannot have a limit beside {limits_max(scope)} others; remove some, or limit a whole queue or tenant"
+            f"{scope} cannot have a limit beside {scope.rows_max} others; remove some, or limit a whole queue or tenant"
         )
     await _hint(database)
     return await _found(database, scope)

@@ -18,7 +18,6 @@ from duly.domain.diagnosis.explain.facts import (
     Awaited,
     Excluded,
     Gate,
-    Holding,
     JobFacts,
     Parents,
     Passed,
@@ -61,7 +60,7 @@ class Explanation(msgspec.Struct, frozen=True):
     kind: str
     id: UUID
     state: str
-    holding: Holding | None
+    holding: Reason | None
     reasons: list[Reason]
 
 

@@ -33,22 +33,11 @@ class Reason(msgspec.Struct, frozen=True):
     probable_start_at: datetime | None = None
 
 
-class Holding(msgspec.Struct, frozen=True):
-    """The first thing that holds a run or a job back; without a moment nobody knows when it will start."""
-
-    code: Code
-    text: str
-    frees: str
-    probable_start_at: datetime | None
-
-
-def holding_of(reasons: Sequence[Reason]) -> Holding | None:
+def holding_of(reasons: Sequence[Reason]) -> Reason | None:
     """Give the first reason that holds something back; None when nothing does."""
     found = next((reason for reason in reasons if reason.code in HOLDING), None)
-    if found is None:
-        return None
-    assert found.frees is not None, found.code
-    return Holding(found.code, found.text, found.frees, found.probable_start_at)
+    assert found is None or found.frees is not None, found
+    return found
 
 
 class Stall(msgspec.Struct, frozen=True):
