@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.counting import some
+from duly.domain.counting import few, some
 from duly.domain.diagnosis.apps import Clash
 from duly.domain.diagnosis.explain.words import moment_text, spoken
 from duly.domain.jobs.filter import quoted
@@ -416,7 +416,7 @@ def _unroutable(facts: Facts) -> Iterator[Finding]:
         waits = "waits" if one.runs == 1 and not one.is_more else "wait"
         since = f"since {moment_text(one.oldest_due_at)}, {spoken(facts.read_at - one.oldest_due_at)} ago"
         others = one.tenants != [TENANT_DEFAULT]
-        whose = f" of {'tenant' if len(one.tenants) == 1 else 'tenants'} {_few(one.tenants)}" if others else ""
+        whose = f" of {'tenant' if len(one.tenants) == 1 else 'tenants'} {few(one.tenants)}" if others else ""
         lacks = "has that handler" if not is_reserved(one.handler) else "allows it"
         why = f"no live worker of queue {one.queue} {lacks}" if one.is_served else f"no worker serves queue {one.queue}"
         yield _warning(
@@ -425,11 +425,6 @@ def _unroutable(facts: Facts) -> Iterator[Finding]:
             f"{_capital(what_lets_it_run(one.handler, one.queue))}. To cancel them:"
             f" duly runs cancel --filter {quote(f'handler:{quoted(one.handler)} AND queue:{quoted(one.queue)}')}",
         )
-
-
-def _few(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
-    return ", ".join(map(str, numbers[:_NAMED_MAX])) + more
 
 
 def _capital(text: str) -> str:
@@ -442,8 +437,7 @@ def tomorrow_of(read_at: datetime) -> str:
 
 
 def _named(names: Sequence[str], one: str, many: str) -> str:
-    shown = ", ".join(names[:_NAMED_MAX]) + (f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else "")
-    return f"{one.capitalize()} {shown} is" if len(names) == 1 else f"{many.capitalize()} {shown} are"
+    return f"{one.capitalize()} {names[0]} is" if len(names) == 1 else f"{many.capitalize()} {few(names)} are"
 
 
 def _error(code: str, says: str, remedy: str) -> Finding:

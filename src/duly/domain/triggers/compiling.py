@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NoReturn, overload
+from typing import Any, Literal, overload
 
 import msgspec
 
@@ -17,7 +17,7 @@ from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.cron.expression import compile_cron
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.english import grammar
-from duly.domain.triggers.errors import TriggerError, nearest, shown, together
+from duly.domain.triggers.errors import TriggerError, check_length, nearest, shown, together
 from duly.domain.triggers.iso8601 import compile_iso
 from duly.domain.triggers.moments import EPOCH, second_of
 from duly.domain.triggers.rrule.rule import compile_rrule
@@ -72,6 +72,18 @@ def check_keys(shape: Mapping[str, Any], required: Sequence[str], optional: Sequ
     ]
     if errors:
         raise together(errors)
+
+
+def check_part(value: object, field: str, required: Sequence[str], optional: Sequence[str] = ()) -> Mapping[str, Any]:
+    """Take an object that stands at a field, with these keys. Raises TriggerError."""
+    if not isinstance(value, Mapping):
+        keys = ", ".join([*required, *optional])
+        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys: {keys}", field)
+    try:
+        check_keys(value, required, optional)
+    except TriggerError as error:
+        raise error.within(field) from None
+    return value
 
 
 def _unknown_key(key: object, known: Sequence[str]) -> TriggerError:
@@ -145,13 +157,8 @@ def _interval(shape: Mapping[str, Any], context: Context) -> Compiled:
 
 def _iso8601(shape: Mapping[str, Any], context: Context) -> Compiled:
     written = string(shape, "text")
-    if len(written) > _TEXT_CHARACTERS_MAX:
-        _refuse_length("text", written, _TEXT_CHARACTERS_MAX)
+    check_length(written, "text", _TEXT_CHARACTERS_MAX)
     return compile_iso(written, _zone(shape))
-
-
-def _refuse_length(key: str, value: str, limit: int) -> NoReturn:
-    raise TriggerError("LIMIT", f"{key} has {len(value)} characters, over the limit of {limit}; shorten it", key)
 
 
 def _rrule(shape: Mapping[str, Any], context: Context) -> Compiled:

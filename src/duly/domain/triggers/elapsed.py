@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from duly.domain.counting import some
 from duly.domain.duration import to_iso
 from duly.domain.triggers.compiled import TriggerWarning, WholeSeconds
-from duly.domain.triggers.english.phrases import counted
 from duly.domain.triggers.interval import describe_every
 from duly.domain.triggers.moments import LAST_SECOND, utc_text
 from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
@@ -87,7 +87,7 @@ class ClockRepeat(FixedRate):
         return {"type": "iso8601", "text": f"R{count}/{utc_text(self.anchor)}/{to_iso(timedelta(seconds=self.every))}"}
 
     def describe(self) -> str:
-        return super().describe() + ("" if self.count is None else f", {counted(self.count, 'time')}")
+        return super().describe() + ("" if self.count is None else f", {some(self.count, 'time')}")
 
 
 def _every_words(seconds: int) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from duly.domain.counting import some
 from duly.domain.triggers import periods, stamps
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import ClockRepeat
-from duly.domain.triggers.english.phrases import counted, in_zone, listed
+from duly.domain.triggers.english.phrases import in_zone, listed
 from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.triggers.local_rule import StartedRule
 from duly.domain.triggers.moments import DAY, LAST_YEAR, clock_text, date_of, day_of, local_text, month_days
@@ -76,7 +77,7 @@ class CalendarRepeat(StartedRule):
 
     def describe(self) -> str:
         start = f"{local_text(self.start_local)[:10]} at {clock_text(self.start_local)}"
-        limit = "" if self.count is None else f", {counted(self.count, 'time')}"
+        limit = "" if self.count is None else f", {some(self.count, 'time')}"
         return in_zone(f"Every {self._period_words()} from {start}{limit}", self.zone.name)
 
     def _period_words(self) -> str:
@@ -86,7 +87,7 @@ class CalendarRepeat(StartedRule):
         given = [(count, unit) for count, unit in units if count]
         if len(given) == 1 and given[0][0] == 1:
             return given[0][1]
-        return listed([counted(count, unit) for count, unit in given])
+        return listed([some(count, unit) for count, unit in given])
 
 
 def compile_iso(text: str, zone: Zone | None) -> Compiled:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from duly.domain.counting import few
 from duly.domain.errors import InvalidWorkflow
 from duly.domain.jobs.job import Submission, check_name
 from duly.domain.runs.callbacks import Then
@@ -311,10 +312,7 @@ def _check_uses(node: Node, before: Collection[str], names: Collection[str], kno
 
 def listed(names: Sequence[str]) -> str:
     """Name nodes, so many as fit a sentence."""
-    shown_names = ", ".join(names[:_LISTED_MAX])
-    return (
-        f"{shown_names} and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else shown_names or "no others"
-    )
+    return few(names, _LISTED_MAX) or "no others"
 
 
 def _refuse(message: str, *where: Any) -> NoReturn:

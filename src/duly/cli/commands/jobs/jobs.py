@@ -34,6 +34,7 @@ from duly.cli.render.say import say
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.declaration import REMOVED
 from duly.domain.jobs.filter import JOB_STATES, JOBS
+from duly.domain.jobs.spec import PolicySpec
 from duly.domain.targets.target import FUNCTION
 from duly.settings import Settings
 from duly.wire.jobs.jobs import Job, JobSummary
@@ -190,8 +191,7 @@ def _print_callbacks(found: Job) -> None:
 
 def _chosen(found: Job) -> list[str]:
     """Write the options of a job that were chosen."""
-    named = ("retry", "timeout", "concurrency", "rate_limit", "expires_at", "expires_after")
-    values = {name: getattr(found, name) for name in named}
+    values = {name: getattr(found, name) for name in PolicySpec.__struct_fields__}
     return [f"{name} {value if isinstance(value, str) else _json(value)}" for name, value in values.items() if value]
 
 

@@ -6,6 +6,8 @@ from datetime import date
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from duly.domain.triggers.compiled import TriggerWarning
 from duly.domain.triggers.cron import counting, parser
 from duly.domain.triggers.cron import days as cron_days
@@ -181,10 +183,7 @@ class Cron(LocalRule):
         ]
 
     def _step_warnings(self) -> list[TriggerWarning]:
-        spelled = self._expression
-        fields = (
-            spelled.second, spelled.minute, spelled.hour, spelled.day_of_month, spelled.month, spelled.day_of_week,
-        )  # fmt: skip
+        fields = msgspec.structs.astuple(self._expression)[: len(FIELDS)]
         return [
             TriggerWarning("UNEVEN_STEP", f"/{step} in {spec.title} starts again each {_RESTARTS[spec.key]}")
             for spec, field in zip(FIELDS, fields, strict=True)

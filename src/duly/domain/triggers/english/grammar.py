@@ -12,7 +12,7 @@ from duly.domain.duration import to_iso
 from duly.domain.triggers.english.phrases import MONTHS, WEEKDAYS, ordinal
 from duly.domain.triggers.english.sentence import Sentence
 from duly.domain.triggers.english.suggestions import nearest_sentences
-from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.errors import TriggerError, check_length
 from duly.domain.triggers.moments import (
     DAY,
     EPOCH_ORDINAL,
@@ -49,10 +49,7 @@ _NAMED_TIMES = {"noon": (12, 0), "midnight": _MIDNIGHT}
 
 def parse(text: str, zone: Zone, now: int) -> dict[str, Any]:
     """Turn English into the trigger it stands for. Raises TriggerError at the word that does not fit."""
-    if len(text) > CHARACTERS_MAX:
-        raise TriggerError(
-            "LIMIT", f"text has {len(text)} characters, over the limit of {CHARACTERS_MAX}; shorten it", "text"
-        )
+    check_length(text, "text", CHARACTERS_MAX)
     if strange := _STRANGE.search(text):
         message = (
             f'text: stopped at "{strange[0]}", position {strange.start() + 1}; plain English letters and digits only'

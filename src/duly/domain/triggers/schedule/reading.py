@@ -12,7 +12,7 @@ from duly.domain.triggers import periods, stamps
 from duly.domain.triggers.at import At
 from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, Calendar, Use
 from duly.domain.triggers.compiled import Compiled
-from duly.domain.triggers.compiling import check_keys, check_object, compile_trigger
+from duly.domain.triggers.compiling import check_keys, check_object, check_part, compile_trigger
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 from duly.domain.triggers.jitter import MAX_SECONDS, Jitter
 from duly.domain.triggers.moments import DAY, EPOCH, moment_of
@@ -164,7 +164,7 @@ def _bound(given: Mapping[str, Any], key: str, trigger: Compiled | None) -> date
 def _jitter(value: object) -> Jitter | None:
     if value is None:
         return None
-    shape = _object(value, "jitter", ("max",), ("per",))
+    shape = check_part(value, "jitter", ("max",), ("per",))
     seconds = periods.read_clock(shape["max"], "jitter.max")
     if seconds > MAX_SECONDS:
         raise TriggerError(
@@ -177,7 +177,7 @@ def _jitter(value: object) -> Jitter | None:
 def _misfire(value: object) -> Misfire:
     if value is None:
         return Misfire()
-    shape = _object(value, "misfire", (), ("policy", "grace", "window", "rate", "limit"))
+    shape = check_part(value, "misfire", (), ("policy", "grace", "window", "rate", "limit"))
     policy = _choice(shape.get("policy") or "fire_once", "misfire.policy", _POLICIES["misfire"])
     window = _length(shape.get("window"), "misfire.window")
     if window is None and policy == "fire_all":
@@ -195,7 +195,7 @@ def _misfire(value: object) -> Misfire:
 def _overlap(value: object) -> Overlap:
     if value is None:
         return Overlap()
-    shape = _object(value, "overlap", (), ("policy", "limit"))
+    shape = check_part(value, "overlap", (), ("policy", "limit"))
     policy = _choice(shape.get("policy") or "skip", "overlap.policy", _POLICIES["overlap"])
     limit = _whole(shape, "limit", 1, 1_000_000, "overlap.")
     return Overlap(policy, 100 if limit is None and policy == "queue" else limit)
@@ -210,7 +210,7 @@ def _uses(value: object, known: Mapping[str, Calendar]) -> tuple[Use, ...]:
 
 
 def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
-    shape = _object(item, field, ("name",), ("mode", "on_hit"))
+    shape = check_part(item, field, ("name",), ("mode", "on_hit"))
     name = shape["name"]
     if not isinstance(name, str) or name not in known:
         meant = nearest(name, known) if isinstance(name, str) else None
@@ -221,17 +221,6 @@ def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
     mode = _choice(shape.get("mode") or "exclude", f"{field}.mode", ("exclude", "include"))
     on_hit = _choice(shape.get("on_hit") or "skip", f"{field}.on_hit", ("skip", "defer"))
     return Use(known[name], "exclude" if mode == "exclude" else "include", "skip" if on_hit == "skip" else "defer")
-
-
-def _object(value: object, field: str, required: Sequence[str], optional: Sequence[str]) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        keys = ", ".join([*required, *optional])
-        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys: {keys}", field)
-    try:
-        check_keys(value, required, optional)
-    except TriggerError as error:
-        raise error.within(field) from None
-    return value
 
 
 def _choice(value: object, field: str, choices: Sequence[str]) -> str:
