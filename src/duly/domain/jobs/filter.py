@@ -45,8 +45,9 @@ Code = Literal[
     "FILTER_LENGTH", "FILTER_TERMS", "FILTER_SYNTAX", "FILTER_FIELD", "FILTER_OPERATOR", "FILTER_VALUE", "FILTER_MOMENT"
 ]
 _STEP = timedelta(microseconds=1)  # What the database tells apart.
-_TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(>=|<=|[:<>=(),])|([^\s"():,<>=]+))', re.DOTALL)
-_BLANK = re.compile(r"\s*")
+_TOKEN = re.compile(
+    r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>>=|<=|[:<>=(),])|(?P<word>[^\s"():,<>=]+))', re.DOTALL
+)
 
 
 class InvalidFilter(Refused):
@@ -218,21 +219,13 @@ class _Reader:
 
     def _split(self) -> list[_Token]:
         tokens, at = [], 0
-        while at < len(self._text):
+        while left := self._text[at:].strip():
             found = _TOKEN.match(self._text, at)
-            if found is None:
-                start = _blank_end(self._text, at)
-                if start < len(self._text):
-                    raise InvalidFilter(
-                        "FILTER_SYNTAX",
-                        "a quote is not closed",
-                        self._text,
-                        (start, len(self._text)),
-                        "end it with a quote",
-                    )
-                break
-            kind = ("quoted", "sign", "word")[(found.lastindex or 1) - 1]
-            tokens.append(_Token(found[found.lastindex or 1], found.start(found.lastindex or 1), found.end(), kind))
+            if found is None or found.lastgroup is None:
+                span = (self._text.index(left, at), len(self._text))
+                raise InvalidFilter("FILTER_SYNTAX", "a quote is not closed", self._text, span, "end it with a quote")
+            kind = found.lastgroup
+            tokens.append(_Token(found[kind], found.start(kind), found.end(), kind))
             at = found.end()
         return [*tokens, _Token("", len(self._text), len(self._text), "end")]
 
@@ -413,11 +406,6 @@ def _read_moment(text: str) -> datetime:
 
 def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
-
-
-def _blank_end(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    return found.end() if found else at
 
 
 def _list_example(fields: Mapping[str, Field]) -> str:

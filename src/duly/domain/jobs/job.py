@@ -102,18 +102,14 @@ def check_name(value: str, what: str) -> str:
 def check_key(value: str) -> str:
     """Take an idempotency key of printable characters. Raises InvalidOption."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
-        raise InvalidOption(
-            f"key {shown(value)} is not a key: 1 to {NAME_CHARACTERS_MAX} printable characters; leave it out for none"
-        )
+        raise InvalidOption(f"key {shown(value)} is not a key: {_PRINTABLE}; leave it out for none")
     return value
 
 
 def check_job(value: UUID | str) -> UUID | str:
     """Take what names a job. Raises InvalidOption."""
     if not isinstance(value, UUID) and not _is_printable(value, NAME_CHARACTERS_MAX):
-        raise InvalidOption(
-            f"job {shown(value)} is neither an id nor a name: give a UUID, or 1 to {NAME_CHARACTERS_MAX} printable characters"
-        )
+        raise InvalidOption(f"job {shown(value)} is neither an id nor a name: give a UUID, or {_PRINTABLE}")
     return value
 
 
@@ -194,7 +190,7 @@ def check_tags(values: object) -> tuple[str, ...]:
 def check_request_id(value: str) -> str:
     """Take the id of the request that asked for a job. Raises InvalidOption."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
-        raise InvalidOption(f"request id {shown(value)} is not one: 1 to {NAME_CHARACTERS_MAX} printable characters")
+        raise InvalidOption(f"request id {shown(value)} is not one: {_PRINTABLE}")
     return value
 
 

@@ -87,11 +87,7 @@ def compared(standing: Recurring, wanted: Recurring, anchor: str | None = None) 
         was, will = _schedules(standing.schedule, wanted.schedule, anchor)
         before |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in was.items()}
         after |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in will.items()}
-    return tuple(
-        Difference(field, *_shown_parts(field, before.get(field), after.get(field)))
-        for field in {**before, **after}
-        if before.get(field) != after.get(field)
-    )
+    return _changes(before, after)
 
 
 def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
@@ -102,10 +98,14 @@ def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
 def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Say in what a calendar is not as its file says."""
     was, will = ({"tz": "UTC"} | _said(calendar) for calendar in (before, after))
+    return _changes(was, will)
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     return tuple(
-        Difference(field, was.get(field), will.get(field))
-        for field in {**was, **will}
-        if was.get(field) != will.get(field)
+        Difference(field, *_shown_parts(field, before.get(field), after.get(field)))
+        for field in {**before, **after}
+        if before.get(field) != after.get(field)
     )
 
 

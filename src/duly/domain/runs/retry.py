@@ -149,20 +149,15 @@ def _delays(values: Sequence[Duration] | None, policy: str) -> tuple[float, ...]
         raise InvalidOption(
             f"retry policy list needs its delays: 1 to {DELAYS_MAX} of them, such as [PT1S, PT1M, PT1H]"
         )
-    return tuple(_not_negative(value, "retry delay") for value in values)
+    if negative := [value for value in values if _seconds(value, "retry delay") < 0]:
+        raise InvalidOption(f"retry delay {negative[0]!r} is negative; it counts from the end of the attempt before")
+    return tuple(_seconds(value, "retry delay") for value in values)
 
 
 def _max_age(value: Duration) -> float:
     seconds = _seconds(value, "retry max_age")
     if seconds <= 0:
         raise InvalidOption(f"retry max_age {value!r} must be more than 0; leave it out for none")
-    return seconds
-
-
-def _not_negative(value: Duration, what: str) -> float:
-    seconds = _seconds(value, what)
-    if seconds < 0:
-        raise InvalidOption(f"{what} {value!r} is negative; it counts from the end of the attempt before")
     return seconds
 
 
