@@ -609,8 +609,8 @@ BANK = [
         Python("the API takes any command", "admitted", "allowed.check(job.options.policy.target)", ""),
         Python(
             "a plan shows a secret",
-            "manifest_diff.compared",
-            "shown_parts(field, before.get(field), after.get(field))",
+            "manifest_diff._changes",
+            "_shown_parts(field, before.get(field), after.get(field))",
             "(before.get(field), after.get(field))",
         ),
     ),

@@ -195,8 +195,9 @@ def findings(facts: Facts) -> list[Finding]:
         *_server(facts),
         *_clocks(facts),
         *_agreement(facts),
+        *(_warning("handler_clash", f"{_capital(one.text)}.", f"{_capital(one.remedy)}.") for one in facts.clashes),
+        *_unroutable(facts),
     ]
-    found += [*_clashes(facts.clashes), *_unroutable(facts)]
     return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
 
 
@@ -403,11 +404,6 @@ def _agreement(facts: Facts) -> Iterator[Finding]:
             " database's, so none is late; times in logs do not match.",
             "Let a time service keep both: chrony, or systemd-timesyncd.",
         )
-
-
-def _clashes(found: Sequence[Clash]) -> Iterator[Finding]:
-    for clash in found:
-        yield _warning("handler_clash", f"{_capital(clash.text)}.", f"{_capital(clash.remedy)}.")
 
 
 def _unroutable(facts: Facts) -> Iterator[Finding]:

@@ -82,7 +82,6 @@ class StandingJob(msgspec.Struct, frozen=True):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is paused."""
         return self.state == "paused"
 
 

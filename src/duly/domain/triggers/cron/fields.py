@@ -65,9 +65,8 @@ class Reader(msgspec.Struct, frozen=True):
 
     def _term(self, spec: Spec, item: str, span: tuple[int, int], whole: str) -> Term:
         if not item:
-            _refuse(
-                self, "CRON_SYNTAX", f"empty list item in {spec.title} {whole!r}; remove the extra comma", _wide(span)
-            )
+            wide, message = (span[0], span[0] + 1), f"empty list item in {spec.title} {whole!r}; remove the extra comma"
+            _refuse(self, "CRON_SYNTAX", message, wide)
         head, slash, step = item.partition("/")
         if head == "*":
             return self._values(spec, item, spec.low, spec.high, step if slash else None, span, runs_to_end=True)
@@ -241,7 +240,3 @@ def _takes(spec: Spec) -> str:
 
 def _run(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}-{high}"
-
-
-def _wide(span: tuple[int, int]) -> tuple[int, int]:
-    return span[0], max(span[1], span[0] + 1)

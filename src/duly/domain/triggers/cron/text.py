@@ -145,12 +145,9 @@ def _days(days: DayRule) -> str:
     if by_week is None:
         return dates
     if days.needs_both:
-        return f"{dates}, if that is {listed([_a(name) for name in _weekdays(by_week)], 'or')},"
+        names = [f"a {name}" if name in WEEKDAYS else name for name in _weekdays(by_week)]
+        return f"{dates}, if that is {listed(names, 'or')},"
     return f"{dates} and on {listed(['every ' + name if name in WEEKDAYS else name for name in _weekdays(by_week)])}"
-
-
-def _a(name: str) -> str:
-    return f"a {name}" if name in WEEKDAYS else name
 
 
 def _only_weekdays(field: Field) -> str:

@@ -162,7 +162,7 @@ def _candidates(today: int, unit: str, weekday: int) -> Iterator[int]:
     if unit == "day":
         return counting(today)
     if unit == "week":
-        return counting(today + (weekday - _weekday(today)) % 7, 7)
+        return counting(today + (weekday - today - 4) % 7, 7)
     first = date_of(today)
     months = counting(first.month - 1, 1) if unit == "month" else counting(0, 12)
     return (day_of(first.year + month // 12, month % 12 + 1, 1) for month in months)
@@ -177,10 +177,6 @@ def _first_start(days: Iterator[int], time: int, zone: Zone, now: int) -> int:
     raise AssertionError("unreachable")
 
 
-def _weekday(day: int) -> int:
-    return (day + 4) % 7
-
-
 def _even_cron(count: int, unit: str) -> str | None:
     """Write a rhythm that fits the minute, the hour or the day as cron."""
     whole = 24 if unit == "hour" else 60
@@ -190,10 +186,6 @@ def _even_cron(count: int, unit: str) -> str | None:
     if unit == "second":
         return "* * * * *" if count == whole else f"{step} * * * * *"
     return f"{step} * * * *" if unit == "minute" else f"0 {step} * * *"
-
-
-def _each_day(sentence: Sentence) -> str:
-    return _at_days(sentence, "*")
 
 
 def _each_week(sentence: Sentence) -> str:
@@ -328,7 +320,7 @@ def _which_of_month(sentence: Sentence) -> str:
 
 
 _EACH: dict[str, Callable[[Sentence], str]] = {
-    "day": _each_day,
+    "day": lambda sentence: _at_days(sentence, "*"),
     "week": _each_week,
     "month": _each_month,
     "year": _each_year,
