@@ -1,4 +1,4 @@
-"""Numbers: counts with their nouns, for people, and what is a number; a truth is none, although Python counts with it."""
+"""Counts and names in a sentence, for people."""
 
 from __future__ import annotations
 
@@ -14,13 +14,3 @@ def few(names: Sequence[object], most: int = 5) -> str:
     """List names, so many as fit a sentence: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + more
-
-
-def is_whole(value: object) -> bool:
-    """Say whether a value is a whole number."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value: object) -> bool:
-    """Say whether a value is a number."""
-    return isinstance(value, float) or is_whole(value)

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.counting import is_whole
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.compile import compile_one_shot, compile_options, compile_recurring
 from duly.domain.jobs.job import (
@@ -22,6 +21,7 @@ from duly.domain.jobs.job import (
 )
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import target_spec
+from duly.domain.number import is_whole
 from duly.domain.runs.dependencies import After, check_after
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.targets.spec import FunctionTarget

@@ -11,9 +11,9 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.counting import is_whole
 from duly.domain.duration import Duration, parse, parse_option
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
+from duly.domain.number import is_whole
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.run import NAME_CHARACTERS_MAX
 from duly.domain.targets.target import RESERVED
