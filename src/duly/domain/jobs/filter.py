@@ -155,8 +155,10 @@ class Filter(msgspec.Struct, frozen=True):
         return self == EVERYTHING
 
     def among(self, field: str, values: tuple[str, ...]) -> Filter:
-        """Ask for a field to be one of these, besides all that is asked."""
-        return _with_words(self, field, values)
+        """Ask for a field to be one of these, and one of those it was to be before."""
+        known = self.words.get(field)
+        both = values if known is None else tuple(value for value in values if value in known)
+        return msgspec.structs.replace(self, words={**self.words, field: both})
 
     def only(self, field: str, value: str | None) -> Filter:
         """Ask for one word more; without a value nothing is asked."""
@@ -164,7 +166,7 @@ class Filter(msgspec.Struct, frozen=True):
             return self
         if field == TAG:
             return msgspec.structs.replace(self, tags=(*self.tags, value))
-        return _with_words(self, field, (value,))
+        return self.among(field, (value,))
 
 
 EVERYTHING = Filter()
@@ -312,7 +314,7 @@ class _Reader:
         values = tuple(dict.fromkeys(self._value(name, field, token) for token in tokens))
         if isinstance(field, Ids) and field.single and len(values) > 1:
             self._refuse("FILTER_TERMS", f"{name} is one id; ask for each by itself", f"{name}:{values[0]}", tokens[1])
-        return self._tag(found, values, tokens[0]) if name == TAG else _with_words(found, name, values)
+        return self._tag(found, values, tokens[0]) if name == TAG else found.among(name, values)
 
     def _tag(self, found: Filter, values: tuple[str, ...], token: _Token) -> Filter:
         if len(values) == 1:
@@ -333,7 +335,7 @@ class _Reader:
             self._refuse("FILTER_VALUE", message, f'{name}:"{token.text}"', token)
         before = found.beginnings.get(name, "")
         if not (beginning.startswith(before) or before.startswith(beginning)):
-            return _with_words(found, name, ())  # Nothing begins with both.
+            return found.among(name, ())  # Nothing begins with both.
         longest = max(before, beginning, key=len)
         return msgspec.structs.replace(found, beginnings={**found.beginnings, name: longest})
 
@@ -386,13 +388,6 @@ class _Reader:
 
     def _refuse(self, code: Code, message: str, hint: str | None = None, token: _Token | None = None) -> NoReturn:
         raise InvalidFilter(code, message, self._text, (token or self._peek()).span, hint)
-
-
-def _with_words(found: Filter, field: str, values: tuple[str, ...]) -> Filter:
-    """Ask for a field to be one of these, and one of those it was to be before."""
-    known = found.words.get(field)
-    both = values if known is None else tuple(value for value in values if value in known)
-    return msgspec.structs.replace(found, words={**found.words, field: both})
 
 
 def _read_moment(text: str) -> datetime:

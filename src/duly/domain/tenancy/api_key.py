@@ -121,13 +121,11 @@ def implied_by(scopes: Collection[Scope]) -> frozenset[Scope]:
 
 def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
     """Read the scopes that are asked for. Raises InvalidOption, naming those there are."""
-    known = {scope.value for scope in Scope}
     asked = list(words)
-    for word in asked:
-        if word not in known:
-            raise InvalidOption(f"scope {word!r} is none of {', '.join(scope.value for scope in Scope)}")
+    for word in (word for word in asked if word not in tuple(Scope)):
+        raise InvalidOption(f"scope {word!r} is none of {', '.join(Scope)}")
     if not asked:
-        raise InvalidOption(f"a key needs a scope: one or more of {', '.join(scope.value for scope in Scope)}")
+        raise InvalidOption(f"a key needs a scope: one or more of {', '.join(Scope)}")
     return frozenset(map(Scope, asked))
 
 

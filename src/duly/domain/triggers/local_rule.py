@@ -89,14 +89,11 @@ class LocalRule(WholeSeconds):
         return f"{verb} {names}, which {does} not exist that day"
 
     def _locals_between(self, start: int, end: int, count: int) -> list[int]:
-        def walk(local: int | None) -> list[int]:
-            found: list[int] = []
-            while local is not None and len(found) < count:
-                found.append(local)
-                local = self.local_from(local + 1, end)
-            return found
-
-        return walk(self.local_from(start, end))
+        found: list[int] = []
+        while len(found) < count and (local := self.local_from(start, end)) is not None:
+            found.append(local)
+            start = local + 1
+        return found
 
     def keeps_rhythm(self, shift: int) -> bool:
         """Tell whether a clock that moves by `shift` seconds leaves the real distance between fires as it is."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
+from operator import or_
 from typing import NoReturn
 
 import msgspec
@@ -21,7 +23,6 @@ from duly.domain.triggers.cron.specs import (
     folded,
     is_uneven,
     mask_of,
-    union,
 )
 from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.jitter import stable_hash
@@ -54,7 +55,7 @@ class Reader(msgspec.Struct, frozen=True):
             terms.append(self._term(spec, item, (place, place + len(item)), text))
             place += len(item) + 1
         return Field(
-            mask=union(terms),
+            mask=reduce(or_, (term.mask for term in terms)),
             lasts=tuple(sorted({term.last for term in terms if term.last is not None})),
             nears=tuple(sorted({term.near for term in terms if term.near is not None})),
             weekdays_of_month=tuple(sorted({term.weekday_of_month for term in terms if term.weekday_of_month})),

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from duly.domain.triggers import stamps
+from duly.domain.triggers.english.phrases import bits
 from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.triggers.local_rule import StartedRule
 from duly.domain.triggers.moments import DAY, date_of, utc_text
@@ -144,13 +145,13 @@ class Rrule(StartedRule):
         picked = _picked(self._positions, mask.bit_count() * each)
         if not picked:
             return []
-        days = _set_bits(mask)
+        days = bits(mask)
         return [(base + days[index // each]) * DAY + self._times[index % each] for index in picked]
 
     def _all_in(self, base: int, mask: int) -> Sequence[int]:
         if self._positions is not None:
             return self._picked_in(base, mask)
-        return _Product([(base + day) * DAY for day in _set_bits(mask)], self._times)
+        return _Product([(base + day) * DAY for day in bits(mask)], self._times)
 
     @property
     def canonical(self) -> dict[str, Any]:
@@ -210,15 +211,6 @@ def _picked(positions: tuple[int, ...], total: int) -> list[int]:
     return sorted(
         {position - 1 if position > 0 else total + position for position in positions if abs(position) <= total}
     )
-
-
-def _set_bits(mask: int) -> list[int]:
-    found = []
-    while mask:
-        lowest = mask & -mask
-        found.append(lowest.bit_length() - 1)
-        mask ^= lowest
-    return found
 
 
 def compile_rrule(text: str, dtstart: object, zone: Zone | None, exdates: Sequence[object]) -> Rrule:
