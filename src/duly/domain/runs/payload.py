@@ -70,17 +70,12 @@ def _encode_anyhow(value: Any) -> bytes:
 
 def read_anyhow(text: str) -> Any:
     """Read JSON that is stored, to show it. What nobody could read is given as its text, with why. Cannot fail."""
-    if not can_be_shown(text):
+    if is_deeper(text.encode(), SHOWN_DEPTH_MAX):
         return {"unreadable": f"it is nested deeper than {SHOWN_DEPTH_MAX} levels", "text": text}
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         return {"unreadable": str(error), "text": text}
-
-
-def can_be_shown(text: str) -> bool:
-    """Say whether JSON is as flat as whoever reads it needs it."""
-    return not is_deeper(text.encode(), SHOWN_DEPTH_MAX)
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
