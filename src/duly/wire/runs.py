@@ -9,13 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Moment, Name, Priority
+from duly.domain.jobs.filter import RunState as State
 from duly.wire.jobs.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, NextPageToken, PageQuery, PageToken
 from duly.wire.schema.shapes import Asked, Told, check_reach
 
-State = Literal[
-    "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
-]
 FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
 Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoozed", "fenced", "skipped"]
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import PRINTABLE, Moment
+from duly.domain.jobs.filter import WorkflowState
 from duly.domain.jobs.job import REASON_CHARACTERS_MAX
 from duly.domain.jobs.spec import NODE_PATTERN, NodeName, NodeSpec, WorkflowSpec
 from duly.domain.workflows.workflow import NODES_MAX
@@ -16,7 +17,6 @@ from duly.wire.pages import NextPageToken
 from duly.wire.runs import TargetSummary
 from duly.wire.schema.shapes import Asked, IdempotencyKey, Told
 
-WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
 NodeState = Literal["waiting", "ready", "running", "succeeded", "failed", "cancelled", "skipped", "expired"]
 
 

@@ -120,13 +120,21 @@ class Passed(msgspec.Struct, frozen=True):
     has_destination: bool = False
 
 
-class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run at a moment."""
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run or a recurring job alike."""
 
     now: datetime
     state: str
     queue: str
     handler: str
+    holds: Sequence[Hold] = ()  # those that cover it, or its runs
+    workers: Sequence[Serving] = ()
+    schedulers: int = 1
+
+
+class RunFacts(Facts, frozen=True, kw_only=True):
+    """What is known of a run at a moment."""
+
     attempt: int
     max_attempts: int | None = None  # unknown where it is left to the handler
     scheduled_at: datetime
@@ -148,9 +156,6 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     parents: Parents | None = None
     turn: Turn | None = None
     destination: Awaited | None = None
-    holds: Sequence[Hold] = ()  # those that cover it
-    workers: Sequence[Serving] = ()
-    schedulers: int = 1
 
 
 class Excluded(msgspec.Struct, frozen=True):
@@ -160,14 +165,10 @@ class Excluded(msgspec.Struct, frozen=True):
     calendars: Sequence[str]
 
 
-class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+class JobFacts(Facts, frozen=True, kw_only=True):
     """What is known of a recurring job at a moment. `called`: how a command names it."""
 
     called: str
-    now: datetime
-    state: str
-    queue: str
-    handler: str
     priority: int = 5
     pause_reason: str | None = None
     paused_at: datetime | None = None
@@ -179,6 +180,3 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     overload: Overload | None = None  # of its queue
     failures: int = 0
     last: Sequence[Mapping[str, Any]] = ()  # its last runs, the newest first
-    holds: Sequence[Hold] = ()  # those that cover its runs
-    workers: Sequence[Serving] = ()
-    schedulers: int = 1
