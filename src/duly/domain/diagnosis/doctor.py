@@ -35,6 +35,12 @@ DEAD_TIMES_MAX = 5.0  # what autovacuum waits for
 REPLICA_SECONDS_MAX = 60.0
 RETAINED_BYTES_MAX = 1 << 30
 _NAMED_MAX = 5
+_HARM_WHEN_OFF = {
+    "fsync": "a crash of the machine can lose or spoil what was accepted",
+    "full_page_writes": "a crash of the machine can lose or spoil what was accepted",
+    "synchronous_commit": "what was accepted in the last moments before a crash is lost",
+    "autovacuum": "tables grow, and in the end the server stops for a wraparound",
+}
 
 Severity = Literal["error", "warning", "notice"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "notice")
@@ -290,25 +296,10 @@ def _storage(facts: Facts) -> Iterator[Finding]:
 
 
 def _durability(server: Server) -> Iterator[Finding]:
-    for name, is_on in (("fsync", server.fsync), ("full_page_writes", server.full_page_writes)):
-        if not is_on:
-            yield _error(
-                f"{name}_off",
-                f"{name} is off: a crash of the machine can lose or spoil what was accepted.",
-                f"alter system set {name} = on; select pg_reload_conf();",
-            )
-    if server.synchronous_commit == "off":
-        yield _error(
-            "synchronous_commit_off",
-            "synchronous_commit is off: what was accepted in the last moments before a crash is lost.",
-            "alter system set synchronous_commit = on; select pg_reload_conf();",
-        )
-    if not server.autovacuum:
-        yield _error(
-            "autovacuum_off",
-            "autovacuum is off: tables grow, and in the end the server stops for a wraparound.",
-            "alter system set autovacuum = on; select pg_reload_conf();",
-        )
+    for name, harm in _HARM_WHEN_OFF.items():
+        if getattr(server, name) in (False, "off"):
+            remedy = f"alter system set {name} = on; select pg_reload_conf();"
+            yield _error(f"{name}_off", f"{name} is off: {harm}.", remedy)
     if server.wal_level == "minimal":
         yield _notice(
             "wal_level_minimal",
@@ -369,13 +360,16 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         of_host = [one for one in apart if one.host == host]
         worst = max(of_host, key=lambda one: abs(one.offset_seconds)).offset_seconds
         roles = ", ".join(sorted({one.role for one in of_host}))
-        way = "ahead of" if worst > 0 else "behind"
         yield _warning(
             "host_clock_apart",
-            f"The clock of host {host} ({roles}) is {abs(worst):.1f} s {way} the database's. Runs and signatures go by the"
+            f"The clock of host {host} ({roles}) is {_apart(worst)}. Runs and signatures go by the"
             " database's; its logs, and what it checks by its own clock such as certificates, do not.",
             "Let a time service keep it: chrony, or systemd-timesyncd.",
         )
+
+
+def _apart(seconds: float) -> str:
+    return f"{abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'} the database's"
 
 
 def _agreement(facts: Facts) -> Iterator[Finding]:
@@ -397,10 +391,9 @@ def _agreement(facts: Facts) -> Iterator[Finding]:
             "Finish the upgrade: an older one works with a newer for one minor version.",
         )
     if abs(facts.clock_difference_seconds) > CLOCK_SECONDS_MAX:
-        way = "ahead of" if facts.clock_difference_seconds > 0 else "behind"
         yield _notice(
             "clock_apart",
-            f"This machine's clock is {abs(facts.clock_difference_seconds):.1f} s {way} the database's. Runs go by the"
+            f"This machine's clock is {_apart(facts.clock_difference_seconds)}. Runs go by the"
             " database's, so none is late; times in logs do not match.",
             "Let a time service keep both: chrony, or systemd-timesyncd.",
         )
