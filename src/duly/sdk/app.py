@@ -16,7 +16,7 @@ from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
 from duly.domain.targets.target import Command, Container, Webhook
 from duly.moves.schedules.calendars import put_calendar
 from duly.sdk.background import Background
-from duly.sdk.choices import handler_options
+from duly.sdk.choices import UncheckedWork, handler_options
 from duly.sdk.connections import Connections
 from duly.sdk.declaration import Declaration, name_of
 from duly.sdk.handler import Decorator, Handler
@@ -194,7 +194,7 @@ class App:
 
     def run(self, run_id: UUID | str) -> RunHandle[Any]:
         """Give a handle on a run, by its id; whether there is one is seen when something is asked of it."""
-        return RunHandle(self, None, "a run", UUID(str(run_id)), "unknown")
+        return RunHandle(self, UncheckedWork("a run"), UUID(str(run_id)), "unknown")
 
     def workflow(self, workflow_id: UUID) -> WorkflowHandle:
         """Give a hand on a workflow that was submitted, by its id; nothing is asked before it is used."""

@@ -8,11 +8,12 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import InvalidOption
+from duly.domain.errors import InvalidArguments, InvalidOption
 from duly.domain.jobs.compile import compile_one_shot, compile_options, compile_recurring
 from duly.domain.jobs.job import (
     Recurring,
     Submission,
+    check_arguments,
     check_delay,
     check_key,
     check_moment,
@@ -22,8 +23,10 @@ from duly.domain.jobs.job import (
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import target_spec
 from duly.domain.number import is_whole
+from duly.domain.runs import payload as payloads
 from duly.domain.runs.dependencies import After, check_after
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.spec import FunctionTarget
 from duly.domain.triggers.errors import shown
 from duly.sdk.keywords import Keywords, Rules, check_known, fields_of, shape_of
@@ -69,6 +72,31 @@ class Work(Protocol):
     def decode_result(self, result: str | None) -> Any:
         """Read what a run resulted in."""
         ...
+
+
+class UncheckedWork(msgspec.Struct, frozen=True):
+    """Work whose arguments nobody checks: a target, or a handler of another app."""
+
+    name: str
+    options: RunOptions = NO_OPTIONS
+    queue: str = QUEUE_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    is_compiled: bool = True
+
+    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Write a payload, given by keywords or as one mapping. Raises InvalidArguments, InvalidPayload."""
+        return self.encode_open(args, kwargs, lambda given: given)
+
+    def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
+        """Write a payload of which some is not known yet, which `write` writes otherwise. Raises as `encode` does."""
+        if len(args) > 1 or (args and kwargs):
+            raise InvalidArguments(f"{self.name} takes its payload by keywords, or as one mapping; give one of them")
+        given = check_arguments(args[0], self.name) if args else kwargs
+        return payloads.encode(write(dict(given)), f"the payload of {self.name}")
+
+    def decode_result(self, result: str | None) -> Any:
+        """Read what a run resulted in."""
+        return None if result is None else msgspec.json.decode(result)
 
 
 class Choices:

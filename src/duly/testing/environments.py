@@ -38,6 +38,7 @@ from duly.moves.workflows.hand_out import hand_out
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands
 from duly.sdk.app import App
+from duly.sdk.background import sync_twin
 from duly.sdk.handler import Handler
 from duly.store.boxes import ready, runs
 from duly.store.connection import test_clock
@@ -125,17 +126,10 @@ class Environment:
         """Let time pass while nobody schedules and nobody works: what falls due is late, and by then perhaps a misfire."""
         await self._move_to(self._at + _span(duration, "outage"))
 
-    def run_due_sync(self) -> list[Fire]:
-        """Run what is due at this moment, from a plain test."""
-        return self._app.background.run(self.run_due())
-
-    def advance_sync(self, duration: Duration) -> list[Fire]:
-        """Let time pass, from a plain test."""
-        return self._app.background.run(self.advance(duration))
-
-    def outage_sync(self, duration: Duration) -> None:
-        """Let time pass while nobody schedules and nobody works, from a plain test."""
-        self._app.background.run(self.outage(duration))
+    # For plain functions.
+    run_due_sync = sync_twin(run_due)
+    advance_sync = sync_twin(advance)
+    outage_sync = sync_twin(outage)
 
     def __enter__(self) -> Self:
         self._take_place()
