@@ -74,9 +74,9 @@ class SubmittedJob(CreatedJob, frozen=True):
 
 def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[SubmittedJob]:
     """Ask for a job to be made, and perhaps for its end to be waited for."""
-    ask = posting(path("jobs"), SubmittedJob, body, key=key, seconds_more=wait or 0)
     headers = {} if wait is None else {"Prefer": f"wait={wait}"}
-    return msgspec.structs.replace(ask, headers=headers, read=_submitted)
+    ask = posting(path("jobs"), SubmittedJob, body, key=key, headers=headers, seconds_more=wait or 0)
+    return msgspec.structs.replace(ask, read=_submitted)
 
 
 def _submitted(reply: Reply) -> SubmittedJob:

@@ -6,10 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.client.address import Address
+from duly.client.failing import async_pause, no_reply
 from duly.client.many import Chosen, both, changing_many, rest_of
-from duly.client.paging import Page, after
-from duly.client.pausing import async_pause
-from duly.client.requests import Ask, NoReply, Reply
+from duly.client.requests import Ask, NoReply, Page, Reply, after
 from duly.client.retry import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.client.streaming import SILENCE_SECONDS, Listening, OnSilence, Read
 from duly.clock import Rng, SystemClock
@@ -70,8 +69,6 @@ class AsyncLine:
         """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
 
-        from duly.client.failing import no_reply
-
         listening = Listening(since, self.manners, read, on_silence)
         timeout = httpx2.Timeout(self.manners.patience.timeout, read=SILENCE_SECONDS)
         while True:
@@ -98,8 +95,6 @@ class AsyncLine:
     async def _send(self, step: Send) -> Reply | NoReply:
         import httpx2
 
-        from duly.client.failing import no_reply
-
         try:
             response = await self._http.request(
                 step.method,
@@ -112,6 +107,13 @@ class AsyncLine:
         except httpx2.RequestError as error:
             return no_reply(error, self.address.url)
         return _reply(response, response.content)
+
+
+class AsyncResource:
+    """A part of a Duly, by what it is about."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
 
 
 def _reply(response: httpx2.Response, body: bytes) -> Reply:
