@@ -9,8 +9,7 @@ from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import check_name, check_priority
 from duly.domain.runs.options import options_of
 from duly.domain.runs.run import PRIORITY_DEFAULT
-from duly.domain.targets.checks import check_target
-from duly.domain.targets.target import Target as Kind
+from duly.domain.targets.spec import Called, read_target
 from duly.domain.targets.target import handler_of
 from duly.domain.triggers.errors import shown
 from duly.sdk.choices import UncheckedWork, handler_options
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 class Target(Submittable[..., Any]):
     """What an app can have run besides its own functions. Its payload is given by keywords, or as one mapping."""
 
-    def __init__(self, app: App, target: Kind, queue: str) -> None:
-        kept = check_target(target)
+    def __init__(self, app: App, target: Called, queue: str) -> None:
+        kept = read_target(target)
         super().__init__(app, UncheckedWork(handler_of(kept), options_of(target=kept), check_name(queue, "queue")))
         self._target = kept
 
