@@ -15,10 +15,9 @@ from duly.outbound.guard import Guard
 from duly.outbound.resolver import SystemResolver
 from duly.outbound.transport import PinnedTransport
 from duly.worker.targets import Targets
-from duly.worker.targets.callbacks import ReceiverCallbacks
 from duly.worker.targets.permits import Permits
 from duly.worker.targets.secrets import Secrets
-from duly.worker.targets.webhook import Sender
+from duly.worker.targets.webhook import ReceiverCallbacks, Sender
 
 
 def webhooks_to(ports: Iterable[int]) -> Targets:

@@ -136,9 +136,8 @@ def _editing(method: str, job_id: Id, version: int | None, asked: Mapping[str, A
 
 def _is_as_asked(job: Job, asked: Mapping[str, Any], *, is_patch: bool) -> bool:
     """Say whether a job is as a change has asked for it to be. When in doubt, it is not."""
-    from duly.domain.jobs.compile import (
-        compile_recurring,  # A lost answer is rare, and to compile takes much of the domain.
-    )
+    # Here, because a lost answer is rare, and to compile takes much of the domain.
+    from duly.domain.jobs.compile import compile_recurring
     from duly.domain.jobs.manifest_diff import compared
     from duly.wire.schema.reading import merge_patch
 

@@ -35,9 +35,8 @@ from duly.webhooks import verify
 from duly.worker.context import RunContext
 from duly.worker.handlers import Registry
 from duly.worker.targets import Targets
-from duly.worker.targets.callbacks import ReceiverCallbacks
 from duly.worker.targets.permits import Permits
-from duly.worker.targets.webhook import CannotSign, Sender
+from duly.worker.targets.webhook import CannotSign, ReceiverCallbacks, Sender
 from tests.outbound.servers import Names, a_caller, answer, answering, read_request, serving
 from tests.worker.stories import attempts_of, ended, submitted, until, working
 
