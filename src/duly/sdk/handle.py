@@ -48,7 +48,7 @@ class Handle(Job[T]):
     @property
     def run(self) -> RunHandle[T]:
         """A handle on the run: of a schedule, its first one."""
-        return self._run
+        return RunHandle(self._app, self._registered, self.run_id, "submitted")
 
     @property
     def next_fires(self) -> list[datetime]:
@@ -79,7 +79,7 @@ class Handle(Job[T]):
 
         Raises RunFailed, ResultNotKept, or TimeoutError after `timeout` seconds.
         """
-        return await self._run.result(timeout)
+        return await self.run.result(timeout)
 
     async def cancel(self, *, children: bool = False) -> CancelAnswer:
         """End it, with its runs that have not started; of a one-shot, the run. Raises NotFound.
@@ -97,7 +97,7 @@ class Handle(Job[T]):
 
     async def progress(self) -> Progress | None:
         """Say how far the run has come, as it told last; of a schedule, its first run."""
-        return await self._run.progress()
+        return await self.run.progress()
 
     # For plain functions.
     result_sync = sync_twin(result)
@@ -105,10 +105,6 @@ class Handle(Job[T]):
 
     def __repr__(self) -> str:
         return f"<Handle of {self._registered.name} {self.job_id}: {self.description}>"
-
-    @property
-    def _run(self) -> RunHandle[T]:
-        return RunHandle(self._app, self._registered, self.run_id, "submitted")
 
     async def _job_id(self, database: Database) -> UUID:
         return self.job_id
