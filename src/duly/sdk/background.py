@@ -69,6 +69,7 @@ def sync_twin(
         work: Coroutine[Any, Any, _Answer] = getattr(self, method.__name__)(*args, **kwargs)
         return self._app.background.run(work)
 
+    twin.__name__, twin.__qualname__ = f"{method.__name__}_sync", f"{method.__qualname__}_sync"
     return twin
 
 

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from duly import __version__
-from duly.clock import Clock, SystemClock, moment_of
+from duly.clock import SystemClock, moment_of
 from duly.domain.errors import DulyError, InvalidOption, Refused
 from duly.domain.runs.callback_token import HEADER, CallbackTokens
 from duly.domain.runs.lifecycle import is_retry
@@ -141,7 +141,6 @@ class Sender:
         *,
         callbacks: ReceiverCallbacks | None = None,
         keyring: FindKeyring = no_keyring,
-        clock: Clock | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
         self._caller = caller
@@ -149,7 +148,7 @@ class Sender:
         self._permits = permits
         self._callbacks = callbacks
         self._keyring = keyring
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._now = now or _not_begun
 
     async def begin(self, database: Database, worker_id: UUID) -> None:
