@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -31,47 +31,7 @@ from duly.domain.targets.spec import FunctionTarget
 from duly.domain.triggers.errors import shown
 from duly.sdk.keywords import Keywords, Rules, check_known, fields_of, shape_of
 from duly.worker.context import RunContext
-
-
-class Work(Protocol):
-    """What is submitted, as far as a submit needs to know it: a registered function, or a target."""
-
-    @property
-    def name(self) -> str:
-        """The handler that its runs carry."""
-        ...
-
-    @property
-    def queue(self) -> str:
-        """The queue its runs go to, unless a submit says otherwise."""
-        ...
-
-    @property
-    def priority(self) -> int:
-        """Its priority, unless a submit says otherwise."""
-        ...
-
-    @property
-    def options(self) -> RunOptions:
-        """What its runs carry, unless a submit says otherwise."""
-        ...
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether arguments can be checked already."""
-        ...
-
-    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Write arguments as a payload. Raises InvalidArguments, InvalidPayload."""
-        ...
-
-    def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
-        """Write arguments of which some are not known yet, which `write` writes otherwise. Raises as `encode` does."""
-        ...
-
-    def decode_result(self, result: str | None) -> Any:
-        """Read what a run resulted in."""
-        ...
+from duly.worker.handlers import Handler
 
 
 class UncheckedWork(msgspec.Struct, frozen=True):
@@ -97,6 +57,10 @@ class UncheckedWork(msgspec.Struct, frozen=True):
     def decode_result(self, result: str | None) -> Any:
         """Read what a run resulted in."""
         return None if result is None else msgspec.json.decode(result)
+
+
+Work = Handler | UncheckedWork
+"""The work of a submit: a registered function, a target, or a handler of another app."""
 
 
 class Choices:
