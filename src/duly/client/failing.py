@@ -1,4 +1,4 @@
-"""What a failed try means: whether the request may have arrived, and whether another try makes sense; and the wait before it."""
+"""Failed tries: whether the request may have arrived, whether another try makes sense, and the wait before it."""
 
 from __future__ import annotations
 

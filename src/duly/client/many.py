@@ -23,7 +23,7 @@ class Matching(TypedDict, total=False):
 
 
 class Chosen(Matching, total=False):
-    """Those that fit `filter`, those of `ids`, or `all`."""
+    """Jobs or runs by `filter`, by `ids`, or `all` of them."""
 
     filter: str
     ids: Sequence[Id]

@@ -95,7 +95,7 @@ def after(ask: Ask[Page[T]], token: str) -> Ask[Page[T]]:
 
 
 class Asking(TypedDict, Generic[T], total=False):
-    """What a request may carry besides its body."""
+    """The parts of a request that few requests have."""
 
     query: Mapping[str, str]
     media_type: str

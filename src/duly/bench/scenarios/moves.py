@@ -88,7 +88,7 @@ class Watch:
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """What each move costs PostgreSQL in CPU, with nobody else at work."""
+    """Measure the CPU that each move costs PostgreSQL, with nobody else at work."""
     processes.check_can_look("moves")
     bare = await _bare(bench, options)
     async with bench.database(size_max=1) as database:

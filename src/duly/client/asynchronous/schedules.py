@@ -1,4 +1,4 @@
-"""What schedules come from and keep to: calendars, files of schedules, and backfills."""
+"""Calendars, files of schedules, and backfills."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""What schedules come from and keep to: calendars, files of schedules, and backfills."""
+"""Calendars, files of schedules, and backfills."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from duly.domain.targets.spec import CommandTarget, ContainerTarget, WebhookTarg
 
 
 class WebhookFields(TypedDict, total=False):
-    """What a webhook takes besides its URL."""
+    """The keywords of a webhook besides its URL."""
 
     method: str
     headers: Mapping[str, str] | None
@@ -20,7 +20,7 @@ class WebhookFields(TypedDict, total=False):
 
 
 class ProgramFields(TypedDict, total=False):
-    """What a command and a container take besides their arguments."""
+    """The keywords that commands and containers share."""
 
     environment: Mapping[str, str] | None
     network: bool
@@ -31,14 +31,14 @@ class ProgramFields(TypedDict, total=False):
 
 
 class CommandFields(ProgramFields, total=False):
-    """What a command takes besides its arguments."""
+    """The keywords of a command besides its arguments."""
 
     cpu_seconds: float | None
     file_bytes: int | None
 
 
 class ContainerFields(ProgramFields, total=False):
-    """What a container takes besides its image and its arguments."""
+    """The keywords of a container besides its image and its arguments."""
 
     cpus: float | None
 
