@@ -60,8 +60,8 @@ FLAGS = tuple(_DECLARATIONS)
 
 def with_settings(*names: str) -> Callable[[Command], Command]:
     """Add the flags of these settings, and the common ones, to a command that takes `settings`."""
-    of_client = ("as_tenant",) if "url" in names else ()
-    wanted = (*names, *of_client, *_COMMON)
+    of_clients = ("as_tenant",) if "url" in names else ()
+    wanted = tuple(dict.fromkeys((*names, *of_clients, *_COMMON)))
 
     def decorate(function: Command) -> Command:
         @wraps(function)
