@@ -1,11 +1,10 @@
 """What is said of a count and a period says what is meant."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 
-from duly.cli.commands.queues import COLUMNS
+from duly.cli.commands.queues import busiest_minute
 from duly.cli.render import policies
 from duly.cli.render.queue import attention
 from duly.domain.triggers.schedule.options import check
@@ -17,11 +16,11 @@ from duly.wire.queues import Queue, UnknownHandler
     [([21, 3], 21, 1), ([0, 0, 7], 7, 2), ([5, 5], 5, 1), ([1], 1, 1)],
 )
 def test_the_busiest_minute_ahead_is_never_in_no_time(counts, most, minutes):
-    assert re.findall(r"\d+", COLUMNS["coming"](SimpleNamespace(coming=counts))) == [str(most), str(minutes)]
+    assert re.findall(r"\d+", busiest_minute(counts)) == [str(most), str(minutes)]
 
 
 def test_a_queue_without_fires_ahead_says_nothing_of_them():
-    assert [COLUMNS["coming"](SimpleNamespace(coming=counts)) for counts in ([], [0, 0])] == ["", ""]
+    assert [busiest_minute(counts) for counts in ([], [0, 0])] == ["", ""]
 
 
 def test_one_is_no_plural():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -39,6 +39,25 @@ async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncBaseTransp
     ):
         yield InProcessTransport(for_local(create_for_one(door, Log("api")), this_account()))
         door.close()
+
+
+class Opening(httpx2.AsyncBaseTransport):
+    """Opens the database and the API over it at the first request: what is wrong with a command itself is said before."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened = AsyncExitStack()
+        self._transport: httpx2.AsyncBaseTransport | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer one request. Raises DatabaseUnusable."""
+        if self._transport is None:
+            self._transport = await self._opened.enter_async_context(in_process(self._settings))
+        return await self._transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the database."""
+        await self._opened.aclose()
 
 
 class InProcessTransport(httpx2.AsyncBaseTransport):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 import click
 import msgspec
 
-from duly.cli.client import connected
+from duly.cli.client import lists, with_client
 from duly.cli.flags.filters import first
 from duly.cli.flags.names import tenant_named
-from duly.cli.flags.settings import with_settings
 from duly.cli.lazy import ListingGroup
-from duly.cli.render.output import Listing, Row, json_option, listing_options, print_json, show_list
-from duly.cli.render.say import say
+from duly.cli.render.output import Row, answer
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidSchedule
-from duly.settings import Settings
 from duly.wire.keys import Tenant, TenantLimits
 from duly.wire.pages import PAGE_SIZE_MAX
 
@@ -91,79 +87,53 @@ def tenants() -> None:
 
 
 @tenants.command("list")
-@listing_options
-@with_settings("url")
-def list_tenants(settings: Settings, listing: Listing) -> None:
+@lists(COLUMNS, "no tenants")
+async def list_tenants(client: AsyncClient) -> list[Row]:
     """List tenants and what each may have."""
-
-    async def read(client: AsyncClient) -> list[Row]:
-        found = await first(client.tenants.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)
-        return [_row(tenant) for tenant in found]
-
-    show_list(settings, listing, read, COLUMNS, "no tenants")
+    return [_row(tenant) for tenant in await first(client.tenants.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)]
 
 
 @tenants.command("create")
 @click.argument("name")
 @limit_options
-@json_option
-@with_settings("url")
-def create(settings: Settings, name: str, as_json: bool, **limits: object) -> None:
+@with_client()
+async def create(client: AsyncClient, name: str, as_json: bool, **limits: object) -> None:
     """Make a tenant. Its name is never given again."""
-    asyncio.run(_create(settings, name, _limits(TenantLimits(), limits), as_json))
+    made = await client.tenants.create(name, limits=_limits(TenantLimits(), limits))
+    answer(as_json, _row(made), f"tenant {made.name} is made, number {made.tenant}")
 
 
 @tenants.command("suspend")
 @click.argument("name")
-@json_option
-@with_settings("url")
-def suspend(settings: Settings, name: str, as_json: bool) -> None:
+@with_client()
+async def suspend(client: AsyncClient, name: str, as_json: bool) -> None:
     """Let a tenant add nothing, and its keys open nothing, for now. What it has goes on."""
-    told = "is suspended: its keys open nothing; its schedules go on"
-    asyncio.run(_change(settings, name, "suspended", told, as_json))
+    changed = await client.tenants.change((await tenant_named(client, name)).tenant, state="suspended")
+    words = f"tenant {changed.name} is suspended: its keys open nothing; its schedules go on"
+    answer(as_json, _row(changed), words)
 
 
 @tenants.command("resume")
 @click.argument("name")
-@json_option
-@with_settings("url")
-def resume(settings: Settings, name: str, as_json: bool) -> None:
+@with_client()
+async def resume(client: AsyncClient, name: str, as_json: bool) -> None:
     """Let a suspended tenant go on."""
-    asyncio.run(_change(settings, name, "active", "is active", as_json))
+    changed = await client.tenants.change((await tenant_named(client, name)).tenant, state="active")
+    answer(as_json, _row(changed), f"tenant {changed.name} is active")
 
 
 @tenants.command("limits")
 @click.argument("name")
 @limit_options
-@json_option
-@with_settings("url")
-def limits(settings: Settings, name: str, as_json: bool, **limits: object) -> None:
+@with_client()
+async def limits(client: AsyncClient, name: str, as_json: bool, **limits: object) -> None:
     """Show what a tenant may have, or change what is named."""
-    asyncio.run(_limit(settings, name, limits, as_json))
-
-
-async def _create(settings: Settings, name: str, limits: TenantLimits, as_json: bool) -> None:
-    async with connected(settings) as client:
-        made = await client.tenants.create(name, limits=limits)
-    _show(made, as_json, f"tenant {made.name} is made, number {made.tenant}")
-
-
-async def _change(
-    settings: Settings, name: str, state: Literal["active", "suspended"], told: str, as_json: bool
-) -> None:
-    async with connected(settings) as client:
-        changed = await client.tenants.change((await tenant_named(client, name)).tenant, state=state)
-    _show(changed, as_json, f"tenant {changed.name} {told}")
-
-
-async def _limit(settings: Settings, name: str, changes: dict[str, object], as_json: bool) -> None:
-    async with connected(settings) as client:
-        tenant = await tenant_named(client, name)
-        wanted = _limits(tenant.limits, changes)
-        if wanted != tenant.limits:
-            tenant = await client.tenants.change(tenant.tenant, limits=wanted)
+    tenant = await tenant_named(client, name)
+    wanted = _limits(tenant.limits, limits)
+    if wanted != tenant.limits:
+        tenant = await client.tenants.change(tenant.tenant, limits=wanted)
     shown = ", ".join(f"{name} {_words(value)}" for name, value in msgspec.structs.asdict(tenant.limits).items())
-    _show(tenant, as_json, f"tenant {tenant.name}: {shown}")
+    answer(as_json, _row(tenant), f"tenant {tenant.name}: {shown}")
 
 
 def _limits(before: TenantLimits, given: dict[str, object]) -> TenantLimits:
@@ -176,13 +146,6 @@ def _written(value: object) -> object:
     if isinstance(value, timedelta):
         return to_iso(value)
     return None if value == _NONE else value
-
-
-def _show(tenant: Tenant, as_json: bool, sentence: str) -> None:
-    if as_json:
-        print_json(_row(tenant))
-    else:
-        say(sentence)
 
 
 def _row(tenant: Tenant) -> dict[str, object]:
