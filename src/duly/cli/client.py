@@ -11,16 +11,21 @@ from collections.abc import Awaitable, Callable
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
+
 from duly.cli.flags.settings import Command, with_settings
 from duly.cli.render.output import Columns, Listing, json_option, listing_options, show_list
+from duly.cli.render.say import say
 from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import Unavailable
 from duly.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-_DEADLINE_SECONDS = 20.0  # A person waits.
+_DEADLINE_SECONDS, _CONNECT_SECONDS = 20.0, 1.5  # A person waits.
+_UNKNOWN = "may or may not have been done; before you ask again, look with `duly audit`, and for runs with `duly runs`"
 
 
 def is_remote(settings: Settings) -> bool:
@@ -58,11 +63,30 @@ def lists(columns: Columns, empty: str) -> Callable[[Command], Command]:
 def ask(settings: Settings, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
     """Connect, ask, and give the answer. Raises InvalidAddress, DatabaseUnusable, and what asking raises."""
 
-    async def answer() -> T:
-        async with connected(settings) as client:
-            return await question(client)
+    return asyncio.run(_answer(settings, question))
 
-    return asyncio.run(answer())
+
+async def _answer(settings: Settings, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    async with connected(settings) as client:
+        try:
+            return await question(client)
+        except asyncio.CancelledError:  # By Ctrl-C.
+            if (write := client.unanswered_write) is not None:
+                say(f"duly: interrupted: {write} {_UNKNOWN}", err=True)
+            raise
+        except Unavailable as error:
+            raise _in_flags(error) from None
+
+
+def _in_flags(error: Unavailable) -> Unavailable:
+    """Advise to ask again with a key only where a flag takes one."""
+    key = error.idempotency_key
+    if key is None or key not in error.remedy:
+        return error
+    flags = [name for parameter in click.get_current_context().command.params for name in parameter.opts]
+    once = f"ask again with --key {key}, which does it once"
+    remedy = f"It may or may not have been done; {once}." if "--key" in flags else f"It {_UNKNOWN}."
+    return Unavailable(error.detail, error.status, error.code, remedy, error.request_id, idempotency_key=key)
 
 
 def connected(settings: Settings) -> AsyncClient:
@@ -76,7 +100,9 @@ def connected(settings: Settings) -> AsyncClient:
                 f"{settings.sources['as_tenant']} does not go with {settings.sources['url']}: a key acts in its own tenant."
                 " Use a key of that tenant, or the command where no key is needed"
             )
-        return AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS)
+        return AsyncClient(
+            settings.url, settings.api_key, deadline=_DEADLINE_SECONDS, connect_deadline=_CONNECT_SECONDS
+        )
     if (socket := _socket(settings)) is not None:
         return _keyless(settings, "http://duly-up", socket, _DEADLINE_SECONDS)
     from duly.cli.in_process import Opening  # It takes the server's modules.

@@ -20,12 +20,21 @@ def no_reply(error: httpx2.RequestError, url: str) -> NoReply:
     words = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, httpx2.TimeoutException):
         words = "it took too long"
+    elif isinstance(_root(error), ConnectionRefusedError):
+        words = "connection refused"
     is_untrusted = "CERTIFICATE_VERIFY_FAILED" in words
     return NoReply(
         f"No answer from {url}: {words}.",
         may_have_arrived=not isinstance(error, (*never_sent, *ours)),
         is_hopeless=isinstance(error, ours) or is_untrusted,
+        is_unreached=isinstance(error, httpx2.ConnectError) and not is_untrusted,
     )
+
+
+def _root(error: BaseException) -> BaseException:
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
 
 
 async def async_pause(seconds: float) -> None:

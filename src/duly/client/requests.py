@@ -35,11 +35,15 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class NoReply(msgspec.Struct, frozen=True):
-    """A try that got no answer: why, whether the request may have arrived, and whether another try makes sense."""
+    """A try that got no answer: why, whether the request may have arrived, and whether another try makes sense.
+
+    `is_unreached`: nobody took the connection.
+    """
 
     why: str
     may_have_arrived: bool
     is_hopeless: bool = False
+    is_unreached: bool = False
 
 
 class Ask(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ class AsyncLine:
         import httpx2  # Here, so that whoever only names the client does not pay for it.
 
         self.address = address
+        self.unanswered_write: str | None = None
         self.manners = Manners(patience, SystemClock().monotonic, Rng())
         # Redirects are not followed: a key is for the server it was given for.
         self._http = httpx2.AsyncClient(base_url=address.url, transport=transport, follow_redirects=False)
@@ -39,10 +40,12 @@ class AsyncLine:
         """Send one request and give its answer. Raises ApiError."""
         conversation = converse(ask, self.manners)
         event: Came = None
+        self.unanswered_write = None if ask.method == "GET" else f"{ask.method} {ask.path}"
         try:
             while True:
                 event = await self._take(conversation.send(event))
         except StopIteration as done:
+            self.unanswered_write = None
             answer: T = done.value
             return answer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,7 +36,8 @@ class Client:
     """Speaks to a Duly over HTTP, and keeps its connections until it is closed.
 
     `url` and `key` come from DULY_URL and DULY_API_KEY where they are not given. A request is tried again, as far as that
-    is safe, until `deadline` seconds have passed; one try takes at most `timeout`.
+    is safe, until `deadline` seconds have passed; one try takes at most `timeout`. A read gives up earlier, after
+    `connect_deadline` seconds, where nobody takes the connection.
     """
 
     def __init__(
@@ -45,9 +47,11 @@ class Client:
         *,
         timeout: float = 15.0,
         deadline: float = 60.0,
+        connect_deadline: float = inf,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self._line = Line(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
+        patience = Patience(timeout=timeout, deadline=deadline, connect_deadline=connect_deadline)
+        self._line = Line(Address(url, key), patience, transport)
         self.jobs = Jobs(self._line)
         self.runs = Runs(self._line)
         self.workflows = Workflows(self._line)
@@ -76,6 +80,11 @@ class Client:
     def url(self) -> str:
         """Where it speaks to."""
         return self._line.address.url
+
+    @property
+    def unanswered_write(self) -> str | None:
+        """The method and path of a write that was sent and not answered, which may have been done; None: there is none."""
+        return self._line.unanswered_write
 
     def __enter__(self) -> Self:
         return self
