@@ -5,7 +5,7 @@ import re
 import pytest
 
 from duly.cli.commands.queues import busiest_minute
-from duly.cli.render import policies
+from duly.cli.render.job import policy_line
 from duly.cli.render.queue import attention
 from duly.domain.triggers.schedule.options import check
 from duly.wire.queues import Queue, UnknownHandler
@@ -31,7 +31,7 @@ def test_one_is_no_plural():
             "pause_on_failure": 1,
         }
     )
-    policy = policies.policy_line(schedule, None)
+    policy = policy_line(schedule, None)
     unknown = [UnknownHandler(handler="send", runs=1)]
     [needed] = attention(Queue("mail", 1, 0.0, 1, 1, False, 60.0, False, 1, [], unknown_handlers=unknown))
 

@@ -13,8 +13,8 @@ from duly.cli.client import lists, with_client
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Row, answer, moment, print_json, print_rows
 from duly.cli.render.say import say
-from duly.cli.render.screen import some
 from duly.client.asynchronous.client import AsyncClient
+from duly.domain.counting import some
 from duly.domain.triggers.calendars import read_calendar
 
 COLUMNS = {

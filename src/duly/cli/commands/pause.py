@@ -13,7 +13,7 @@ import msgspec
 from duly.cli.client import with_client
 from duly.cli.flags.names import tenant_named
 from duly.cli.render.output import answer
-from duly.cli.render.pause import resume_line, told
+from duly.cli.render.queue import resume_line, told
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.job import check_name
 from duly.domain.limits.pause import Scope

@@ -11,8 +11,8 @@ from duly.cli.flags.names import job_id_of, tenant_named
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Columns, Listing, listing_options, moment, print_json, print_rows, watch
 from duly.cli.render.say import say
-from duly.cli.render.screen import some
 from duly.client.asynchronous.client import AsyncClient
+from duly.domain.counting import some
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.recovery import Choice
 from duly.wire.recovery import RecoveryPlan, RecoveryRule, RecoveryState

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import click
+import msgspec
 
 from duly.cli.client import ask, with_client
 from duly.cli.commands.plan_and_apply import read_document
@@ -17,7 +18,6 @@ from duly.cli.failures import REFUSED
 from duly.cli.flags import apps
 from duly.cli.flags.filters import chosen, filter_option, first, limit_option, none_of
 from duly.cli.flags.settings import with_settings
-from duly.cli.flags.workflow_check import problems_with
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import (
     Columns,
@@ -32,17 +32,20 @@ from duly.cli.render.output import (
     watch,
 )
 from duly.cli.render.say import say
-from duly.cli.render.screen import some
-from duly.cli.render.workflow import how_far, read_workflow_row
-from duly.cli.render.workflow_tree import drawn
+from duly.cli.render.workflow import drawn, how_far, read_workflow_row
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
+from duly.domain.counting import some
+from duly.domain.errors import Refused
 from duly.domain.fields import non_defaults
 from duly.domain.jobs.filter import WORKFLOW_STATES, WORKFLOWS
 from duly.domain.jobs.job import check_key, check_reason
 from duly.domain.jobs.manifest import read_workflow
 from duly.domain.jobs.spec_of import workflow_spec_of
-from duly.domain.workflows.workflow import FINAL
+from duly.domain.problems import Problem
+from duly.domain.targets.target import is_reserved
+from duly.domain.workflows.references import has_references
+from duly.domain.workflows.workflow import FINAL, Node
 from duly.settings import Settings
 from duly.wire.pages import PAGE_SIZE_MAX
 from duly.wire.workflows import WorkflowReplayed, WorkflowStatus, WorkflowSummary
@@ -139,7 +142,7 @@ def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, 
     """
     chosen_key = secrets.token_urlsafe(16) if key is None else check_key(key)
     document, name = read_document(file)
-    check = partial(problems_with, apps.load(settings.app)) if settings.app else None
+    check = partial(_problems_with, apps.load(settings.app)) if settings.app else None
     workflow = read_workflow(document.value, document.places, name, check)
 
     async def submit(client: AsyncClient) -> int:
@@ -241,3 +244,29 @@ def _print(found: Mapping[str, Any]) -> None:
     print_rows(shown, NODE_COLUMNS, "no nodes")
     if len(shown) < len(nodes):
         say(f"and {len(nodes) - len(shown)} more; --json shows all")
+
+
+def _problems_with(app: Any, node: Node) -> Iterator[Problem]:
+    """Say what the app does not know of a node, before anything is sent: its handler, its queue, its arguments."""
+    shot, path = node.submission, ("nodes", node.name)
+    if is_reserved(shot.handler):
+        return
+    try:
+        handler = app.registry[shot.handler]
+    except Refused as error:
+        yield Problem((*path, "target"), str(error))
+        return
+    try:
+        app.check_queue(shot.queue)
+    except Refused as error:
+        yield Problem((*path, "queue"), str(error))
+    try:
+        handler.encode_open((), msgspec.json.decode(shot.payload), _set_apart)
+    except Refused as error:
+        yield Problem((*path, "payload"), str(error))
+
+
+def _set_apart(value: Any) -> Any:
+    """Give another object for what is not known until the node runs, which is how that is told from what is checked."""
+    is_open = isinstance(value, dict | list) and has_references(msgspec.json.encode(value).decode())
+    return value.copy() if is_open else value

@@ -19,9 +19,9 @@ from duly.cli.failures import NOT_FOUND, REFUSED
 from duly.cli.flags.filters import filter_option
 from duly.cli.render.output import answer, print_json
 from duly.cli.render.say import say, say_over
-from duly.cli.render.screen import some
 from duly.client.errors import NotFound
 from duly.client.many import both
+from duly.domain.counting import some
 from duly.domain.errors import DulyError
 from duly.domain.jobs.filter import Field, parse
 from duly.wire.jobs.bulk import ManyDone

@@ -15,8 +15,8 @@ from duly.cli.flags.arguments import read_moment
 from duly.cli.flags.filters import first, limit_option
 from duly.cli.flags.names import job_id_of
 from duly.cli.render.output import Columns, answer, moment
-from duly.cli.render.screen import some
 from duly.client.asynchronous.client import AsyncClient
+from duly.domain.counting import some
 from duly.domain.jobs.job import check_moment
 from duly.wire.jobs.verbs import BackfillAsked, BackfillStatus
 

@@ -30,9 +30,9 @@ from duly.cli.render.output import (
     show_list,
 )
 from duly.cli.render.say import say
-from duly.cli.render.screen import some
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
+from duly.domain.counting import some
 from duly.domain.jobs.filter import RUN_STATES, RUNS
 from duly.domain.runs.progress import progress_text
 from duly.domain.targets.words import described
