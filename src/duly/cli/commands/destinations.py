@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 import click
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from duly.cli.client import lists, with_client
+from duly.cli.flags.arguments import OrNone
 from duly.cli.flags.filters import first
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Columns, answer, moment, print_json, print_rows, print_struct
@@ -23,7 +23,6 @@ from duly.wire.pages import PAGE_SIZE_MAX
 
 _SHOWN_MAX = 10_000
 _FAILURES_MAX = 10
-_NONE = "none"
 COLUMNS: Columns = {
     "id": "destination_id",
     "origin": "origin",
@@ -45,16 +44,6 @@ FAILURES = {
     "reason": "reason",
 }
 which = click.argument("which", metavar="ID|URL")
-
-
-class _Rate(click.ParamType[Any]):
-    """A number, or `none` for no limit."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it."""
-        return None if value == _NONE else value if value is UNSET else click.FLOAT.convert(value, param, ctx)
 
 
 @click.group(cls=ListingGroup)
@@ -103,7 +92,11 @@ async def make(client: AsyncClient, address: str, as_json: bool) -> None:
 @which
 @click.option("--places", type=int, help="How many requests are under way at once, at most.")
 @click.option(
-    "--rate", type=_Rate(), default=UNSET, metavar="NUMBER", help="How many a second, at most. none: no limit."
+    "--rate",
+    type=OrNone(click.FLOAT),
+    default=UNSET,
+    metavar="NUMBER",
+    help="How many a second, at most. none: no limit.",
 )
 @click.option("--retries", type=float, help="How many retries for each first attempt, from 0 to 1; 1: any number.")
 @with_client()

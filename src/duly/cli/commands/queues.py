@@ -9,13 +9,13 @@ import click
 
 from duly.cli.client import with_client
 from duly.cli.commands.pause import Asked, pause_scope, reason_option, resume_scope
+from duly.cli.flags.arguments import read_duration
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Columns, Listing, Row, answer, listing_options, show_list
 from duly.cli.render.queue import attention, queue_row, queue_state
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Forbidden
-from duly.domain.duration import parse
-from duly.domain.errors import InvalidOption, InvalidSchedule
+from duly.domain.duration import parse_option
 from duly.domain.limits.overload import check_age_limit
 
 COLUMNS: Columns = {
@@ -89,14 +89,8 @@ async def set_queue(client: AsyncClient, queue: str, age_limit: str | None, as_j
     """Say how QUEUE is to be; it takes effect within a second."""
     if age_limit is None:
         raise click.UsageError("say what: --age-limit")
-    limit = None if age_limit == "default" else check_age_limit(_span(age_limit)).total_seconds()
+    span = None if age_limit == "default" else parse_option(read_duration(age_limit), "age limit")
+    limit = None if span is None else check_age_limit(span).total_seconds()
     await client.queues.change(queue, age_limit=limit)
     words = f"its oldest run may be {'as old as by default' if limit is None else f'{limit:g} s old'}"
     answer(as_json, {"queue": queue, "age_limit_seconds": limit}, f"queue {queue}: {words}")
-
-
-def _span(text: str) -> timedelta:
-    try:
-        return parse(float(text) if text.replace(".", "", 1).isdecimal() else text, "age limit")
-    except InvalidSchedule as error:
-        raise InvalidOption(str(error)) from None

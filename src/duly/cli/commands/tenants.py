@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from duly.cli.client import lists, with_client
+from duly.cli.flags.arguments import OrNone, read_duration
 from duly.cli.flags.filters import first
 from duly.cli.flags.names import tenant_named
+from duly.cli.flags.settings import together
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Row, answer
 from duly.client.asynchronous.client import AsyncClient
@@ -21,7 +22,6 @@ from duly.wire.keys import Tenant, TenantLimits
 from duly.wire.pages import PAGE_SIZE_MAX
 
 _SHOWN_MAX = 10_000
-_NONE = "none"
 COLUMNS = {
     "tenant": lambda row: row["tenant"],
     "name": lambda row: row["name"],
@@ -35,50 +35,42 @@ COLUMNS = {
 }
 
 
-class _Limit(click.ParamType[Any]):
-    """A number, or `none` for no limit."""
-
-    name = "number"
-
-    def __init__(self, kind: click.ParamType[Any]) -> None:
-        self._kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it."""
-        return value if value == _NONE else self._kind.convert(value, param, ctx)
-
-
-class _Period(click.ParamType[timedelta]):
-    """A duration."""
+class _Period(click.ParamType[str]):
+    """A duration, as ISO 8601 writes it."""
 
     name = "duration"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Read it."""
         try:
-            return parse(float(value) if value.replace(".", "", 1).isdigit() else value, "it")
+            return to_iso(parse(read_duration(value), "it"))
         except InvalidSchedule as error:
             self.fail(str(error), param, ctx)
 
 
-def limit_options(function: Callable[..., object]) -> Callable[..., object]:
-    """Add a flag for each limit."""
-    weight = click.option(
-        "--weight", type=click.INT, help="Its share beside other tenants, from 1 to 1,000; 1 unless set."
-    )
-    function = weight(function)
-    for name, kind, text in reversed(
-        (
-            ("--schedules-max", click.INT, "How many schedules it may have."),
-            ("--ready-max", click.INT, "How many of its runs may wait, by a count that is a second old or so."),
-            ("--submit-rate", click.FLOAT, "How many submits a second, and ten seconds' worth at once."),
-            ("--running-max", click.INT, "How many of its runs may be under way at once."),
-            ("--least-period", _Period(), "How close together the occurrences of a schedule may be, such as PT1M."),
+limit_options = together(
+    *(
+        click.option(name, type=OrNone(kind), default=UNSET, metavar=metavar, help=f"{text} none: no limit.")
+        for name, kind, metavar, text in (
+            ("--schedules-max", click.INT, "NUMBER", "How many schedules it may have."),
+            (
+                "--ready-max",
+                click.INT,
+                "NUMBER",
+                "How many of its runs may wait, by a count that is a second old or so.",
+            ),
+            ("--submit-rate", click.FLOAT, "NUMBER", "How many submits a second, and ten seconds' worth at once."),
+            ("--running-max", click.INT, "NUMBER", "How many of its runs may be under way at once."),
+            (
+                "--least-period",
+                _Period(),
+                "DURATION",
+                "How close together the occurrences of a schedule may be, such as PT1M.",
+            ),
         )
-    ):
-        metavar = "DURATION" if isinstance(kind, _Period) else "NUMBER"
-        function = click.option(name, type=_Limit(kind), metavar=metavar, help=f"{text} none: no limit.")(function)
-    return function
+    ),
+    click.option("--weight", type=int, help="Its share beside other tenants, from 1 to 1,000; 1 unless set."),
+)
 
 
 @click.group(cls=ListingGroup)
@@ -97,9 +89,9 @@ async def list_tenants(client: AsyncClient) -> list[Row]:
 @click.argument("name")
 @limit_options
 @with_client()
-async def create(client: AsyncClient, name: str, as_json: bool, **limits: object) -> None:
+async def create(client: AsyncClient, name: str, as_json: bool, **limits: Any) -> None:
     """Make a tenant. Its name is never given again."""
-    made = await client.tenants.create(name, limits=_limits(TenantLimits(), limits))
+    made = await client.tenants.create(name, limits=_limits(TenantLimits(), **limits))
     answer(as_json, _row(made), f"tenant {made.name} is made, number {made.tenant}")
 
 
@@ -126,26 +118,20 @@ async def resume(client: AsyncClient, name: str, as_json: bool) -> None:
 @click.argument("name")
 @limit_options
 @with_client()
-async def limits(client: AsyncClient, name: str, as_json: bool, **limits: object) -> None:
+async def limits(client: AsyncClient, name: str, as_json: bool, **limits: Any) -> None:
     """Show what a tenant may have, or change what is named."""
     tenant = await tenant_named(client, name)
-    wanted = _limits(tenant.limits, limits)
+    wanted = _limits(tenant.limits, **limits)
     if wanted != tenant.limits:
         tenant = await client.tenants.change(tenant.tenant, limits=wanted)
     shown = ", ".join(f"{name} {_words(value)}" for name, value in msgspec.structs.asdict(tenant.limits).items())
     answer(as_json, _row(tenant), f"tenant {tenant.name}: {shown}")
 
 
-def _limits(before: TenantLimits, given: dict[str, object]) -> TenantLimits:
+def _limits(before: TenantLimits, weight: int | None, **given: Any) -> TenantLimits:
     """Change what is named, and nothing else."""
-    changes = {name: _written(value) for name, value in given.items() if value is not None}
-    return msgspec.structs.replace(before, **changes)
-
-
-def _written(value: object) -> object:
-    if isinstance(value, timedelta):
-        return to_iso(value)
-    return None if value == _NONE else value
+    changes = {name: value for name, value in given.items() if value is not UNSET}
+    return msgspec.structs.replace(before, weight=before.weight if weight is None else weight, **changes)
 
 
 def _row(tenant: Tenant) -> dict[str, object]:
@@ -154,4 +140,4 @@ def _row(tenant: Tenant) -> dict[str, object]:
 
 
 def _words(value: object) -> str:
-    return _NONE if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

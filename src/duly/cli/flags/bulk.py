@@ -17,6 +17,7 @@ import msgspec
 
 from duly.cli.failures import NOT_FOUND, REFUSED
 from duly.cli.flags.filters import filter_option
+from duly.cli.flags.settings import together
 from duly.cli.render.output import answer, print_json
 from duly.cli.render.say import say, say_over
 from duly.client.errors import NotFound
@@ -67,15 +68,12 @@ def many_options(named: str) -> Callable[[Callable[..., Any]], Callable[..., Any
             many = None if given[named] else Many(filter_text, everything, limit, dry_run, is_sure)
             return function(many=many, **given)
 
-        command: Callable[..., Any] = call
-        for option in reversed(_OPTIONS):
-            command = option(command)
-        return command
+        return _options(call)
 
     return decorate
 
 
-_OPTIONS = (
+_options = together(
     filter_option,
     click.option("--all", "everything", is_flag=True, help="Every one, in place of a filter."),
     click.option("--limit", type=click.IntRange(min=1), help="So many at most; with --filter or --all."),

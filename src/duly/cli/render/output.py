@@ -20,6 +20,7 @@ Row = Any  # A struct of the client, or a mapping.
 Columns = Mapping[str, str | Callable[[Row], object]]  # title → the attribute to show, or a function of the row
 
 _WIDTH_OF_A_PIPE = 240
+_WHOLE = ("id", "run", "job", "node", "local", "offset", "UTC")  # columns that are never broken
 _STYLES = {
     "succeeded": "green",
     "running": "cyan",
@@ -34,6 +35,9 @@ _STYLES = {
     "expired": "yellow",
     "cancelled": "dim",
 }
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -56,11 +60,6 @@ def listing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     )
     watch = click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")
     return json_option(watch(pause(call)))
-
-
-def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --json to a command that takes `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(function)
 
 
 async def show_list(
@@ -133,7 +132,7 @@ def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
-        table.add_column(title, overflow="fold", no_wrap=title in ("id", "run", "job", "node"))
+        table.add_column(title, overflow="fold", no_wrap=title in _WHOLE)
     for line in lines:
         table.add_row(*(Text(in_one_line(cell), style=_STYLES.get(cell, "")) for cell in line))
     is_terminal = sys.stdout.isatty()
