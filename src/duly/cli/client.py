@@ -126,7 +126,7 @@ def _socket(settings: Settings) -> httpx2.AsyncBaseTransport | None:
 
 def _keyless(settings: Settings, url: str, transport: httpx2.AsyncBaseTransport, deadline: float) -> AsyncClient:
     if settings.as_tenant is not None:
-        from duly.cli.in_process import InTenant
+        from duly.cli.in_tenant import InTenant
 
         transport = InTenant(transport, settings.as_tenant)
     return AsyncClient(url, "none", deadline=deadline, transport=transport)

@@ -120,7 +120,7 @@ def answer(as_json: bool, document: object, *lines: str) -> None:
 def print_struct(row: Row, *, as_json: bool) -> None:
     """Print the fields of one thing, a line each, or as one JSON object."""
     fields = row if isinstance(row, dict) else msgspec.structs.asdict(row)
-    lines = [f"{name.replace('_', ' '):16}{text(value)}" for name, value in fields.items()]
+    lines = [f"{name.replace('_', ' '):18}{text(value)}" for name, value in fields.items()]
     answer(as_json, row, *lines)
 
 
