@@ -15,7 +15,7 @@ from duly.cli.failures import REFUSED
 from duly.cli.flags.submission import live_workers
 from duly.cli.render.output import answer, print_json
 from duly.cli.render.plan import applied_lines, obstacle_lines, plan_lines, plan_of
-from duly.cli.render.say import say
+from duly.cli.render.say import confirm, say
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Invalid
 from duly.domain.jobs.manifest import Manifest, read_manifest
@@ -147,7 +147,7 @@ async def _show(client: AsyncClient, manifest: Manifest, found: Plan, *, prune: 
 def _ask() -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("nobody can be asked here; add --yes, or --expect with the digest of a plan")
-    click.confirm("apply this?", abort=True)
+    confirm("apply this?")
 
 
 def _does_something(found: Plan, *, prune: bool) -> bool:

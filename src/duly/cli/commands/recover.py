@@ -10,7 +10,7 @@ from duly.cli.client import with_client
 from duly.cli.flags.names import job_id_of, tenant_named
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import Columns, Listing, listing_options, moment, print_json, print_rows, watch
-from duly.cli.render.say import say
+from duly.cli.render.say import confirm, say
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.counting import some
 from duly.domain.errors import InvalidOption
@@ -76,7 +76,7 @@ async def approve(
     rules += [await _rule_of_schedule(client, text) for text in schedules]
     if not yes:
         _print(await client.recovery.approve(rules=rules, rate=rate, dry_run=True), rate=rate)
-        click.confirm("Carry it out?", abort=True)
+        confirm("Carry it out?")
     _print(await client.recovery.approve(rules=rules, rate=rate), as_json=as_json)
 
 
@@ -87,7 +87,7 @@ async def dismiss(client: AsyncClient, yes: bool, as_json: bool) -> None:
     """Leave out all that was missed and is not made yet; each schedule's history will tell it."""
     if not yes:
         _print(await client.recovery.get())
-        click.confirm("Leave out all that is not made yet?", abort=True)
+        confirm("Leave out all that is not made yet?")
     _print(await client.recovery.dismiss(), as_json=as_json)
 
 

@@ -19,7 +19,7 @@ from duly.cli.failures import NOT_FOUND, REFUSED
 from duly.cli.flags.filters import filter_option
 from duly.cli.flags.settings import together
 from duly.cli.render.output import answer, print_json
-from duly.cli.render.say import say, say_over
+from duly.cli.render.say import confirm, say, say_over
 from duly.client.errors import NotFound
 from duly.client.many import both
 from duly.domain.counting import some
@@ -90,7 +90,7 @@ async def change_many(verb: Verb, many: Many, *, as_json: bool = False) -> int:
     if not many.dry_run and not many.is_sure:
         counted, _ = await _walk(verb, many, dry_run=True)
         if counted.matched:
-            click.confirm(f"{verb.word} {some(counted.matched, verb.noun)}?", abort=True, err=True)
+            confirm(f"{verb.word} {some(counted.matched, verb.noun)}?")
         many = msgspec.structs.replace(many, limit=counted.matched)
     done, is_cut = await _walk(verb, many, dry_run=many.dry_run)
     if as_json:

@@ -15,6 +15,7 @@ from duly.cli.flags.arguments import read_moment
 from duly.cli.flags.filters import first, limit_option
 from duly.cli.flags.names import job_id_of
 from duly.cli.render.output import Columns, answer, moment
+from duly.cli.render.say import confirm
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.counting import some
 from duly.domain.jobs.job import check_moment
@@ -96,7 +97,7 @@ async def cancel(client: AsyncClient, backfill_id: UUID, as_json: bool) -> None:
 
 def _confirm(count: int, yes: bool) -> None:
     if count > _UNCONFIRMED_MAX and not yes:
-        click.confirm(f"The stretch has {count:,} occurrences. Make all of them?", abort=True, err=True)
+        confirm(f"The stretch has {count:,} occurrences. Make all of them?")
 
 
 def _lines(asked: BackfillAsked, job: str, rate: float, *, dry_run: bool) -> list[str]:
