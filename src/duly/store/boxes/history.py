@@ -13,8 +13,7 @@ SQL = load("boxes/history")
 
 async def make_partitions(database: Database, days_ahead: int) -> int:
     """Make the day partitions from today on, where missing. Returns how many were made."""
-    made: int = await database.fetchval(SQL["make_partitions"], days_ahead)
-    return made
+    return int(await database.fetchval(SQL["make_partitions"], days_ahead))
 
 
 async def drop_partitions(database: Database, parent: str, before: date) -> list[str]:
@@ -26,8 +25,7 @@ async def drop_partitions(database: Database, parent: str, before: date) -> list
 
 async def forget_strays(database: Database, parent: str, before: date, limit: int) -> int:
     """Drop rows of days before a date for which there never was a partition. Returns how many; `limit` means: ask again."""
-    forgotten: int = await database.fetchval(SQL[f"forget_{parent}"], datetime.combine(before, time.min, UTC), limit)
-    return forgotten
+    return int(await database.fetchval(SQL[f"forget_{parent}"], datetime.combine(before, time.min, UTC), limit))
 
 
 def _day_of(partition: str) -> date:

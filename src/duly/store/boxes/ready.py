@@ -44,8 +44,7 @@ async def set_aside(
     database: Database, first: Line, *, lines: int, crowd: int, crowd_more: int, looks: int
 ) -> tuple[int, Line | None]:
     """Set aside what no live worker knows, of one line. Gives how many, and the line to go on with, if there is one."""
-    row = await database.fetchrow(SQL["set_aside"], *first, lines, crowd, crowd_more, looks)
-    assert row is not None
+    row = await database.fetch_one(SQL["set_aside"], *first, lines, crowd, crowd_more, looks)
     return row["moved"], None if row["queue"] is None else (row["queue"], row["tenant"], row["priority"])
 
 

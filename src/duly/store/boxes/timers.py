@@ -11,7 +11,7 @@ import msgspec
 
 from duly.domain.triggers.schedule.planning import FirePlan
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 
 SQL = load("boxes/timers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,7 +92,7 @@ async def stage(
     by_key = {answer.fire.key: answer for answer in answers}
     ordered = [by_key[key] for key in sorted(by_key)]
     read_at = max((answer.fire.read_at for answer in ordered), default=None)
-    row = await database.fetchrow(
+    row = await database.fetch_one(
         SQL["stage"],
         holder,
         list(epochs),
@@ -100,18 +100,13 @@ async def stage(
         horizon,
         per_shard,
         read_at,
-        [answer.fire.key for answer in ordered],
-        [answer.fire.cohort for answer in ordered],
-        [answer.plan.run_at for answer in ordered],
-        [answer.plan.missed for answer in ordered],
-        [answer.plan.next_at for answer in ordered],
-        [answer.plan.next_window for answer in ordered],
+        *columns([answer.fire for answer in ordered], "key", "cohort"),
+        *columns([answer.plan for answer in ordered], "run_at", "missed", "next_at", "next_window"),
         [_skips(answer.plan) for answer in ordered],
         [_catch_up(answer) for answer in ordered],
         left_out,
         only,
     )
-    assert row is not None
     return Staged(*row)
 
 

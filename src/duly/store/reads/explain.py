@@ -72,10 +72,8 @@ async def run(
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
         return None
-    around = await database.fetchrow(SQL["around"], run_id)
-    beyond = await whole.fetchrow(SQL["beyond"], run_id, POSITION_MAX)
-    assert around is not None
-    assert beyond is not None
+    around = await database.fetch_one(SQL["around"], run_id)
+    beyond = await whole.fetch_one(SQL["beyond"], run_id, POSITION_MAX)
     policy = decode(around["options"]).policy
     attempts = [attempt for attempt in found["attempts"] if attempt["started_at"]]
     last = attempts[-1] if attempts else {}
@@ -165,8 +163,7 @@ async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID,
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["gate"], _HOLDERS_SHOWN)
     statement = SQL["strict_line" if around["is_fifo"] else "line"]
-    line = await engine.fetchrow(statement, tenant, around["gate"], run_id, POSITION_MAX)
-    assert line is not None
+    line = await engine.fetch_one(statement, tenant, around["gate"], run_id, POSITION_MAX)
     return Gate(
         around["gate"],
         around["places"] or 1,
@@ -192,8 +189,7 @@ async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> T
     pace = await database.fetchrow(SQL["turn"], tenant, gate)
     if pace is None:
         return None
-    line = await database.fetchrow(SQL["line"], tenant, gate, run_id, POSITION_MAX)
-    assert line is not None
+    line = await database.fetch_one(SQL["line"], tenant, gate, run_id, POSITION_MAX)
     begins = max(pace["next_at"], around["now"])
     turn_at = begins + timedelta(seconds=line["before"] / pace["per_second"])
     is_known = line["before"] < POSITION_MAX

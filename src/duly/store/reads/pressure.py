@@ -70,8 +70,7 @@ async def _seconds_read(database: Database, cut: Sequence[tuple[str, tuple[int, 
     if not cut:
         return _LATELY.total_seconds()
     firsts = _united("first", [name for name, _ in cut], 1)
-    row = await database.fetchrow(SQL["covered"].format(firsts=firsts), *(floor for _, floor in cut))
-    assert row is not None
+    row = await database.fetch_one(SQL["covered"].format(firsts=firsts), *(floor for _, floor in cut))
     since, now = row
     covered = _LATELY if since is None else min(_LATELY, now - since)
     return max(1.0, covered.total_seconds())

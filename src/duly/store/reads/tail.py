@@ -153,8 +153,7 @@ async def positions(database: Database) -> tuple[Position, Position]:
 
     Ids that never reached the disk are given out again after a crash, so the second ends behind the newest row there is.
     """
-    row = await database.fetchrow(SQL["position"])
-    assert row is not None
+    row = await database.fetch_one(SQL["position"])
     now = Position.at(row["cluster"], row["snapshot"])
     return now, now.cut(row["newest"] + 1)
 

@@ -10,8 +10,7 @@ SQL = load("tables/dependencies")
 
 async def check(database: Database, limit: int) -> int:
     """Look at runs that follow others, up to a limit. Returns how many were looked at."""
-    looked: int = await database.fetchval(SQL["check"], limit)
-    return looked
+    return int(await database.fetchval(SQL["check"], limit))
 
 
 async def vacuum(database: Database) -> None:

@@ -27,9 +27,7 @@ async def take(
     database: Database, tenant: int, source: str, event_id: str, kind: str, event: str, options: RunOptions
 ) -> Taken:
     """Take an event, as JSON text; `options` are laid over those of each job."""
-    row = await database.fetchrow(SQL["take_event"], tenant, source, event_id, kind, event, encode(options))
-    assert row is not None
-    return Taken(*row)
+    return Taken(*await database.fetch_one(SQL["take_event"], tenant, source, event_id, kind, event, encode(options)))
 
 
 async def forget(database: Database, kept: timedelta, limit: int) -> None:

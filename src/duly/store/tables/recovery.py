@@ -12,7 +12,7 @@ import msgspec
 from duly.domain.jobs.recovery import Rule
 from duly.domain.triggers.schedule.planning import Skip
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 
 SQL = load("tables/recovery")
 OPEN, APPROVED, DISMISSING = "open", "approved", "dismissing"
@@ -134,10 +134,7 @@ async def decide(database: Database, recovery_id: UUID, decided: Sequence[Decide
         await database.fetchval(
             SQL["decide"],
             recovery_id,
-            [one.backfill_id for one in decided],
-            [one.from_at for one in decided],
-            [one.to_at for one in decided],
-            [one.total for one in decided],
+            *columns(decided, "backfill_id", "from_at", "to_at", "total"),
             [msgspec.json.encode(one.skips).decode() for one in decided],
         )
     )
@@ -185,8 +182,7 @@ async def stretches(database: Database, recovery_id: UUID | None, limit: int) ->
 
 async def totals(database: Database, recovery_id: UUID) -> Totals:
     """Count how far a recovery has come."""
-    row = await database.fetchrow(SQL["totals"], recovery_id)
-    assert row is not None
+    row = await database.fetch_one(SQL["totals"], recovery_id)
     return Totals(*map(int, row))
 
 
