@@ -139,8 +139,8 @@ async def _cycle(bench: Bench, database: Database, watch: Watch, options: Option
             horizon = base + timedelta(hours=1 + done / options.jobs) - datetime.now(UTC)
             await watch.count("stage", stage(database, scheduler_id, epochs, horizon=horizon), _staged)
             await _claim_and_finish(database, watch, worker_id, rng, options.batch)
-            await ready.vacuum(database)
-            await leased.vacuum(database)
+            await database.execute(ready.SQL["vacuum"])
+            await database.execute(leased.SQL["vacuum"])
             advance(min(done, options.runs))
 
 

@@ -62,7 +62,7 @@ async def measure(bench: Bench, options: Options) -> Result:
         alone = await _claims(bench, database, worker_id, options, "claims with nobody in front")
         with bench.steps.step(f"{options.strangers:,} that nobody knows"):
             await fill_ready(database, options.strangers, _STRANGER, timedelta(hours=1), _APART)
-            await ready.vacuum(database)
+            await database.execute(ready.SQL["vacuum"])
         in_line = await _claims(bench, database, worker_id, options, "claims with them in line")
         moved, moving = await _moved(bench, database, "set aside", lambda: _set_aside(database))
         aside = await _claims(bench, database, worker_id, options, "claims with them aside")
@@ -95,15 +95,15 @@ async def _worker(database: Database, handler: str) -> UUID:
 async def _claims(bench: Bench, database: Database, worker_id: UUID, options: Options, name: str) -> Spent:
     """Claim so many times what the worker knows, behind whatever is there."""
     await fill_ready(database, options.limit * options.claims, NOOP, apart=_APART)
-    await ready.vacuum(database)
+    await database.execute(ready.SQL["vacuum"])
     with bench.steps.step(name):
         calls = [
             await _spent(database, lambda: claim(database, worker_id, [QUEUE_DEFAULT], [NOOP], options.limit))
             for _ in range(options.claims)
         ]
     await database.execute("delete from duly.leased")
-    await leased.vacuum(database)
-    await ready.vacuum(database)
+    await database.execute(leased.SQL["vacuum"])
+    await database.execute(ready.SQL["vacuum"])
     return Spent([call.cpu[0] for call in calls], [call.times[0] for call in calls])
 
 
@@ -122,7 +122,7 @@ async def _moved(bench: Bench, database: Database, name: str, step: Callable[[],
         while moved := await step():
             total += moved
     spent = processes.cpu_of(pid) - before
-    await ready.vacuum(database)
+    await database.execute(ready.SQL["vacuum"])
     return total, spent
 
 

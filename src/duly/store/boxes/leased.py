@@ -127,17 +127,6 @@ async def orphans(database: Database) -> list[UUID]:
     return [row[0] for row in await database.fetch(SQL["orphans"])]
 
 
-async def vacuum(database: Database) -> None:
-    """Clear the dead rows; autovacuum comes by too seldom."""
-    await database.execute(SQL["vacuum"])
-
-
-async def shorten(database: Database, hollow_bytes: int) -> None:
-    """Give back to the disk what a flood has left behind; while runs pass through, the lock it takes would hold them up."""
-    if await database.fetchval(SQL["is_hollow"], hollow_bytes):
-        await database.execute(SQL["shorten"])
-
-
 async def void_overstayed(database: Database, stop: timedelta) -> list[UUID]:
     """Void the fences of runs that were asked to stop so long ago, where the next run of their job waits for their place."""
     return [row[0] for row in await database.fetch(SQL["void_overstayed"], stop)]

@@ -71,14 +71,3 @@ async def depth_by_tenant(database: Database, queues_max: int, first: Sequence[s
 async def depth_and_own(database: Database, tenant: int) -> list[dict[str, Any]]:
     """Count what is ready in each queue, of all and of one tenant, up to a bound, with the oldest due moments."""
     return [dict(row) for row in await database.fetch(SQL["depth_and_own"], tenant)]
-
-
-async def vacuum(database: Database) -> None:
-    """Clear the dead rows; autovacuum comes by too seldom."""
-    await database.execute(SQL["vacuum"])
-
-
-async def shorten(database: Database, hollow_bytes: int) -> None:
-    """Give back to the disk what a flood has left behind; while runs pass through, the lock it takes would hold them up."""
-    if await database.fetchval(SQL["is_hollow"], hollow_bytes):
-        await database.execute(SQL["shorten"])

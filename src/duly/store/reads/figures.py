@@ -84,16 +84,6 @@ async def fold(database: Database, limit: int) -> int:
     return int(await database.fetchval(SQL["fold"], limit))
 
 
-async def vacuum(database: Database) -> None:
-    """Give back the room of what was folded."""
-    await database.execute(SQL["vacuum"])
-
-
-async def forget(database: Database, kept: timedelta, limit: int) -> None:
-    """Drop roll-ups of long ago."""
-    await database.execute(SQL["forget"], kept, limit)
-
-
 async def series(
     session: Database, tenant: int, since: datetime, until: datetime, step: timedelta, queue: str | None, grain: str
 ) -> list[Step]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -36,8 +36,3 @@ def changes(database: Database) -> Changes[Change]:
 async def recent(database: Database, tenant: int, since: datetime, limit: int) -> list[Change]:
     """Read what changed of a tenant since a moment, in order."""
     return [Change(*row) for row in await database.fetch(SQL["recent"], tenant, since, limit)]
-
-
-async def forget(database: Database, kept: timedelta, limit: int) -> None:
-    """Forget changes that nobody can ask for any more."""
-    await database.execute(SQL["forget"], kept, limit)

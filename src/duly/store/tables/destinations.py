@@ -208,11 +208,6 @@ async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID |
     return found
 
 
-async def forget(database: Database, unused: timedelta, limit: int) -> int:
-    """Forget destinations that have not been used for so long. Returns how many."""
-    return int(await database.fetchval(SQL["forget"], unused, limit))
-
-
 async def find(database: Database, tenant: int, destination_id: UUID) -> Destination | None:
     """Read a destination of a tenant."""
     return await database.find(_destination, SQL["find"], tenant, destination_id)

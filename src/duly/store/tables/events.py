@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from uuid import UUID
 
 import msgspec
@@ -28,8 +27,3 @@ async def take(
 ) -> Taken:
     """Take an event, as JSON text; `options` are laid over those of each job."""
     return Taken(*await database.fetch_one(SQL["take_event"], tenant, source, event_id, kind, event, encode(options)))
-
-
-async def forget(database: Database, kept: timedelta, limit: int) -> None:
-    """Forget events that came long ago."""
-    await database.execute(SQL["forget_events"], kept, limit)

@@ -166,8 +166,3 @@ async def departed(database: Database) -> list[Departed]:
 async def depart(database: Database, worker_id: UUID) -> None:
     """Record the departure of a worker of which only its leases are known."""
     await database.execute(SQL["depart"], worker_id)
-
-
-async def forget_departed(database: Database) -> None:
-    """Drop old departures."""
-    await database.execute(SQL["forget_departed"])

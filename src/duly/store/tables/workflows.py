@@ -225,16 +225,6 @@ async def drop_errand(database: Database, errand_id: int) -> None:
     await database.execute(SQL["drop_errand"], errand_id)
 
 
-async def forget(database: Database, kept: timedelta, limit: int) -> int:
-    """Drop workflows that ended long ago. Returns how many."""
-    return int(await database.fetchval(SQL["forget_workflows"], kept, limit))
-
-
-async def vacuum_endings(database: Database) -> None:
-    """Make room in what every end of a node writes and deletes."""
-    await database.execute(SQL["vacuum_endings"])
-
-
 async def handed(
     database: Database, nodes: Sequence[tuple[UUID, str]], named: Sequence[tuple[UUID, str, str]]
 ) -> dict[tuple[UUID, str], Handed]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -122,11 +122,6 @@ class ZoneMove(msgspec.Struct, frozen=True):
 async def moves(database: Database, tenant: int, job_id: UUID | None, limit: int) -> list[ZoneMove]:
     """Read what was moved, the newest first."""
     return [ZoneMove(*row) for row in await database.fetch(SQL["moves"], tenant, job_id, limit)]
-
-
-async def forget_moves(database: Database, kept: timedelta, limit: int) -> None:
-    """Drop what was moved long ago."""
-    await database.execute(SQL["forget_moves"], kept, limit)
 
 
 def _unpacked(packed: bytes | None) -> dict[str, bytes]:

@@ -49,8 +49,3 @@ async def keep(session: Database, tenant: int, route: str, key: str, answer: Kep
         answer.body,
     )
     return bool(await session.fetchval(SQL["keep"], tenant, route, key, *values))
-
-
-async def forget(database: Database, limit: int) -> None:
-    """Drop answers that are no longer kept."""
-    await database.execute(SQL["forget"], limit)

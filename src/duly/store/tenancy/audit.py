@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -97,11 +97,6 @@ async def submitter(database: Database, tenant: int, run_id: UUID, job_id: UUID,
     return Submitter(
         row["at"], Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"]), row["action"]
     )
-
-
-async def forget(database: Database, kept: timedelta, limit: int) -> int:
-    """Forget what is older than it is kept for, so many rows at most. Returns how many these were."""
-    return int(await database.fetchval(SQL["forget"], kept, limit))
 
 
 def statement_for(wanted: Wanted) -> str:

@@ -86,8 +86,3 @@ async def page(
 async def revoke(database: Database, session_id: UUID, tenant: int | None, key_id: str | None) -> Revoked | None:
     """End a session of a tenant, or of one of its keys. Returns whose it was; none: there was none."""
     return await database.find_as(Revoked, SQL["revoke"], session_id, tenant, key_id)
-
-
-async def forget(database: Database, limit: int) -> None:
-    """Drop sessions that have ended."""
-    await database.execute(SQL["forget"], limit)
