@@ -17,7 +17,7 @@ from duly.moves.trigger import trigger
 from duly.store.boxes import runs
 from duly.store.connection.session import Sessions
 from duly.store.reads import lists, overview
-from duly.store.reads.lists import RunPage
+from duly.store.reads.lists import Page
 from duly.store.tables import applied, declared, jobs, schedules
 from tests.builders import (
     RNG,
@@ -155,7 +155,7 @@ async def test_the_runs_of_anothers_job_are_none_of_ours(sessions, estate, place
     chosen = Filter(words={"job_id": (str(getattr(estate, place)),)})
 
     async with sessions.open(B) as session:
-        assert await lists.runs(session, B, chosen, 1, looks=1) == RunPage([], None)
+        assert await lists.runs(session, B, chosen, 1, looks=1) == Page([], None)
 
 
 @pytest.mark.parametrize("name", MOVES)

@@ -81,7 +81,7 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     between two pages may be on both.
     """
     asked, chosen = call.query, parse(call.query.filter or "", JOBS)
-    page: lists.JobPage | lists.NamedPage | lists.NextPage
+    page: lists.Page[UUID] | lists.Page[lists.NamedAt] | lists.Page[lists.NextAt]
     if asked.include is not None and asked.sort != "created":
         raise InvalidOption(f"include one_shots does not go with sort {asked.sort}; leave one of them out")
     if asked.include is not None:
