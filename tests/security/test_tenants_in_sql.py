@@ -46,7 +46,7 @@ async def estate(database, clock):
 async def rows(session, page):
     """Give the rows of a page; none where the tenant it is of is unknown here."""
     try:
-        async with session.savepoint():
+        async with session.transaction():
             return (await page).rows
     except NotFound:
         return []

@@ -58,8 +58,8 @@ class Sessions:
         await self.close()
 
 
-class Session(Database):
-    """One transaction of one tenant."""
+class Inside(Database):
+    """A database of which every statement runs in one open transaction. Nothing is tried again here: the whole has to be."""
 
     in_transaction = True
 
@@ -74,30 +74,34 @@ class Session(Database):
 
     @property
     def outside(self) -> Database:
-        """The engine's own connections. What is asked there is not bound to the tenant: check whose it is first."""
+        """The database that it was opened on. What is asked there is not bound to a tenant: check whose it is first."""
         return self._outside
+
+    def _failure(self, error: Exception) -> BaseException:
+        return translated(error)
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask once: what the server has rolled back is not this statement alone."""
         try:
             return await ask(self._connection)
         except Exception as error:
-            raise _failure(error) from error
-
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[None]:
-        """Undo what was done in the block, and nothing before it, when it raises."""
-        try:
-            async with savepoint(self._connection):
-                yield
-        except Exception as error:
-            raise _failure(error) from error
+            raise self._failure(error) from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        """Open a savepoint: the transaction is the session's."""
-        async with self.savepoint():
-            yield self
+        """Open a savepoint: undo what was done in the block, and nothing before it, when it raises."""
+        try:
+            async with savepoint(self._connection):
+                yield self
+        except Exception as error:
+            raise self._failure(error) from error
+
+
+class Session(Inside):
+    """One transaction of one tenant."""
+
+    def _failure(self, error: Exception) -> BaseException:
+        return _failure(error)
 
 
 class Opening:
