@@ -14,7 +14,7 @@ from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import BATCH_MAX
 from duly.moves.submit import submit
-from duly.moves.upkeep.retire import retire
+from duly.moves.upkeep import retire
 from duly.store.boxes import runs, timers
 from duly.store.connection.database import Database
 from duly.store.tables import pauses as holds

@@ -13,8 +13,7 @@ from duly.moves.claim import claim
 from duly.moves.replay import discard, replay
 from duly.moves.settle import settle
 from duly.moves.submit import submit, submit_many
-from duly.moves.upkeep.dependencies import check_followers
-from duly.moves.upkeep.expire import expire
+from duly.moves.upkeep import check_followers, expire
 from duly.store.boxes import history
 from duly.store.reads import explain
 from duly.store.tables import jobs

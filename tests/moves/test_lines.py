@@ -15,7 +15,7 @@ from duly.moves.replay import replay
 from duly.moves.settle import hand_back
 from duly.moves.stage import stage
 from duly.moves.submit import submit_many
-from duly.moves.upkeep.expire import expire
+from duly.moves.upkeep import expire
 from duly.store.boxes import history
 from duly.store.tables import shards
 from tests.builders import (

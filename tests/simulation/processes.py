@@ -29,7 +29,7 @@ from duly.moves.replay import discard, replay
 from duly.moves.schedules.pause import pause, resume
 from duly.moves.schedules.skip_next import skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
-from duly.moves.upkeep.unroutable import Crowd
+from duly.moves.upkeep import Crowd
 from duly.moves.workflows.workflows import submit_workflow
 from duly.scheduler.service import Scheduler
 from duly.store.connection.database import Unavailable

@@ -157,7 +157,7 @@ class TestLosses:
         worker_id = await a_registered_worker(store)
         run_id = await store.fetchval("select duly.submit('work')")
         assert await claim(store, worker_id, ["default"], ["work"], 1)
-        await workers.retire(store, worker_id, [])
+        await workers.leave(store, worker_id, [])
         assert await state_of(store, run_id) == "ready"
 
         async with working(url, allowing(1, called)):

@@ -22,10 +22,17 @@ from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.recall import put_back
 from duly.moves.schedules import purge
 from duly.moves.tell import tell
-from duly.moves.upkeep.dependencies import check_followers
-from duly.moves.upkeep.expire import expire
-from duly.moves.upkeep.pace import IDLE_SECONDS, TURNS_SECONDS, pace
-from duly.moves.upkeep.unroutable import FIRST, Crowd, bring_back, set_aside
+from duly.moves.upkeep import (
+    FIRST,
+    IDLE_SECONDS,
+    TURNS_SECONDS,
+    Crowd,
+    bring_back,
+    check_followers,
+    expire,
+    pace,
+    set_aside,
+)
 from duly.moves.workers import receive
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands

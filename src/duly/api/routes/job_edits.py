@@ -32,8 +32,8 @@ from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
 from duly.domain.runs.options import RunOptions
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules.change_one_shot import change_one_shot
-from duly.moves.schedules.conflict import until_settled
 from duly.moves.schedules.edit import edit_version
+from duly.moves.schedules.schedule import until_settled
 from duly.store.reads import lists, overview
 from duly.store.tables import jobs
 from duly.wire.jobs.jobs import Job, JobPatch, PutJob

@@ -25,7 +25,7 @@ from duly.domain.triggers.schedule.reading import check_calendars
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import calendars_in, read_calendars, schedule_of
 from duly.moves.admin.audit import audited, note
-from duly.moves.schedules.conflict import until_settled
+from duly.moves.schedules.schedule import until_settled
 from duly.store.connection.database import Database
 from duly.store.tables import schedules
 from duly.store.tables.schedules import Pending, Retiming

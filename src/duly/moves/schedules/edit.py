@@ -26,8 +26,7 @@ from duly.domain.workflows.target import plain_node
 from duly.moves.admin.audit import audited, note
 from duly.moves.admin.seal import sealed
 from duly.moves.recall import taking_back, unless_held, unless_unstarted
-from duly.moves.schedules.conflict import until_settled
-from duly.moves.schedules.schedule import Seen, see
+from duly.moves.schedules.schedule import Seen, see, until_settled
 from duly.store.connection.database import Database
 from duly.store.tables import jobs as store
 from duly.store.tables import schedules

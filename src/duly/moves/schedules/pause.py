@@ -16,8 +16,7 @@ from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.schedule.planning import arm, latest_due, left_out_behind, stretch
 from duly.moves.admin.audit import audited, note
 from duly.moves.recall import taking_back, unless_held
-from duly.moves.schedules.conflict import until_settled
-from duly.moves.schedules.schedule import Seen, see
+from duly.moves.schedules.schedule import Seen, see, until_settled
 from duly.store.connection.database import Database
 from duly.store.tables import jobs, schedules
 

@@ -13,8 +13,7 @@ from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.planning import arm, left_out_before
 from duly.moves.admin.audit import audited, note
 from duly.moves.recall import taking_back, unless_held, unless_unstarted
-from duly.moves.schedules.conflict import until_settled
-from duly.moves.schedules.schedule import see
+from duly.moves.schedules.schedule import see, until_settled
 from duly.store.connection.database import Database
 from duly.store.tables import schedules
 

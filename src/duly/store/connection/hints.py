@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import asyncpg
 
+from duly.domain.errors import DulyError
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
@@ -28,7 +30,8 @@ async def send_to_all(database: Database) -> None:
 
 async def send_holds_changed(database: Database) -> None:
     """Tell every worker that something was held or lifted."""
-    await database.fetch(SQL["send_holds_changed"])
+    with suppress(DulyError):  # A hint that is lost costs a moment: workers look by themselves.
+        await database.fetch(SQL["send_holds_changed"])
 
 
 async def listen(database: Database, heard: Mapping[str, Callable[[], object]], is_over: Callable[[], bool]) -> None:
