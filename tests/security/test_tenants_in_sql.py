@@ -131,7 +131,7 @@ STATEMENTS = {
     "replay": lambda s, e: runs.replay(s, e.run_ids, [timedelta()] * len(e.run_ids)),
     "discard": lambda s, e: runs.discard(s, e.run_ids),
     "edit dead": lambda s, e: runs.edit_dead(s, B, e.run_ids, "{}"),
-    "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule, e.pending, None),
+    "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule, e.pending, ()),
     "give reason": lambda s, e: schedules.give_reason(s, e.schedule, "x", "y"),
     "retime": lambda s, e: schedules.retime(s, [schedules.Retiming(e.schedule, 1, START, 1, START, 0)], {}),
     "submit backfill": lambda s, e: schedules.submit_backfill(

@@ -74,7 +74,7 @@ async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool
         answer = unless_held(
             await schedules.pause(database, job_id, seen.generation, reason, seen.pending_at, staged, settles=settles)
         )
-        if answer == "already" and seen.job.pause_reason == REMOVED:
+        if answer == "already" and seen.pause_reason == REMOVED:
             # So that the code's return does not resume it.
             await schedules.give_reason(database, job_id, REMOVED, reason)
         await _note(database, seen, Action.JOB_PAUSED, answer, ("paused",), reason=reason)
@@ -100,9 +100,9 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
 
 
 async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
-    schedule, pending, now = seen.schedule, seen.pending_at, seen.read_at
+    schedule, pending, now = seen.compiled, seen.pending_at, seen.read_at
     if isinstance(schedule.trigger, FixedDelay):
-        return await schedules.resume(database, seen.job_id, seen.generation, pending, max(pending, now), 0, None)
+        return await schedules.resume(database, seen.job_id, seen.generation, pending, max(pending, now), 0, ())
     missed, skips = latest_due(schedule, str(seen.job_id), now), seen.left_out()
     next_at: datetime | None = pending
     window = schedule.jitter_window(pending)
@@ -110,15 +110,14 @@ async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
         skips.append(stretch(schedule, pending, missed, "skipped_paused"))
         next_at, window = arm(schedule, missed) or (None, 0)
         skips += left_out_behind(schedule, now) if next_at is None else ()
-    recorded = msgspec.json.encode(skips).decode() if skips else None
-    return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, recorded)
+    return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, skips)
 
 
 async def _note(
     database: Database, seen: Seen, action: Action, answer: str, changed: tuple[str, ...], **detail: object
 ) -> None:
-    subject = Subject("job", str(seen.job_id), seen.job.name)
-    await note(database, seen.job.tenant, action, subject, int(answer in changed), **detail)
+    subject = Subject("job", str(seen.job_id), seen.name)
+    await note(database, seen.tenant, action, subject, int(answer in changed), **detail)
 
 
 def _found(job_id: UUID, answer: str) -> str | None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from duly.domain.triggers.schedule.planning import FirePlan
 from duly.store.connection.database import Database
-from duly.store.connection.statements import columns, load
+from duly.store.connection.statements import columns, json_of, load
 
 SQL = load("boxes/timers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -102,7 +101,7 @@ async def stage(
         read_at,
         *columns([answer.fire for answer in ordered], "key", "cohort"),
         *columns([answer.plan for answer in ordered], "run_at", "missed", "next_at", "next_window"),
-        [_skips(answer.plan) for answer in ordered],
+        [json_of(answer.plan.skips) for answer in ordered],
         [_catch_up(answer) for answer in ordered],
         left_out,
         only,
@@ -110,16 +109,12 @@ async def stage(
     return Staged(*row)
 
 
-def _skips(plan: FirePlan) -> str | None:
-    return _json(plan.skips) if plan.skips else None
-
-
 def _catch_up(answer: Answer) -> str | None:
     stretch = answer.plan.catch_up
     if stretch is None:
         return None
     start, end = stretch
-    return _json(
+    return msgspec.json.encode(
         {
             "from_at": start,
             "to_at": end,
@@ -127,8 +122,4 @@ def _catch_up(answer: Answer) -> str | None:
             "rate": answer.rate,
             "total": answer.plan.catch_up_count,
         }
-    )
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    ).decode()

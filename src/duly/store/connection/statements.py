@@ -7,6 +7,8 @@ from importlib.resources import files
 from operator import attrgetter
 from typing import Any
 
+import msgspec
+
 
 def load(box: str) -> dict[str, str]:
     """Read the statements of one box."""
@@ -18,6 +20,11 @@ def load(box: str) -> dict[str, str]:
         elif not line.startswith("--"):
             lines.append(line)
     return {name: "\n".join(body).strip().rstrip(";") for name, body in statements.items()}
+
+
+def json_of(items: Sequence[Any]) -> str | None:
+    """Write items as the JSON text that a statement takes; None where there are none."""
+    return msgspec.json.encode(items).decode() if items else None
 
 
 def columns(items: Sequence[Any], *names: str) -> list[list[Any]]:

@@ -11,12 +11,13 @@ import msgspec
 
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.tenancy.audit import Actor
+from duly.domain.triggers.schedule.planning import Skip
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars, schedule_of
 from duly.domain.triggers.zones import zones
 from duly.store.boxes.options import decoded, encode
 from duly.store.connection.database import Connection, Database
-from duly.store.connection.statements import columns, load
+from duly.store.connection.statements import columns, json_of, load
 from duly.store.tables import schedules
 
 SQL = load("tables/jobs")
@@ -178,19 +179,28 @@ async def edit(
     seen: datetime,
     staged: Sequence[datetime],
     floor: datetime | None,
-    skips: str | None,
+    skips: Sequence[Skip],
     read_at: datetime,
 ) -> Edit:
     """Change a recurring job as it was read at a moment. Without a first moment the pending fire stands."""
     identity = (job_id, generation, job.digest(), job.name, job.source)
-    values = (*identity, *_definition(job), *msgspec.structs.astuple(timing), seen, list(staged), floor, skips, read_at)
+    values = (
+        *identity,
+        *_definition(job),
+        *msgspec.structs.astuple(timing),
+        seen,
+        list(staged),
+        floor,
+        json_of(skips),
+        read_at,
+    )
     row = await database.fetch_one(SQL["edit"], *values, zones.database_version())
     return Edit(row[0], row[1])
 
 
-async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skips: str | None) -> bool:
+async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skips: Sequence[Skip]) -> bool:
     """End a schedule through its timer, as it was seen. False: the timer was not there at this moment, or had moved on."""
-    return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, skips))
+    return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, json_of(skips)))
 
 
 async def waiting_outside(database: Database, job_id: UUID, limit: int) -> list[UUID]:

@@ -9,9 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.triggers.schedule.planning import Skip
 from duly.domain.triggers.zones import zones
 from duly.store.connection.database import Database
-from duly.store.connection.statements import columns, load
+from duly.store.connection.statements import columns, json_of, load
 
 SQL = load("tables/schedules")
 
@@ -59,10 +60,12 @@ async def resume(
     seen: datetime,
     next_at: datetime | None,
     window: int,
-    skips: str | None,
+    skips: Sequence[Skip],
 ) -> str:
     """Resume a schedule: active, completed, already, again, or over."""
-    return await _answer(database, "resume", job_id, generation, seen, next_at, window, skips, zones.database_version())
+    return await _answer(
+        database, "resume", job_id, generation, seen, next_at, window, json_of(skips), zones.database_version()
+    )
 
 
 async def skip_next(
@@ -73,10 +76,10 @@ async def skip_next(
     next_at: datetime | None,
     window: int,
     staged: Sequence[datetime],
-    skips: str | None,
+    skips: Sequence[Skip],
 ) -> tuple[str, datetime | None]:
     """Leave one occurrence out: skipped with its moment, again, over, or held. `skips` go with the pending one."""
-    values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version(), skips)
+    values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version(), json_of(skips))
     row = await database.fetch_one(SQL["skip_next"], *values)
     return row[0], row[1]
 
@@ -98,9 +101,10 @@ class Retiming(msgspec.Struct, frozen=True):
     window: int
 
 
-async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, str]) -> set[UUID]:
+async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, Sequence[Skip]]) -> set[UUID]:
     """Arm next fires anew, and record what is skipped by that. One that has moved on is not among the answers."""
-    fires, recorded = columns(timings, *Retiming.__struct_fields__), [skips.get(one.job_id) for one in timings]
+    fires = columns(timings, *Retiming.__struct_fields__)
+    recorded = [json_of(skips.get(one.job_id, ())) for one in timings]
     return {row[0] for row in await database.fetch(SQL["retime"], *fires, recorded, zones.database_version())}
 
 
