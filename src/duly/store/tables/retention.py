@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from duly.store.boxes import history, leased, ready
 from duly.store.connection.database import Database
-from duly.store.reads import figures, job_changes, workflow_changes
+from duly.store.reads import changes, figures
 from duly.store.tables import dependencies, destinations, events, shards, workers, workflows, zones
 from duly.store.tenancy import answers, audit, browser_sessions
 
@@ -17,7 +17,7 @@ _FORGET = {
     "departed": workers.SQL["forget_departed"],  # workers
     "destinations": destinations.SQL["forget"],  # that are not used
     "events": events.SQL["forget_events"],
-    "job_changes": job_changes.SQL["forget"],
+    "job_changes": changes.OF_JOBS["forget"],
     "keys": history.SQL["forget_keys"],  # of idempotent submits
     "payloads": history.SQL["forget_payloads"],  # of one-shots in no box any more, when the records of their ends go
     "progress": history.SQL["forget_progress"],  # of runs that have ended
@@ -25,7 +25,7 @@ _FORGET = {
     "schedulers": shards.SQL["forget_expired"],
     "sessions": browser_sessions.SQL["forget"],
     "subtasks": history.SQL["forget_subtasks"],  # the way to those that ended long ago
-    "workflow_changes": workflow_changes.SQL["forget"],
+    "workflow_changes": changes.OF_WORKFLOWS["forget"],
     "workflows": workflows.SQL["forget_workflows"],
     "zone_moves": zones.SQL["forget_moves"],
 }
