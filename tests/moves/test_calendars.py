@@ -8,8 +8,7 @@ import pytest
 from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.schedules.calendars import Kept, drop_calendar, put_calendar
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit_recurring
 from duly.store.tables import jobs, schedules
 from tests.builders import a_key, a_schedule, staged

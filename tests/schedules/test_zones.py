@@ -13,8 +13,7 @@ from duly.domain.triggers.zones import zones
 from duly.log import Log
 from duly.moves.schedules import zones as retiming
 from duly.moves.schedules.calendars import put_calendar
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit_recurring
 from duly.scheduler.service import LEASE, Scheduler
 from duly.store.tables import shards

@@ -10,8 +10,7 @@ from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.schedules import calendars
 from duly.moves.schedules.backfill import backfill, cancel_backfill
 from duly.moves.schedules.edit import edit
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.trigger import trigger
 from duly.store.boxes import runs

@@ -26,8 +26,7 @@ from duly.maintenance.service import Maintenance
 from duly.moves.admin.pause import hold, lift
 from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.replay import discard, replay
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.upkeep import Crowd
 from duly.moves.workflows.workflows import submit_workflow

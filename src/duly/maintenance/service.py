@@ -225,17 +225,18 @@ class Maintenance:
             pass
 
     async def _count_usage(self) -> None:
-        """Count what waits for those tenants that may have only so much, and rest in proportion to what it took."""
-        clock = self._database.clock
-        began = clock.monotonic()
-        await tenants.count_usage(self._database)
-        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
+        """Count what waits for those tenants that may have only so much, and rest."""
+        await self._with_rest(tenants.count_usage(self._database))
 
     async def _note_overloads(self) -> None:
-        """Note which queues have more than they can do, and rest in proportion to what it took."""
+        """Note which queues have more than they can do, and rest."""
+        await self._with_rest(note_overloads(self._database, self._age_limit))
+
+    async def _with_rest(self, work: Awaitable[object]) -> None:
+        """Do something, and rest in proportion to what it took."""
         clock = self._database.clock
         began = clock.monotonic()
-        await note_overloads(self._database, self._age_limit)
+        await work
         await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _set_aside(self) -> None:

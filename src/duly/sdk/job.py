@@ -20,8 +20,8 @@ from duly.moves.schedules import backfill as backfills
 from duly.moves.schedules import pause as pauses
 from duly.moves.schedules.backfill import Asked
 from duly.moves.schedules.edit import amend
+from duly.moves.schedules.pause import skip_next
 from duly.moves.schedules.schedule import find_job_id
-from duly.moves.schedules.skip_next import skip_next
 from duly.moves.trigger import TriggerState, trigger
 from duly.sdk.background import sync_twin
 from duly.sdk.changes import changed

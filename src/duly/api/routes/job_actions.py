@@ -22,7 +22,7 @@ from duly.domain.tenancy.audit import Action
 from duly.moves.schedules import backfill as backfills
 from duly.moves.schedules import pause as pauses
 from duly.moves.schedules.backfill import cancel_backfill as stop
-from duly.moves.schedules.skip_next import skip_next as leave_out
+from duly.moves.schedules.pause import skip_next as leave_out
 from duly.moves.trigger import TriggerState, trigger
 from duly.store.tables import jobs, schedules, zones
 from duly.wire.jobs.verbs import (

@@ -103,12 +103,12 @@ async def _move_noted(
     chosen: Filter,
     move: Move,
     rate: float | None = None,
-    **which: Unpack[Which],
+    *,
+    limit: int | None = None,
+    dry_run: bool = False,
+    after: DeadAt | None = None,
 ) -> Bulk:
-    is_dry = which.get("dry_run", False)
-    done = await _move_matching(
-        database, tenant, chosen, which.get("limit"), which.get("after"), None if is_dry else move
-    )
+    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
     told = {name: value for name, value in msgspec.to_builtins(chosen).items() if value}
     await note(database, tenant, action, Subject("run"), done.moved, filter=told or None, rate=rate)
     return done

@@ -8,7 +8,6 @@ came and where to go on. A dry run counts, and changes nothing.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import Any
 from uuid import UUID
@@ -17,6 +16,7 @@ import msgspec
 
 from duly.domain.errors import Refused, Unsettled
 from duly.store.connection.database import Database, Unavailable
+from duly.store.connection.together import OpenSession
 from duly.store.reads.lists import Page
 
 JOBS_MAX = 500  # changed by one call; each is a transaction
@@ -27,7 +27,6 @@ _COUNTED = 2_000  # a page of a count
 _LOOKS = 10_000
 _SAMPLE_MAX = 10
 
-OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
 ChangeJob = Callable[[Database, UUID], Awaitable[bool]]
 """Change one job. Gives whether it stood otherwise before."""
 ChangeRuns = Callable[[Database, Sequence[UUID], int], Awaitable[int]]

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from duly.store.connection.database import Database, ReadOnly, Unavailable, is_rolled_back, translated
@@ -126,9 +125,7 @@ class Opening:
             raise _failure(error) from error
         return Session(self._database, self._connection)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if error is None:
                 await self._commit()

@@ -51,6 +51,10 @@ _RUNS_LOOKED_AT = 20
 _PARENTS_SHOWN = 20
 PARENTS, RATE = "&", "~"  # how the names of gates begin that are no places
 _OTHER_GATES = ("@", PARENTS, RATE)
+_OF_JOB = (
+    *("state", "queue", "handler", "priority", "pause_reason", "paused_at", "removed_at", "source", "next_run_at"),
+    "failures",
+)
 _WAITING = frozenset({"blocked", "ready", "retrying"})  # whose start rests on how fast others end
 
 
@@ -80,14 +84,9 @@ async def run(
     is_over = found["state"] in runs.FINAL
     facts = RunFacts(
         now=around["now"],
-        state=found["state"],
-        queue=found["queue"],
-        handler=found["handler"],
-        attempt=found["attempt"],
+        **{name: found[name] for name in ("state", "queue", "handler", "attempt", "scheduled_at", "reason")},
         max_attempts=policy.retry.max_attempts if policy.own else None,
-        scheduled_at=found["scheduled_at"],
         due_at=last["due_at"] if is_over and last else found["due_at"],
-        reason=found["reason"],
         worker=beyond["worker"] if engine is None else found["worker_id"] and str(found["worker_id"]),
         worker_is_live=beyond["worker_is_live"] is not False,
         stall=_stall(beyond["stalled_at"], beyond["stalled_in"], None if are_named else found["handler"]),
@@ -123,19 +122,10 @@ async def job(
     facts = JobFacts(
         called=found["name"] or str(job_id),
         now=found["read_at"],
-        state=found["state"],
-        queue=found["queue"],
-        handler=found["handler"],
-        priority=found["priority"],
-        pause_reason=found["pause_reason"],
-        paused_at=found["paused_at"],
-        removed_at=found["removed_at"],
-        source=found["source"],
-        next_run_at=found["next_run_at"],
+        **{name: found[name] for name in _OF_JOB},
         waits_for_event=is_on_event(_shape(found)),
         excluded=await _excluded(database, found),
         overload=(await overloads.standing(whole)).get((tenant, found["queue"])),
-        failures=found["failures"],
         last=last.rows,
         holds=await _holds(whole, Scope(tenant, found["queue"])),
         workers=await _serving(whole, tenant, engine is None, None if are_named else found["handler"]),

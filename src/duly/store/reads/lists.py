@@ -23,7 +23,6 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("reads/lists")
-PAGE_SIZE_MAX = 200
 LOOKS = 2_000  # Rows looked at for one page, at most.
 ORDERED_MAX = 5_000  # jobs of a tenant that are read to be put in an order that no index has
 GROUPED_MAX = 10_000  # dead letters that are counted by their reasons

@@ -168,15 +168,9 @@ class Made(msgspec.Struct, frozen=True):
 async def make_backfills(database: Database, made: Sequence[Made]) -> int:
     """Make occurrences in the lane. Returns how many runs there are now."""
     runs = [(one.backfill_id, moment) for one in made for moment in one.moments]
-    return int(
-        await database.fetchval(
-            SQL["make_backfills"],
-            *columns(made, "backfill_id", "seen", "cursor", "wait"),
-            [len(one.moments) for one in made],
-            [backfill_id for backfill_id, _ in runs],
-            [moment for _, moment in runs],
-        )
-    )
+    ids, moments = [backfill_id for backfill_id, _ in runs], [moment for _, moment in runs]
+    stood, counts = columns(made, "backfill_id", "seen", "cursor", "wait"), [len(one.moments) for one in made]
+    return int(await database.fetchval(SQL["make_backfills"], *stood, counts, ids, moments))
 
 
 async def submit_backfill(

@@ -91,12 +91,7 @@ class Submitter(msgspec.Struct, frozen=True):
 
 async def submitter(database: Database, tenant: int, run_id: UUID, job_id: UUID, made_at: datetime) -> Submitter | None:
     """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody who is named."""
-    row = await database.fetchrow(SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
-    if row is None:
-        return None
-    return Submitter(
-        row["at"], Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"]), row["action"]
-    )
+    return await database.find(_submitter, SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
 
 
 def statement_for(wanted: Wanted) -> str:
@@ -118,12 +113,20 @@ def _position(row: asyncpg.Record) -> Position:
     return Position(row["at"], row["audit_id"])
 
 
+def _submitter(row: asyncpg.Record) -> Submitter:
+    return Submitter(row["at"], _actor(row), row["action"])
+
+
+def _actor(row: asyncpg.Record) -> Actor:
+    return Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"])
+
+
 def _entry(row: asyncpg.Record) -> Entry:
     detail = row["detail_text"]
     return Entry(
         audit_id=row["audit_id"],
         at=row["at"],
-        actor=Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"]),
+        actor=_actor(row),
         action=row["action"],
         subject=Subject(row["subject_kind"], row["subject_id"], row["subject_name"]),
         count=row["count"],
