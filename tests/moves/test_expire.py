@@ -7,8 +7,8 @@ from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Expired, Failed, Parked, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
+from duly.moves.bulk.dead import replay
 from duly.moves.defer import Deferred, defer
-from duly.moves.replay import replay
 from duly.moves.submit import submit_recurring
 from duly.moves.upkeep import expire
 from tests.builders import (

@@ -19,10 +19,9 @@ from duly.domain.jobs.filter import JOBS, RUNS, Field, Filter, parse
 from duly.domain.jobs.job import check_reason
 from duly.domain.tenancy.audit import Action
 from duly.moves.bulk import jobs_and_runs
-from duly.moves.bulk.dead import check_rate
+from duly.moves.bulk.dead import check_rate, replay
 from duly.moves.bulk.jobs_and_runs import ChangeJob, ChangeRuns, Done, Place, Read, Way
 from duly.moves.cancel import cancel_live, end_job
-from duly.moves.replay import replay
 from duly.moves.schedules import pause as pauses
 from duly.store.boxes import runs
 from duly.store.connection.database import Database, Unavailable

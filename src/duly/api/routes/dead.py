@@ -16,8 +16,7 @@ from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import DEAD, parse
 from duly.domain.tenancy.audit import Action
 from duly.moves.bulk import dead as moves
-from duly.moves.bulk.dead import Bulk
-from duly.moves.replay import discard, replay
+from duly.moves.bulk.dead import Bulk, discard, replay
 from duly.store.reads import lists
 from duly.store.reads.lists import DeadAt
 from duly.wire.runs import (

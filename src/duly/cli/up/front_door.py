@@ -23,8 +23,8 @@ from duly.moves.admin.admit import Admission
 from duly.outbound.shapes import egress_of, url_check
 from duly.settings import Settings, Shown, shown
 from duly.store.connection.database import Database
+from duly.store.connection.hints import Waker
 from duly.store.connection.session import Sessions
-from duly.store.connection.waker import Waker
 
 CONNECTIONS_MAX, SESSIONS_MAX, FIGURES_MAX = 8, 8, 2
 COMMAND_SECONDS = 2.0

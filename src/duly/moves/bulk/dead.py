@@ -1,12 +1,14 @@
-"""Dead letters in bulk: replay, discard or edit those that a filter chooses, up to a cap, in statements of bounded size.
+"""Dead letters: replay, discard or edit those that are named, or that a filter chooses.
 
-They are taken in the order of their list, from a position on, and each is looked at once: what dies again meanwhile is buried
-behind us, and left where it is. A dry run counts and shows a few, and changes nothing.
+By a filter they are moved up to a cap, in statements of bounded size. They are taken in the order of their list, from a position
+on, and each is looked at once: what dies again meanwhile is buried behind us, and left where it is. A dry run counts and shows a
+few, and changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from datetime import timedelta
 from math import inf
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
@@ -18,7 +20,6 @@ from duly.domain.jobs.filter import Filter
 from duly.domain.runs import payload as payloads
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import audited, note, note_runs
-from duly.moves.replay import replay
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import lists
@@ -50,6 +51,26 @@ class Bulk(msgspec.Struct, frozen=True):
     sample: list[UUID]
     after: DeadAt | None
     is_partial: bool = False
+
+
+@audited
+async def replay(database: Database, run_ids: Sequence[UUID], rate: float | None = None, first: int = 0) -> list[UUID]:
+    """Give dead runs another set of attempts, at once or so many a second, when `first` went before them.
+
+    They keep their ids, and attempt numbers go on. Returns those that were dead.
+    """
+    delays = [timedelta(seconds=(first + number) / rate if rate else 0) for number in range(len(run_ids))]
+    replayed = await runs.replay(database, run_ids, delays)
+    await note_runs(database, Action.DEAD_REPLAYED, replayed)
+    return replayed
+
+
+@audited
+async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
+    """Give dead runs up for good, with a record. Returns those that were dead."""
+    discarded = await runs.discard(database, run_ids)
+    await note_runs(database, Action.DEAD_DISCARDED, discarded)
+    return discarded
 
 
 @audited
