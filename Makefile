@@ -8,7 +8,8 @@ bin := .venv/bin
 # Tests wait for PostgreSQL, for real processes and for real time more than half of theirs, so five of them keep two cores busy.
 at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
-waiting := tests/end_to_end tests/dashboard tests/security/test_dashboard.py tests/security/test_canaries.py
+attacked := canaries connections credentials_at_rest dashboard start
+waiting := tests/end_to_end tests/dashboard tests/bench $(attacked:%=tests/security/test_%.py)
 waiting_at_once := 3
 # These fill the machine by themselves, so they run after the others; the simulation last, for as long as the others have left.
 storm := tests/end_to_end/test_storm.py
@@ -58,7 +59,7 @@ quick check test: export PYTHONDONTWRITEBYTECODE :=
 quick: lint         ## Lint, types and the tests that need no server: under a minute.
 	$(bin)/pytest -q -n 2 --no-server $(pure) $(PYTEST_ARGS)
 
-check: lint         ## All but end-to-end, dashboard, storm and simulation: about eight minutes.
+check: lint         ## All that starts no whole installation: no end-to-end, dashboard, bench or simulation; under five minutes.
 	$(beside_others)
 
 test: export TEST_TIMES := $(times)
