@@ -90,7 +90,8 @@ async def answers(connection: asyncpg.Connection) -> bool:
     """Say whether a connection that was kept can be used."""
     try:
         await connection.execute("select")
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
+        # The last is raised where the server's goodbye has come, and the end of the connection has not.
         return False
     return True
 
