@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -200,8 +201,8 @@ class Operation(msgspec.Struct, frozen=True):
 
     method: str
     path: str
-    scope: str
-    responses: Mapping[int, Any]
+    scope: str = ""
+    responses: Mapping[int, Any] = {}
     query: type = Nothing
     body: Any = None
     refuses: tuple[str, ...] = ()
@@ -248,41 +249,46 @@ Declare = Callable[[Act], Act]
 
 def _declared_as(
     make: Callable[Concatenate[str, str, P], Operation],
-) -> Callable[[Callable[..., Declare]], Callable[Concatenate[Routes, str, str, P], Declare]]:
+) -> Callable[[Callable[..., Declare]], Callable[Concatenate[Routes, str, P], Declare]]:
     """Return a method the parameters of an operation, so that each is named and typed once."""
     return lambda method: method
 
 
 class Routes:
-    """The operations of one module."""
+    """The operations of one module: the scopes of those that read and of those that write, and the fields that all share."""
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self, group: str, *, reads: str = "", writes: str = "", **shared: Any) -> None:
+        self._reads, self._writes = reads, writes
+        self._shared = {"group": group, **shared}
         self.operations: list[Operation] = []
 
     @_declared_as(Operation)
-    def add(self, method: str, path: str, **fields: Any) -> Declare:
-        """Declare an operation by its fields."""
+    def add(self, served: str, **fields: Any) -> Declare:
+        """Declare an operation by its method and path, such as "GET /v1/jobs", and those of its fields that are its own.
+
+        Its query and its body are those of the `Call` that its function takes, unless they are named.
+        """
+        method, _, path = served.partition(" ")
+        scope = self._reads if method in SAFE else self._writes
 
         def declare(act: Act) -> Act:
-            operation = Operation(
-                method=method,
-                path=path,
-                group=self.group,
-                name=act.__name__,
-                about=act.__doc__ or "",
-                act=act,
-                **fields,
-            )
-            check_audited(operation)
+            own = {"scope": scope, **_shapes_of(act), **self._shared, **fields}
+            operation = Operation(method, path, **own, name=act.__name__, about=act.__doc__ or "", act=act)
+            check_declared(operation)
             self.operations.append(operation)
             return act
 
         return declare
 
 
-def check_audited(operation: Operation) -> None:
-    """Refuse an operation that may change something and says neither as what it is audited, nor why it is not."""
+def _shapes_of(act: Act) -> dict[str, Any]:
+    query, body = get_args(get_type_hints(act, include_extras=True)["call"])
+    return {"query": query, "body": None if body is NoneType else body}
+
+
+def check_declared(operation: Operation) -> None:
+    """Refuse an operation without a scope, or that changes something and says neither as what it is audited, nor why not."""
+    assert operation.scope, f"{operation.name} names no scope"
     says = bool(operation.audits) + bool(operation.unaudited)
     assert says == (operation.method not in SAFE), (
         f"{operation.method} {operation.path} ({operation.name}) changes something: give it audits or unaudited"

@@ -29,7 +29,7 @@ from duly.wire.jobs.jobs import NewJob
 from duly.wire.schema.reading import read_body
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("jobs")
+routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _TURN = 500  # lines read before others on this loop have their turn
 _TOGETHER = 5_000
 _encoder = msgspec.json.Encoder()
@@ -47,10 +47,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs:batch",
-    scope="jobs:write",
-    body=bytes,
+    "POST /v1/jobs:batch",
     media_type=NDJSON,
     responses={200: LineAnswer},
     response_type=NDJSON,

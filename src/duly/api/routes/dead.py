@@ -33,12 +33,10 @@ from duly.wire.runs import (
 )
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("dead letters")
+routes = Routes("dead letters", reads="jobs:read", writes="jobs:write")
 
 
-@routes.add(
-    "GET", "/v1/dead", scope="jobs:read", query=DeadQuery, responses={200: DeadList}, refuses=("invalid_filter",)
-)
+@routes.add("GET /v1/dead", responses={200: DeadList}, refuses=("invalid_filter",))
 async def list_dead(call: Call[DeadQuery, None]) -> Response:
     """List dead letters, the last buried first; with group=error, count them by what is alike in their reasons."""
     asked, of = call.query, f"dead {call.query.filter or ''}"
@@ -54,13 +52,7 @@ async def list_dead(call: Call[DeadQuery, None]) -> Response:
 
 
 @routes.add(
-    "PATCH",
-    "/v1/dead/{run_id}",
-    scope="jobs:write",
-    body=DeadEdit,
-    responses={204: None},
-    refuses=("invalid_payload",),
-    audits=(Action.DEAD_EDITED,),
+    "PATCH /v1/dead/{run_id}", responses={204: None}, refuses=("invalid_payload",), audits=(Action.DEAD_EDITED,)
 )
 async def edit_dead(call: Call[Nothing, DeadEdit]) -> Response:
     """Give a dead run another payload, for its replay."""
@@ -70,13 +62,7 @@ async def edit_dead(call: Call[Nothing, DeadEdit]) -> Response:
     return Response(204)
 
 
-@routes.add(
-    "POST",
-    "/v1/dead/{run_id}/replay",
-    scope="jobs:write",
-    responses={202: RunMoved},
-    audits=(Action.DEAD_REPLAYED,),
-)
+@routes.add("POST /v1/dead/{run_id}/replay", responses={202: RunMoved}, audits=(Action.DEAD_REPLAYED,))
 async def replay_dead(call: Call[Nothing, None]) -> Response:
     """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
     run_id = await _dead_id(call)
@@ -85,13 +71,7 @@ async def replay_dead(call: Call[Nothing, None]) -> Response:
     return Response(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
 
 
-@routes.add(
-    "DELETE",
-    "/v1/dead/{run_id}",
-    scope="jobs:write",
-    responses={200: RunMoved},
-    audits=(Action.DEAD_DISCARDED,),
-)
+@routes.add("DELETE /v1/dead/{run_id}", responses={200: RunMoved}, audits=(Action.DEAD_DISCARDED,))
 async def discard_dead(call: Call[Nothing, None]) -> Response:
     """Give a dead run up for good. Its record stays."""
     run_id = await _dead_id(call)
@@ -104,28 +84,14 @@ _CHOOSE = "Which dead letters is not said: either a filter that asks for somethi
 _BULK_REFUSED = ("invalid_filter", "invalid_query")
 
 
-@routes.add(
-    "POST",
-    "/v1/dead:replay",
-    scope="jobs:write",
-    body=BulkReplay,
-    responses={200: BulkAnswer},
-    refuses=_BULK_REFUSED,
-    audits=(Action.DEAD_REPLAYED,),
-)
+@routes.add("POST /v1/dead:replay", responses={200: BulkAnswer}, refuses=_BULK_REFUSED, audits=(Action.DEAD_REPLAYED,))
 async def replay_matching(call: Call[Nothing, BulkReplay]) -> Response:
     """Replay the dead letters that fit a filter, at once or so many a second; with `dry_run` they are only counted."""
     return await _bulk(call, partial(moves.replay_matching, rate=call.body.rate))
 
 
 @routes.add(
-    "POST",
-    "/v1/dead:discard",
-    scope="jobs:write",
-    body=BulkRequest,
-    responses={200: BulkAnswer},
-    refuses=_BULK_REFUSED,
-    audits=(Action.DEAD_DISCARDED,),
+    "POST /v1/dead:discard", responses={200: BulkAnswer}, refuses=_BULK_REFUSED, audits=(Action.DEAD_DISCARDED,)
 )
 async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
     """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted."""
@@ -133,10 +99,7 @@ async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/dead:edit",
-    scope="jobs:write",
-    body=BulkEdit,
+    "POST /v1/dead:edit",
     responses={200: BulkAnswer},
     refuses=(*_BULK_REFUSED, "invalid_payload"),
     audits=(Action.DEAD_EDITED,),

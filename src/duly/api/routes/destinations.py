@@ -33,10 +33,10 @@ from duly.wire.destinations import (
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("destinations")
+routes = Routes("destinations", reads="jobs:read", writes="jobs:write")
 
 
-@routes.add("GET", "/v1/destinations", scope="jobs:read", query=PageQuery, responses={200: DestinationList})
+@routes.add("GET /v1/destinations", responses={200: DestinationList})
 async def list_destinations(call: Call[PageQuery, None]) -> Response:
     """List the places that webhooks go to."""
     after = paging.position(call.query.page_token, "destinations", str)
@@ -46,10 +46,7 @@ async def list_destinations(call: Call[PageQuery, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/destinations",
-    scope="jobs:write",
-    body=DestinationRequest,
+    "POST /v1/destinations",
     responses={201: Destination},
     refuses=("invalid_option", "conflict"),
     takes_key=False,
@@ -72,19 +69,14 @@ async def make_destination(call: Call[Nothing, DestinationRequest]) -> Response:
     return Response(201, _shown(made), {"Location": f"/v1/destinations/{made.destination_id}"})
 
 
-@routes.add("GET", "/v1/destinations/{destination_id}", scope="jobs:read", responses={200: Destination})
+@routes.add("GET /v1/destinations/{destination_id}", responses={200: Destination})
 async def read_destination(call: Call[Nothing, None]) -> Response:
     """Read a destination."""
     return Response(200, _shown(await _found(call)))
 
 
 @routes.add(
-    "PATCH",
-    "/v1/destinations/{destination_id}",
-    scope="jobs:write",
-    body=DestinationChange,
-    responses={200: Destination},
-    audits=(Action.DESTINATION_LIMITED,),
+    "PATCH /v1/destinations/{destination_id}", responses={200: Destination}, audits=(Action.DESTINATION_LIMITED,)
 )
 async def limit_destination(call: Call[Nothing, DestinationChange]) -> Response:
     """Say what a destination may be sent. All workers together keep to it within about a second."""
@@ -101,9 +93,7 @@ async def limit_destination(call: Call[Nothing, DestinationChange]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/destinations/{destination_id}/close",
-    scope="jobs:write",
+    "POST /v1/destinations/{destination_id}/close",
     responses={200: Destination},
     refuses=("conflict",),
     takes_key=False,
@@ -115,10 +105,7 @@ async def close_destination(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/destinations/{destination_id}/open",
-    scope="jobs:write",
-    body=DestinationOpening,
+    "POST /v1/destinations/{destination_id}/open",
     responses={200: Destination},
     refuses=("conflict", "invalid_option"),
     takes_key=False,
@@ -131,13 +118,7 @@ async def open_destination(call: Call[Nothing, DestinationOpening]) -> Response:
     return Response(200, _shown(opened))
 
 
-@routes.add(
-    "GET",
-    "/v1/destinations/{destination_id}/runs",
-    scope="jobs:read",
-    query=PageQuery,
-    responses={200: WaitingRunList},
-)
+@routes.add("GET /v1/destinations/{destination_id}/runs", responses={200: WaitingRunList})
 async def list_waiting_runs(call: Call[PageQuery, None]) -> Response:
     """List the runs that wait for a destination, in the order in which they go on."""
     found, asked = await _found(call), call.query
@@ -150,13 +131,7 @@ async def list_waiting_runs(call: Call[PageQuery, None]) -> Response:
     )
 
 
-@routes.add(
-    "GET",
-    "/v1/destinations/{destination_id}/failures",
-    scope="jobs:read",
-    query=PageQuery,
-    responses={200: FailedAttemptList},
-)
+@routes.add("GET /v1/destinations/{destination_id}/failures", responses={200: FailedAttemptList})
 async def list_failures(call: Call[PageQuery, None]) -> Response:
     """List the attempts that failed at a destination, the last first, as long as history is kept."""
     found, asked = await _found(call), call.query
@@ -171,8 +146,7 @@ async def list_failures(call: Call[PageQuery, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/destinations/{destination_id}/rotate",
+    "POST /v1/destinations/{destination_id}/rotate",
     scope="admin",
     responses={201: SigningSecret},
     refuses=("conflict",),
@@ -190,8 +164,7 @@ async def rotate_secret(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "GET",
-    "/v1/destinations/{destination_id}/secrets",
+    "GET /v1/destinations/{destination_id}/secrets",
     scope="admin",
     responses={200: SigningSecrets},
     refuses=("conflict",),

@@ -31,12 +31,11 @@ from duly.wire.events import (
 from duly.wire.schema.fitting import nearest
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("events")
+routes = Routes("events", reads="jobs:read", writes="jobs:write")
 
 
 @routes.add(
-    "POST",
-    "/v1/events",
+    "POST /v1/events",
     scope="jobs:trigger",
     body=CloudEvent,
     media_type=MEDIA_TYPE,
@@ -101,14 +100,7 @@ def _event(asked: CloudEvent) -> Event:
 
 
 @routes.add(
-    "GET",
-    "/v1/events",
-    scope="jobs:read",
-    query=StreamQuery,
-    responses={200: bytes},
-    refuses=("quota_reached",),
-    response_type=EVENT_STREAM,
-    in_session=False,
+    "GET /v1/events", responses={200: bytes}, refuses=("quota_reached",), response_type=EVENT_STREAM, in_session=False
 )
 async def stream_events(call: Call[StreamQuery, None]) -> Response:
     """Hear of runs as they start and end: server-sent events, each a CloudEvent in JSON.

@@ -36,15 +36,11 @@ from duly.wire.pages import PageQuery
 from duly.wire.schema.reading import read_value
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("schedules as code")
+routes = Routes("schedules as code", reads="jobs:read", writes="jobs:write")
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs:apply",
-    scope="jobs:write",
-    query=ApplyQuery,
-    body=FileShape,
+    "POST /v1/jobs:apply",
     responses={200: Applied},
     refuses=("invalid_manifest", "not_the_files", "plan_changed", "conflict", "rate_limited", "quota_reached"),
     body_bytes_max=MANIFEST_BYTES_MAX,
@@ -52,7 +48,7 @@ routes = Routes("schedules as code")
     is_submit=True,
     audits=(Action.FILE_APPLIED,),
 )
-async def apply_file(call: Call[ApplyQuery, dict[str, Any]]) -> Response:
+async def apply_file(call: Call[ApplyQuery, FileShape]) -> Response:
     """Bring the jobs of a file to what it says, in one transaction: all of it, or none.
 
     The body is the file, as JSON. Names own jobs: one that is there is changed, one that is not is made. With `dry_run` the
@@ -75,14 +71,7 @@ async def apply_file(call: Call[ApplyQuery, dict[str, Any]]) -> Response:
     return Response(200, _told(made.plan, made.done, made.orphans))
 
 
-@routes.add(
-    "GET",
-    "/v1/jobs:export",
-    scope="jobs:read",
-    query=ExportQuery,
-    responses={200: FileShape},
-    refuses=("invalid_option", "not_found"),
-)
+@routes.add("GET /v1/jobs:export", responses={200: FileShape}, refuses=("invalid_option", "not_found"))
 async def export_file(call: Call[ExportQuery, None]) -> Response:
     """Write the jobs of a file as that file: applied again, it changes nothing.
 
@@ -123,7 +112,7 @@ def _told(found: Plan, done: tuple[Done, ...] = (), orphans: tuple[str, ...] = (
 _PAGE_MAX = 50  # Each is counted anew.
 
 
-@routes.add("GET", "/v1/files", scope="jobs:read", query=PageQuery, responses={200: FileList}, is_figure=True)
+@routes.add("GET /v1/files", responses={200: FileList}, is_figure=True)
 async def list_files(call: Call[PageQuery, None]) -> Response:
     """List the files of schedules that were applied, and how many of the jobs of each have drifted."""
     after = paging.position(call.query.page_token, "files", str)
@@ -134,14 +123,7 @@ async def list_files(call: Call[PageQuery, None]) -> Response:
 
 
 # Before the one that is found by its name alone, which may have any end.
-@routes.add(
-    "GET",
-    "/v1/files/{name}/jobs",
-    scope="jobs:read",
-    query=FileJobQuery,
-    responses={200: FileJobList},
-    is_figure=True,
-)
+@routes.add("GET /v1/files/{name}/jobs", responses={200: FileJobList}, is_figure=True)
 async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
     """List the jobs of a file, each with what was changed by hand since the file was applied, field by field.
 
@@ -159,7 +141,7 @@ async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
     return Response(200, FileJobList(items=[_job(one) for one in found], next_page_token=more))
 
 
-@routes.add("GET", "/v1/files/{name}", scope="jobs:read", responses={200: FileSummary}, is_figure=True)
+@routes.add("GET /v1/files/{name}", responses={200: FileSummary}, is_figure=True)
 async def read_file(call: Call[Nothing, None]) -> Response:
     """Read when a file was applied and by whom, and how many of its jobs have drifted. Its name is its `source`."""
     found = await applied.file(call.database, call.tenant, call.known_name)

@@ -43,14 +43,12 @@ from duly.wire.jobs.versions import JobVersion, JobVersionList, MovedFire, Moved
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("jobs")
+routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/trigger",
+    "POST /v1/jobs/{job_id}/trigger",
     scope="jobs:trigger",
-    body=TriggerRequest,
     responses={202: TriggeredRun},
     refuses=("invalid_payload", "conflict", "quota_reached"),
     audits=(Action.JOB_TRIGGERED,),
@@ -69,10 +67,7 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/pause",
-    scope="jobs:write",
-    body=PauseRequest,
+    "POST /v1/jobs/{job_id}/pause",
     responses={200: JobStatus},
     refuses=("invalid_option", "conflict"),
     audits=(Action.JOB_PAUSED,),
@@ -90,13 +85,7 @@ async def pause_job(call: Call[Nothing, PauseRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/resume",
-    scope="jobs:write",
-    body=ResumeRequest,
-    responses={200: JobStatus},
-    refuses=("conflict",),
-    audits=(Action.JOB_RESUMED,),
+    "POST /v1/jobs/{job_id}/resume", responses={200: JobStatus}, refuses=("conflict",), audits=(Action.JOB_RESUMED,)
 )
 async def resume_job(call: Call[Nothing, ResumeRequest]) -> Response:
     """Let a job fire again."""
@@ -113,9 +102,7 @@ async def resume_job(call: Call[Nothing, ResumeRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/skip-next",
-    scope="jobs:write",
+    "POST /v1/jobs/{job_id}/skip-next",
     responses={200: SkippedNext},
     refuses=("invalid_option", "conflict"),
     audits=(Action.JOB_SKIPPED_NEXT,),
@@ -128,10 +115,7 @@ async def skip_next(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/backfill",
-    scope="jobs:write",
-    body=BackfillRequest,
+    "POST /v1/jobs/{job_id}/backfill",
     responses={202: BackfillAsked},
     refuses=("invalid_option", "conflict"),
     seconds_max=60.0,
@@ -167,7 +151,7 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
 _PAGE_MAX = 20  # Each comes with its payload.
 
 
-@routes.add("GET", "/v1/jobs/{job_id}/versions", scope="jobs:read", query=PageQuery, responses={200: JobVersionList})
+@routes.add("GET /v1/jobs/{job_id}/versions", responses={200: JobVersionList})
 async def list_job_versions(call: Call[PageQuery, None]) -> Response:
     """Show what a job's definition was, the newest first: the one that stands, and the last hundred before it.
 
@@ -200,11 +184,11 @@ def _shown_version(row: Mapping[str, Any]) -> JobVersion:
     )
 
 
-backfill_routes = Routes("backfills")
+backfill_routes = Routes("backfills", reads="jobs:read", writes="jobs:write")
 _NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))
 
 
-@backfill_routes.add("GET", "/v1/backfills", scope="jobs:read", query=BackfillQuery, responses={200: BackfillList})
+@backfill_routes.add("GET /v1/backfills", responses={200: BackfillList})
 async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
     """List backfills, the last asked for first: of a job, or of all. Missed ones that are made up for are among them."""
     asked, of = call.query, f"backfills {call.query.job_id or ''}"
@@ -218,7 +202,7 @@ async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
     return Response(200, BackfillList(items=items, next_page_token=paging.next_token(last, of)))
 
 
-@backfill_routes.add("GET", "/v1/backfills/{backfill_id}", scope="jobs:read", responses={200: BackfillStatus})
+@backfill_routes.add("GET /v1/backfills/{backfill_id}", responses={200: BackfillStatus})
 async def read_backfill(call: Call[Nothing, None]) -> Response:
     """Say how far a backfill has come."""
     backfill_id = call.id("backfill_id")
@@ -229,11 +213,7 @@ async def read_backfill(call: Call[Nothing, None]) -> Response:
 
 
 @backfill_routes.add(
-    "DELETE",
-    "/v1/backfills/{backfill_id}",
-    scope="jobs:write",
-    responses={200: BackfillCancelled},
-    audits=(Action.BACKFILL_CANCELLED,),
+    "DELETE /v1/backfills/{backfill_id}", responses={200: BackfillCancelled}, audits=(Action.BACKFILL_CANCELLED,)
 )
 async def cancel_backfill(call: Call[Nothing, None]) -> Response:
     """Stop a backfill; its runs that have not begun are taken back. One of which nothing is left is not found."""
@@ -243,9 +223,7 @@ async def cancel_backfill(call: Call[Nothing, None]) -> Response:
     return Response(200, BackfillCancelled(backfill_id=backfill_id, taken_back=await stop(call.database, backfill_id)))
 
 
-@routes.add(
-    "GET", "/v1/moved-fires", scope="jobs:read", query=MovedQuery, responses={200: MovedFires}, in_session=False
-)
+@routes.add("GET /v1/moved-fires", responses={200: MovedFires}, in_session=False)
 async def list_moved_fires(call: Call[MovedQuery, None]) -> Response:
     """List the next fires, of a job or of all, that new time zone data has moved by more than a minute."""
     found = await zones.moves(call.database, call.tenant, call.query.job_id, call.query.limit)

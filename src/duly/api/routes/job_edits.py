@@ -40,15 +40,13 @@ from duly.wire.jobs.jobs import Job, JobPatch, PutJob
 from duly.wire.schema.reading import merge_patch, read_value
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("jobs")
+routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _DEFINITION = tuple(JobSpec.__struct_fields__)
 _KEPT = ("parent", "after", "again_of")  # A change of a one-shot leaves where it comes from.
 
 
 @routes.add(
-    "PUT",
-    "/v1/jobs/{job_id}",
-    scope="jobs:write",
+    "PUT /v1/jobs/{job_id}",
     body=PutJob,
     responses={200: Job},
     refuses=(*REFUSED, "declared_in_code", "conflict"),
@@ -69,17 +67,14 @@ async def replace_job(call: Call[Nothing, JobSpec]) -> Response:
 
 
 @routes.add(
-    "PATCH",
-    "/v1/jobs/{job_id}",
-    scope="jobs:write",
-    body=JobPatch,
+    "PATCH /v1/jobs/{job_id}",
     media_type=MERGE_PATCH,
     responses={200: Job},
     refuses=(*REFUSED, "declared_in_code", "conflict"),
     is_matched=True,
     audits=(Action.JOB_EDITED,),
 )
-async def change_job(call: Call[Nothing, dict[str, Any]]) -> Response:
+async def change_job(call: Call[Nothing, JobPatch]) -> Response:
     """Change parts of a job's definition, from now on, by a merge patch (RFC 7396): null takes a part away.
 
     `If-Match` names the version that was read, or is `*`. A schedule is merged, too: whoever changes the type of its trigger
@@ -95,9 +90,7 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Response:
 
 
 @routes.add(
-    "PUT",
-    "/v1/jobs/by-name/{name}",
-    scope="jobs:write",
+    "PUT /v1/jobs/by-name/{name}",
     body=PutJob,
     responses={200: Job, 201: Job},
     refuses=(

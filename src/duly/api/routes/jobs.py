@@ -38,16 +38,13 @@ from duly.wire.jobs.verbs import Deleted, Deletion
 from duly.wire.pages import JobsQuery
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("jobs")
+routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _ONE_SHOT = "Change or delete it while it waits, and run it again when it has ended; or give jobs a name or a schedule."
 REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_workflow", "name_taken")
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs",
-    scope="jobs:write",
-    body=NewJob,
+    "POST /v1/jobs",
     responses={202: CreatedJob, 200: CreatedJob},
     refuses=(*REFUSED, "conflict", "rate_limited", "quota_reached", "shed"),
     in_session=False,
@@ -66,14 +63,7 @@ async def create_job(call: Call[Nothing, NewJob]) -> Response:
     return Response(202, made, created_headers(made.job_id, made.version))
 
 
-@routes.add(
-    "GET",
-    "/v1/jobs",
-    scope="jobs:read",
-    query=JobsQuery,
-    responses={200: JobList},
-    refuses=("invalid_filter", "invalid_option"),
-)
+@routes.add("GET /v1/jobs", responses={200: JobList}, refuses=("invalid_filter", "invalid_option"))
 async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     """List jobs with a schedule or a name, the newest first, by name or by next fire.
 
@@ -104,14 +94,14 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     return Response(200, JobList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
-@routes.add("GET", "/v1/jobs/{job_id}", scope="jobs:read", responses={200: Job})
+@routes.add("GET /v1/jobs/{job_id}", responses={200: Job})
 async def read_job(call: Call[Nothing, None]) -> Response:
     """Read a job as it stands, with its next fires and its last run."""
     job = await shown_job(call.database, call.tenant, call.id("job_id"))
     return Response(200, job, {"ETag": tag_of(job.version)})
 
 
-@routes.add("GET", "/v1/jobs/by-name/{name}", scope="jobs:read", responses={200: Job})
+@routes.add("GET /v1/jobs/by-name/{name}", responses={200: Job})
 async def read_job_by_name(call: Call[Nothing, None]) -> Response:
     """Read the job that has a name now. One that is over has given its name up, and is found by its id."""
     name = call.known_name
@@ -122,7 +112,7 @@ async def read_job_by_name(call: Call[Nothing, None]) -> Response:
     return Response(200, job, {"ETag": tag_of(job.version), "Content-Location": f"/v1/jobs/{job.job_id}"})
 
 
-@routes.add("GET", "/v1/jobs/{job_id}/explain", scope="jobs:read", responses={200: Explanation}, in_session=False)
+@routes.add("GET /v1/jobs/{job_id}/explain", responses={200: Explanation}, in_session=False)
 async def explain_job(call: Call[Nothing, None]) -> Response:
     """Say why a job stands as it does: when it fires next, what holds it up, and how its last runs went.
 
@@ -139,10 +129,7 @@ async def explain_job(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "DELETE",
-    "/v1/jobs/{job_id}",
-    scope="jobs:write",
-    query=Deletion,
+    "DELETE /v1/jobs/{job_id}",
     responses={200: Deleted},
     refuses=("declared_in_code", "conflict"),
     audits=(Action.JOB_CANCELLED, Action.JOB_PURGED),

@@ -21,10 +21,10 @@ from duly.store.tenancy import api_keys
 from duly.wire.keys import Key, KeyList, KeyQuery, KeyRequest, MadeKey
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("keys")
+routes = Routes("keys", scope="admin", in_session=False, takes_key=False)
 
 
-@routes.add("GET", "/v1/keys", scope="admin", query=KeyQuery, responses={200: KeyList}, in_session=False)
+@routes.add("GET /v1/keys", responses={200: KeyList})
 async def list_keys(call: Call[KeyQuery, None]) -> Response:
     """List keys, without their secrets."""
     asked = call.query
@@ -38,15 +38,7 @@ async def list_keys(call: Call[KeyQuery, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/keys",
-    scope="admin",
-    body=KeyRequest,
-    responses={201: MadeKey},
-    refuses=("invalid_option", "not_found"),
-    in_session=False,
-    takes_key=False,
-    audits=(Action.KEY_CREATED,),
+    "POST /v1/keys", responses={201: MadeKey}, refuses=("invalid_option", "not_found"), audits=(Action.KEY_CREATED,)
 )
 async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
     """Make a key. Its text is in the answer and nowhere else: there is no second look.
@@ -85,14 +77,7 @@ async def _expiry(database: Database, asked: KeyRequest) -> datetime | None:
     return await database.read_clock() + parse_option(asked.expires_after, "expires_after")
 
 
-@routes.add(
-    "DELETE",
-    "/v1/keys/{key_id}",
-    scope="admin",
-    responses={204: None},
-    in_session=False,
-    audits=(Action.KEY_REVOKED,),
-)
+@routes.add("DELETE /v1/keys/{key_id}", responses={204: None}, audits=(Action.KEY_REVOKED,))
 async def end_key(call: Call[Nothing, None]) -> Response:
     """End a key for good. Within five seconds it opens nothing any more."""
     key_id = call.path["key_id"]

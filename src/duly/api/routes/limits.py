@@ -22,10 +22,10 @@ from duly.wire.limits import Limit, LimitList, LimitQuery, LimitRequest
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("limits")
+routes = Routes("limits", reads="jobs:read", writes="admin", in_session=False)
 
 
-@routes.add("GET", "/v1/limits", scope="jobs:read", responses={200: LimitList}, in_session=False)
+@routes.add("GET /v1/limits", responses={200: LimitList})
 async def list_limits(call: Call[Nothing, None]) -> Response:
     """Show the limits of the caller's own; to the operator, all."""
     standing = await limits.standing(call.database)
@@ -33,14 +33,9 @@ async def list_limits(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "PUT",
-    "/v1/limits",
-    scope="admin",
-    body=LimitRequest,
+    "PUT /v1/limits",
     responses={200: Limit},
     refuses=("invalid_option", "not_found", "conflict"),
-    in_session=False,
-    takes_key=False,
     audits=(Action.LIMIT_SET,),
 )
 async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
@@ -57,13 +52,9 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
 
 
 @routes.add(
-    "DELETE",
-    "/v1/limits",
-    scope="admin",
-    query=LimitQuery,
+    "DELETE /v1/limits",
     responses={204: None},
     refuses=("invalid_option", "not_found", "conflict"),
-    in_session=False,
     audits=(Action.LIMIT_REMOVED,),
 )
 async def remove_limit(call: Call[LimitQuery, None]) -> Response:
@@ -102,10 +93,10 @@ def _shown(one: Known) -> Limit:
     )
 
 
-gate_routes = Routes("gates")
+gate_routes = Routes("gates", reads="jobs:read", writes="jobs:write")
 
 
-@gate_routes.add("GET", "/v1/gates", scope="jobs:read", query=PageQuery, responses={200: GateList})
+@gate_routes.add("GET /v1/gates", responses={200: GateList})
 async def list_gates(call: Call[PageQuery, None]) -> Response:
     """List the keys that hold runs back, or are limited."""
     after = paging.position(call.query.page_token, "gates", str)
@@ -114,7 +105,7 @@ async def list_gates(call: Call[PageQuery, None]) -> Response:
     return Response(200, GateList(items=[_shown_gate(one) for one in found], next_page_token=more))
 
 
-@gate_routes.add("GET", "/v1/gates/{name}", scope="jobs:read", responses={200: Gate})
+@gate_routes.add("GET /v1/gates/{name}", responses={200: Gate})
 async def read_gate(call: Call[Nothing, None]) -> Response:
     """Read a key: how many of its runs are inside, how many wait, and what is set for it."""
     key = call.known_name
@@ -125,13 +116,7 @@ async def read_gate(call: Call[Nothing, None]) -> Response:
 
 
 @gate_routes.add(
-    "PUT",
-    "/v1/gates/{name}",
-    scope="jobs:write",
-    body=GateLimits,
-    responses={200: Gate},
-    refuses=("invalid_option",),
-    audits=(Action.GATE_LIMITED,),
+    "PUT /v1/gates/{name}", responses={200: Gate}, refuses=("invalid_option",), audits=(Action.GATE_LIMITED,)
 )
 async def limit_gate(call: Call[Nothing, GateLimits]) -> Response:
     """Set what a key allows, whatever its runs carry. It holds within two seconds, across the whole fleet."""
@@ -142,13 +127,7 @@ async def limit_gate(call: Call[Nothing, GateLimits]) -> Response:
     )
 
 
-@gate_routes.add(
-    "DELETE",
-    "/v1/gates/{name}",
-    scope="jobs:write",
-    responses={204: None},
-    audits=(Action.GATE_LIFTED,),
-)
+@gate_routes.add("DELETE /v1/gates/{name}", responses={204: None}, audits=(Action.GATE_LIFTED,))
 async def lift_gate(call: Call[Nothing, None]) -> Response:
     """Take the limits of a key away: what its runs carry counts again."""
     await moves.lift(call.database, call.tenant, call.known_name)

@@ -50,11 +50,11 @@ from duly.wire.queues import (
 )
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("queues")
+routes = Routes("queues", reads="jobs:read", writes="jobs:write", in_session=False, takes_key=False)
 _HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
 
 
-@routes.add("GET", "/v1/queues", scope="jobs:read", query=QueueQuery, responses={200: QueueList}, in_session=False)
+@routes.add("GET /v1/queues", responses={200: QueueList})
 async def list_queues(call: Call[QueueQuery, None]) -> Response:
     """Show what waits of the caller's own in each queue, who serves it, and whether it is held.
 
@@ -77,13 +77,10 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
 
 
 @routes.add(
-    "PUT",
-    "/v1/queues/{name}",
+    "PUT /v1/queues/{name}",
     scope="admin",
-    body=QueueChange,
     responses={200: QueueChanged},
     refuses=("invalid_option",),
-    in_session=False,
     is_operators=True,
     audits=(Action.QUEUE_CHANGED,),
 )
@@ -103,14 +100,9 @@ async def change_queue(call: Call[Nothing, QueueChange]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/queues/{name}/pause",
-    scope="jobs:write",
-    body=QueuePause,
+    "POST /v1/queues/{name}/pause",
     responses={200: HoldChange},
     refuses=("invalid_option", "conflict"),
-    in_session=False,
-    takes_key=False,
     audits=(Action.HOLD_PLACED,),
 )
 async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
@@ -120,14 +112,9 @@ async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/queues/{name}/resume",
-    scope="jobs:write",
-    body=QueueResume,
+    "POST /v1/queues/{name}/resume",
     responses={200: HoldChange},
     refuses=("invalid_option",),
-    in_session=False,
-    takes_key=False,
     audits=(Action.HOLD_LIFTED,),
 )
 async def resume_queue(call: Call[Nothing, QueueResume]) -> Response:
@@ -135,7 +122,7 @@ async def resume_queue(call: Call[Nothing, QueueResume]) -> Response:
     return _told(call, await lift(call.database, _scope_of_queue(call, call.body.everyone)))
 
 
-@routes.add("GET", "/v1/holds", scope="jobs:read", responses={200: HoldList}, in_session=False)
+@routes.add("GET /v1/holds", responses={200: HoldList})
 async def list_holds(call: Call[Nothing, None]) -> Response:
     """Show all that is held and touches the caller's runs; to the operator, all."""
     standing = await pauses.standing(call.database)
@@ -143,14 +130,10 @@ async def list_holds(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/pause",
+    "POST /v1/pause",
     scope="admin",
-    body=HoldRequest,
     responses={200: HoldChange},
     refuses=("invalid_option", "not_found", "conflict"),
-    in_session=False,
-    takes_key=False,
     audits=(Action.HOLD_PLACED,),
 )
 async def pause(call: Call[Nothing, HoldRequest]) -> Response:
@@ -162,14 +145,10 @@ async def pause(call: Call[Nothing, HoldRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/resume",
+    "POST /v1/resume",
     scope="admin",
-    body=LiftRequest,
     responses={200: HoldChange},
     refuses=("invalid_option",),
-    in_session=False,
-    takes_key=False,
     audits=(Action.HOLD_LIFTED,),
 )
 async def resume(call: Call[Nothing, LiftRequest]) -> Response:
@@ -177,7 +156,10 @@ async def resume(call: Call[Nothing, LiftRequest]) -> Response:
     return _told(call, await lift(call.database, _scope(call, call.body)))
 
 
-@routes.add("GET", "/v1/workers", scope="admin", responses={200: WorkerList}, in_session=False, is_operators=True)
+worker_routes = Routes("queues", scope="admin", in_session=False, takes_key=False, is_operators=True)
+
+
+@worker_routes.add("GET /v1/workers", responses={200: WorkerList})
 async def list_workers(call: Call[Nothing, None]) -> Response:
     """Show every worker that lives, what it serves and how long its lease still holds."""
     living = [row for row in await store.live(call.database) if row.until > row.read_at]
@@ -185,14 +167,7 @@ async def list_workers(call: Call[Nothing, None]) -> Response:
     return Response(200, WorkerList(items=[_worker(row, held.get(row.worker_id, 0)) for row in living]))
 
 
-@routes.add(
-    "GET",
-    "/v1/workers/{worker_id}/runs",
-    scope="admin",
-    responses={200: HeldRuns},
-    in_session=False,
-    is_operators=True,
-)
+@worker_routes.add("GET /v1/workers/{worker_id}/runs", responses={200: HeldRuns})
 async def list_held_runs(call: Call[Nothing, None]) -> Response:
     """Show what a worker has in its hands: what it runs, and what it claimed ahead."""
     worker_id = call.id("worker_id")
@@ -202,16 +177,7 @@ async def list_held_runs(call: Call[Nothing, None]) -> Response:
     return Response(200, HeldRuns(items=items, is_complete=len(found) <= _HELD_SHOWN_MAX))
 
 
-@routes.add(
-    "POST",
-    "/v1/workers/{worker_id}/drain",
-    scope="admin",
-    responses={200: Draining},
-    in_session=False,
-    takes_key=False,
-    is_operators=True,
-    audits=(Action.WORKER_DRAINED,),
-)
+@worker_routes.add("POST /v1/workers/{worker_id}/drain", responses={200: Draining}, audits=(Action.WORKER_DRAINED,))
 async def drain_worker(call: Call[Nothing, None]) -> Response:
     """Ask a worker to take nothing more: it finishes what it runs and hands back the rest, and lives on without work.
 
@@ -221,16 +187,7 @@ async def drain_worker(call: Call[Nothing, None]) -> Response:
     return await _draining(call, is_draining=True)
 
 
-@routes.add(
-    "POST",
-    "/v1/workers/{worker_id}/resume",
-    scope="admin",
-    responses={200: Draining},
-    in_session=False,
-    takes_key=False,
-    is_operators=True,
-    audits=(Action.WORKER_RESUMED,),
-)
+@worker_routes.add("POST /v1/workers/{worker_id}/resume", responses={200: Draining}, audits=(Action.WORKER_RESUMED,))
 async def resume_worker(call: Call[Nothing, None]) -> Response:
     """Let a worker that was drained take runs again."""
     await undrain(call.database, call.id("worker_id"))

@@ -17,11 +17,11 @@ from duly.store.reads.recovery_plan import Plan
 from duly.wire.recovery import RecoveryApproval, RecoveryItem, RecoveryPlan, RecoveryState, RecoveryTenant, ToldRule
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("recovery")
+routes = Routes("recovery", scope="admin", in_session=False, takes_key=False, is_operators=True)
 _LOG = Log("recovery")
 
 
-@routes.add("GET", "/v1/recovery", scope="admin", responses={200: RecoveryPlan}, in_session=False, is_operators=True)
+@routes.add("GET /v1/recovery", responses={200: RecoveryPlan})
 async def read_recovery(call: Call[Nothing, None]) -> Response:
     """Show what was missed while no scheduler lived, what each schedule's policy would make of it, a rate and a finish time.
 
@@ -31,15 +31,9 @@ async def read_recovery(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/recovery/approve",
-    scope="admin",
-    body=RecoveryApproval,
+    "POST /v1/recovery/approve",
     responses={200: RecoveryPlan},
     refuses=("conflict",),
-    in_session=False,
-    takes_key=False,
-    is_operators=True,
     audits=(Action.RECOVERY_APPROVED,),
 )
 async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
@@ -59,14 +53,7 @@ async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
 
 
 @routes.add(
-    "DELETE",
-    "/v1/recovery",
-    scope="admin",
-    responses={200: RecoveryPlan},
-    refuses=("conflict",),
-    in_session=False,
-    is_operators=True,
-    audits=(Action.RECOVERY_DISMISSED,),
+    "DELETE /v1/recovery", responses={200: RecoveryPlan}, refuses=("conflict",), audits=(Action.RECOVERY_DISMISSED,)
 )
 async def dismiss_recovery(call: Call[Nothing, None]) -> Response:
     """Leave out what was missed and is not made yet; each schedule's history tells it."""

@@ -45,15 +45,13 @@ from duly.wire.runs import (
 )
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("runs")
+routes = Routes("runs", reads="jobs:read", writes="jobs:write")
 _FIRST_LINE = (0, -1)
 _Number = Annotated[int, Meta(ge=-1, lt=2**31)]
 _LOG_PAGE = 1000  # lines that the store gives at once
 
 
-@routes.add(
-    "GET", "/v1/runs", scope="jobs:read", query=RunsQuery, responses={200: RunList}, refuses=("invalid_filter",)
-)
+@routes.add("GET /v1/runs", responses={200: RunList}, refuses=("invalid_filter",))
 async def list_runs(call: Call[RunsQuery, None]) -> Response:
     """List runs, wherever they stand, the last scheduled first."""
     asked, of = call.query, f"runs {call.query.workflow or ''} {call.query.filter or ''}"
@@ -65,20 +63,20 @@ async def list_runs(call: Call[RunsQuery, None]) -> Response:
     return Response(200, RunList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
-@routes.add("GET", "/v1/runs/{run_id}", scope="jobs:read", responses={200: Run})
+@routes.add("GET /v1/runs/{run_id}", responses={200: Run})
 async def read_run(call: Call[Nothing, None]) -> Response:
     """Read a run as it stands or ended, with its attempts, its payload, the definition that it used, and its result."""
     return Response(200, await shown_run(call.database, call.tenant, call.id("run_id")))
 
 
-@routes.add("GET", "/v1/runs/{run_id}/attempts", scope="jobs:read", responses={200: AttemptList})
+@routes.add("GET /v1/runs/{run_id}/attempts", responses={200: AttemptList})
 async def list_attempts(call: Call[Nothing, None]) -> Response:
     """List the attempts of a run, in order."""
     found = await find_run(call.database, call.tenant, call.id("run_id"))
     return Response(200, AttemptList(items=[shown_attempt(row) for row in found["attempts"]]))
 
 
-@routes.add("GET", "/v1/runs/{run_id}/checkpoint", scope="jobs:read", responses={200: SavedCheckpoint})
+@routes.add("GET /v1/runs/{run_id}/checkpoint", responses={200: SavedCheckpoint})
 async def read_checkpoint(call: Call[Nothing, None]) -> Response:
     """Read what is kept for the next attempt of a run. It goes when the run has ended well, or was cancelled."""
     run_id = call.id("run_id")
@@ -90,13 +88,7 @@ async def read_checkpoint(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "GET",
-    "/v1/runs/{run_id}/logs",
-    scope="jobs:read",
-    query=LogQuery,
-    responses={200: LogPage},
-    refuses=("invalid_header", "quota_reached"),
-    may_stream=True,
+    "GET /v1/runs/{run_id}/logs", responses={200: LogPage}, refuses=("invalid_header", "quota_reached"), may_stream=True
 )
 async def read_logs(call: Call[LogQuery, None]) -> Response:
     """Read what a run logged, over all its attempts, in order; again with the token for what came since.
@@ -129,7 +121,7 @@ def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Respons
     return Response(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 
-@routes.add("GET", "/v1/runs/{run_id}/explain", scope="jobs:read", responses={200: Explanation}, in_session=False)
+@routes.add("GET /v1/runs/{run_id}/explain", responses={200: Explanation}, in_session=False)
 async def explain_run(call: Call[Nothing, None]) -> Response:
     """Say why a run is where it is: what it waits for, what stands in its way, or what it came to.
 
@@ -144,10 +136,7 @@ async def explain_run(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/runs/{run_id}/cancel",
-    scope="jobs:write",
-    query=Cancellation,
+    "POST /v1/runs/{run_id}/cancel",
     responses={200: RunCancelled},
     refuses=("conflict",),
     audits=(Action.RUN_CANCELLED,),
@@ -172,12 +161,7 @@ async def cancel_run(call: Call[Cancellation, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/runs/{run_id}/replay",
-    scope="jobs:write",
-    responses={202: RunMoved},
-    refuses=("conflict",),
-    audits=(Action.DEAD_REPLAYED,),
+    "POST /v1/runs/{run_id}/replay", responses={202: RunMoved}, refuses=("conflict",), audits=(Action.DEAD_REPLAYED,)
 )
 async def replay_run(call: Call[Nothing, None]) -> Response:
     """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
@@ -199,10 +183,7 @@ def shown_explanation(found: Explained) -> Explanation:
 
 
 @routes.add(
-    "POST",
-    "/v1/runs/{run_id}/run-again",
-    scope="jobs:write",
-    body=RunAgainRequest,
+    "POST /v1/runs/{run_id}/run-again",
     responses={202: RunAgain},
     refuses=("invalid_payload", "invalid_option", "invalid_schedule", "conflict", "quota_reached"),
     audits=(Action.RUN_AGAIN,),

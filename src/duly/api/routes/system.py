@@ -25,10 +25,10 @@ from duly.wire.system import (
     SystemVersions,
 )
 
-routes = Routes("system")
+routes = Routes("system", reads="admin")
 
 
-@routes.add("GET", "/v1/system", scope="admin", responses={200: System}, is_operators=True, is_figure=True)
+@routes.add("GET /v1/system", responses={200: System}, is_operators=True, is_figure=True)
 async def read_system(call: Call[Nothing, None]) -> Response:
     """Show the installation: versions, schedulers and their shards, the database, settings, and what the doctor finds.
 

@@ -42,16 +42,13 @@ from duly.wire.workflows import (
     WorkflowSummary,
 )
 
-routes = Routes("workflows")
+routes = Routes("workflows", reads="jobs:read", writes="jobs:write")
 # A thousand nodes, each with a payload of a few KiB.
 WORKFLOW_BYTES_MAX = 8_388_608
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows",
-    scope="jobs:write",
-    body=NewWorkflow,
+    "POST /v1/workflows",
     responses={202: StartedWorkflow},
     refuses=("invalid_workflow", "invalid_option", "rate_limited", "quota_reached", "shed"),
     body_bytes_max=WORKFLOW_BYTES_MAX,
@@ -80,14 +77,7 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Response:
     return Response(202, body, {"Location": f"/v1/workflows/{made.workflow_id}"})
 
 
-@routes.add(
-    "GET",
-    "/v1/workflows",
-    scope="jobs:read",
-    query=WorkflowsQuery,
-    responses={200: WorkflowList},
-    refuses=("invalid_filter",),
-)
+@routes.add("GET /v1/workflows", responses={200: WorkflowList}, refuses=("invalid_filter",))
 async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
     """List workflows, the newest first."""
     asked, of = call.query, f"workflows {call.query.filter or ''}"
@@ -99,7 +89,7 @@ async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
     return Response(200, WorkflowList(items=items, next_page_token=paging.next_token(page.after, of)))
 
 
-@routes.add("GET", "/v1/workflows/{workflow_id}", scope="jobs:read", responses={200: Workflow})
+@routes.add("GET /v1/workflows/{workflow_id}", responses={200: Workflow})
 async def read_workflow(call: Call[Nothing, None]) -> Response:
     """Read a workflow as it stands, with all its nodes: where each stands, its run, and what it waits for."""
     found = await _found(call.database, call.tenant, call.id("workflow_id"))
@@ -107,7 +97,7 @@ async def read_workflow(call: Call[Nothing, None]) -> Response:
     return Response(200, Workflow(**{name: found[name] for name in _COPIED}, nodes=nodes))
 
 
-@routes.add("GET", "/v1/workflows/{workflow_id}/nodes/{node}", scope="jobs:read", responses={200: NodeResult})
+@routes.add("GET /v1/workflows/{workflow_id}/nodes/{node}", responses={200: NodeResult})
 async def read_node(call: Call[Nothing, None]) -> Response:
     """Read a node of a workflow as it stands, with its result."""
     workflow_id, name = call.id("workflow_id"), call.path["node"]
@@ -122,10 +112,7 @@ async def read_node(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/cancel",
-    scope="jobs:write",
-    body=WorkflowCancellation,
+    "POST /v1/workflows/{workflow_id}/cancel",
     responses={200: WorkflowStatus},
     refuses=("invalid_option",),
     audits=(Action.WORKFLOW_CANCELLED,),
@@ -141,9 +128,7 @@ async def cancel_workflow(call: Call[Nothing, WorkflowCancellation]) -> Response
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/pause",
-    scope="jobs:write",
+    "POST /v1/workflows/{workflow_id}/pause",
     responses={200: WorkflowStatus},
     refuses=("conflict",),
     audits=(Action.WORKFLOW_PAUSED,),
@@ -156,9 +141,7 @@ async def pause_workflow(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/resume",
-    scope="jobs:write",
+    "POST /v1/workflows/{workflow_id}/resume",
     responses={200: WorkflowStatus},
     refuses=("conflict",),
     audits=(Action.WORKFLOW_RESUMED,),
@@ -172,10 +155,7 @@ async def resume_workflow(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/replay",
-    scope="jobs:write",
-    body=WorkflowReplay,
+    "POST /v1/workflows/{workflow_id}/replay",
     responses={200: WorkflowReplayed, 202: WorkflowReplayed},
     refuses=("conflict",),
     audits=(Action.WORKFLOW_REPLAYED,),
@@ -202,10 +182,7 @@ def _replayed(workflow_id: UUID, found: Mapping[str, Any], replay: moves.Replay,
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/nodes",
-    scope="jobs:write",
-    body=NodesToAdd,
+    "POST /v1/workflows/{workflow_id}/nodes",
     responses={200: NodesAdded},
     refuses=("invalid_workflow", "lease_lost", "conflict"),
     body_bytes_max=WORKFLOW_BYTES_MAX,
