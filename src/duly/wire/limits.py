@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from duly.domain.fields import Moment, Name
 from duly.wire.keys import Places, TenantNumber
+from duly.wire.pages import Items
 from duly.wire.schema.shapes import Asked, Told
 
 
@@ -42,7 +43,5 @@ class Limit(Told, frozen=True):
     set_at: Moment
 
 
-class LimitList(Told, frozen=True):
+class LimitList(Items[Limit], frozen=True):
     """All limits, the widest first."""
-
-    items: list[Limit]

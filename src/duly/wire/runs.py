@@ -11,7 +11,7 @@ from msgspec import Meta
 from duly.domain.fields import Moment, Name, Priority
 from duly.domain.jobs.filter import RunState as State
 from duly.wire.jobs.definitions import RunDefinition
-from duly.wire.pages import DeadFilter, NextPageToken, PageQuery, PageToken
+from duly.wire.pages import DeadFilter, Items, NextPageToken, Page, PageQuery, PageToken
 from duly.wire.schema.shapes import Asked, Told, check_reach
 
 FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
@@ -185,17 +185,12 @@ class SavedCheckpoint(CheckpointSize, frozen=True):
     value: Any
 
 
-class RunList(Told, frozen=True):
+class RunList(Page[RunSummary], frozen=True):
     """A page of runs, the last scheduled first."""
 
-    items: list[RunSummary]
-    next_page_token: NextPageToken
 
-
-class AttemptList(Told, frozen=True):
+class AttemptList(Items[Attempt], frozen=True):
     """All attempts of a run."""
-
-    items: list[Attempt]
 
 
 class LogLine(Told, frozen=True):
@@ -313,11 +308,9 @@ class DeadGroup(Told, frozen=True):
     sample: list[UUID]
 
 
-class DeadList(Told, frozen=True):
+class DeadList(Page[DeadLetter], frozen=True):
     """A page of dead letters, the last buried first. With group=error, groups instead, of the last 10,000 that fit."""
 
-    items: list[DeadLetter]
-    next_page_token: NextPageToken
     groups: list[DeadGroup] | None = None
 
 

@@ -13,7 +13,7 @@ from duly.domain.jobs.filter import WorkflowState
 from duly.domain.jobs.job import REASON_CHARACTERS_MAX
 from duly.domain.jobs.spec import NODE_PATTERN, NodeName, NodeSpec, WorkflowSpec
 from duly.domain.workflows.workflow import NODES_MAX
-from duly.wire.pages import NextPageToken
+from duly.wire.pages import Page
 from duly.wire.runs import TargetSummary
 from duly.wire.schema.shapes import Asked, IdempotencyKey, Told
 
@@ -52,11 +52,8 @@ class WorkflowSummary(Told, frozen=True):
     reason: str | None
 
 
-class WorkflowList(Told, frozen=True):
+class WorkflowList(Page[WorkflowSummary], frozen=True):
     """A page of workflows, the newest first."""
-
-    items: list[WorkflowSummary]
-    next_page_token: NextPageToken
 
 
 class Edge(Told, frozen=True):

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from duly.domain.fields import PRINTABLE, Moment, Payload
 from duly.domain.jobs.job import REASON_CHARACTERS_MAX
-from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.pages import Page, PageQuery
 from duly.wire.runs import Cancelling
 from duly.wire.schema.shapes import Asked, Told, check_reach
 
@@ -177,11 +177,8 @@ class BackfillQuery(PageQuery, frozen=True, kw_only=True):
     job_id: UUID | None = None
 
 
-class BackfillList(Told, frozen=True):
+class BackfillList(Page[BackfillStatus], frozen=True):
     """A page of backfills, the last asked for first."""
-
-    items: list[BackfillStatus]
-    next_page_token: NextPageToken
 
 
 class BackfillCancelled(Told, frozen=True):
