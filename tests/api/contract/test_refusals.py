@@ -16,12 +16,12 @@ from duly.api.admission import CLAIMS, EVENTS, LOGS
 from duly.api.operations import Operation
 from duly.api.request import HEADER_BYTES_MAX
 from duly.api.response import EVENT_STREAM, NDJSON
+from duly.api.routes.jobs import LISTS
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.limits.pause import SCOPES_MAX
 from duly.domain.tenancy.api_key import ANYBODY, Scope, implied_by
 from duly.moves.submit import submit_recurring
 from duly.store.connection.database import Database
-from duly.store.reads import lists
 from duly.store.tables.remote_workers import WORKERS_MAX
 from duly.store.tenancy import tenants
 from duly.store.tenancy.tenants import Limits
@@ -581,7 +581,8 @@ async def for_no_time(scene, asked):
 
 
 async def in_an_order_for_fewer(scene, asked):
-    scene.patience.setattr("duly.store.reads.lists.jobs_by_next", partial(lists.jobs_by_next, most=0))
+    name, position, read = LISTS["next_run_at"]
+    scene.patience.setitem(LISTS, "next_run_at", (name, position, partial(read, most=0)))
     await scene.api.a_job()
     return await asked.with_query("sort=next_run_at").by(scene.api)
 

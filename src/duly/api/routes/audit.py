@@ -27,10 +27,7 @@ async def list_audit(call: Call[AuditQuery, None]) -> Response:
     of = f"audit {tenant} {wanted}"
     after = paging.position(asked.page_token, of, Position)
     page = await _page(call, tenant, wanted, after)
-    return Response(
-        200,
-        AuditList(items=[_shown(entry) for entry in page.entries], next_page_token=paging.next_token(page.after, of)),
-    )
+    return paging.page(AuditList, [_shown(entry) for entry in page.entries], page.after, of)
 
 
 async def _page(call: Call[AuditQuery, None], tenant: int, wanted: Wanted, after: Position | None) -> audit.Page:
@@ -50,14 +47,9 @@ def _wanted(asked: AuditQuery) -> Wanted:
 
 
 def _shown(entry: Entry) -> AuditEntry:
-    actor, subject = entry.actor, entry.subject
-    return AuditEntry(
-        audit_id=entry.audit_id,
-        at=entry.at,
-        actor=AuditActor(kind=actor.kind, key_id=actor.key_id, name=actor.name),
-        action=entry.action,
-        subject=AuditSubject(kind=subject.kind, id=subject.id, name=subject.name),
-        count=entry.count,
-        request_id=actor.request_id,
-        detail=None if entry.detail is None else dict(entry.detail),
+    return AuditEntry.of(
+        entry,
+        actor=AuditActor.of(entry.actor),
+        subject=AuditSubject.of(entry.subject),
+        request_id=entry.actor.request_id,
     )

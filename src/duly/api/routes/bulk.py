@@ -223,13 +223,5 @@ def _reading(read: Callable[..., Awaitable[Any]], tenant: int, chosen: Filter) -
 
 
 def _told(asked: Many, done: Done, of: str) -> Response:
-    told = ManyDone(
-        matched=done.matched,
-        changed=done.changed,
-        dry_run=asked.dry_run,
-        sample=done.sample,
-        refused=[NotChanged(id=one.id, why=one.why) for one in done.refused],
-        next_page_token=paging.next_token(done.after, of),
-        is_partial=done.is_partial,
-    )
-    return Response(200, told)
+    refused, more = [NotChanged.of(one) for one in done.refused], paging.next_token(done.after, of)
+    return Response(200, ManyDone.of(done, dry_run=asked.dry_run, refused=refused, next_page_token=more))

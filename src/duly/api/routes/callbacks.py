@@ -45,7 +45,7 @@ async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Response:
         received = await receive(call.database, await _handle(call), _outcome(call.body), call.services.rng)
     if received.queue is not None:
         call.wake(received.queue)
-    return Response(200, CallbackSettled(run_id=received.run_id, attempt=received.attempt, state=received.state))
+    return Response(200, CallbackSettled.of(received))
 
 
 @routes.add(

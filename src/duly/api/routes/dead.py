@@ -43,12 +43,12 @@ async def list_dead(call: Call[DeadQuery, None]) -> Response:
     if asked.group is not None:
         chosen = parse(asked.filter or "", DEAD)
         found = await lists.dead_groups(call.database, call.tenant, chosen, asked.page_size, lists.GROUPED_MAX)
-        groups = [DeadGroup(**{name: row[name] for name in DeadGroup.__struct_fields__}) for row in found]
+        groups = [DeadGroup.of(row) for row in found]
         return Response(200, DeadList(items=[], next_page_token=None, groups=groups))
     after = paging.position(asked.page_token, of, DeadAt)
     page = await lists.dead(call.database, call.tenant, parse(asked.filter or "", DEAD), asked.page_size, after)
-    items = [DeadLetter(**{name: row[name] for name in DeadLetter.__struct_fields__}) for row in page.rows]
-    return Response(200, DeadList(items=items, next_page_token=paging.next_token(page.after, of)))
+    items = [DeadLetter.of(row) for row in page.rows]
+    return paging.page(DeadList, items, page.after, of)
 
 
 @routes.add(
@@ -136,12 +136,5 @@ async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) 
         dry_run=asked.dry_run,
         after=paging.position(asked.page_token, of, DeadAt),
     )
-    told = BulkAnswer(
-        matched=done.matched,
-        moved=done.moved,
-        dry_run=asked.dry_run,
-        sample=done.sample,
-        next_page_token=paging.next_token(done.after, of),
-        is_partial=done.is_partial,
-    )
-    return Response(200, told)
+    more = paging.next_token(done.after, of)
+    return Response(200, BulkAnswer.of(done, dry_run=asked.dry_run, next_page_token=more))

@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
@@ -41,8 +39,8 @@ async def list_destinations(call: Call[PageQuery, None]) -> Response:
     """List the places that webhooks go to."""
     after = paging.position(call.query.page_token, "destinations", str)
     found = await destinations.page(call.database, call.tenant, after, call.query.page_size)
-    more = paging.token(found[-1].origin, "destinations") if len(found) == call.query.page_size else None
-    return Response(200, DestinationList(items=[_shown(one) for one in found], next_page_token=more))
+    last = found[-1].origin if len(found) == call.query.page_size else None
+    return paging.page(DestinationList, [_shown(one) for one in found], last, "destinations")
 
 
 @routes.add(
@@ -126,9 +124,8 @@ async def list_waiting_runs(call: Call[PageQuery, None]) -> Response:
     after = paging.position(asked.page_token, of, tuple[datetime, UUID])
     runs = await destinations.parked_page(call.database, call.tenant, found.origin, after, asked.page_size)
     last = (runs[-1].due_at, runs[-1].run_id) if len(runs) == asked.page_size else None
-    return Response(
-        200, WaitingRunList(items=[_waiting(run) for run in runs], next_page_token=paging.next_token(last, of))
-    )
+    items = [WaitingRun.of(run, waits_since=run.blocked_at) for run in runs]
+    return paging.page(WaitingRunList, items, last, of)
 
 
 @routes.add("GET /v1/destinations/{destination_id}/failures", responses={200: FailedAttemptList})
@@ -140,9 +137,7 @@ async def list_failures(call: Call[PageQuery, None]) -> Response:
     failed = await destinations.failures_page(call.database, call.tenant, found.origin, before, asked.page_size)
     last = failed[-1] if len(failed) == asked.page_size else None
     position = None if last is None else (last.finished_at, last.run_id, last.attempt)
-    return Response(
-        200, FailedAttemptList(items=[_failed(one) for one in failed], next_page_token=paging.next_token(position, of))
-    )
+    return paging.page(FailedAttemptList, [FailedAttempt.of(one) for one in failed], position, of)
 
 
 @routes.add(
@@ -185,24 +180,9 @@ async def _found(call: Call[Any, Any]) -> destinations.Destination:
 
 
 def _shown(one: destinations.Destination) -> Destination:
-    fields = {name: getattr(one, name) for name in Destination.__struct_fields__}
-    return Destination(**{**fields, "state": one.state.value, "wait_until": _ahead(one.wait_until, one.read_at)})
-
-
-def _waiting(run: destinations.ParkedRun) -> WaitingRun:
-    copied = ("run_id", "job_id", "queue", "attempt", "scheduled_at", "due_at")
-    return WaitingRun(**{name: getattr(run, name) for name in copied}, waits_since=run.blocked_at)
-
-
-def _failed(one: destinations.FailedAttempt) -> FailedAttempt:
-    return FailedAttempt(**msgspec.structs.asdict(one))
-
-
-def _ahead(moment: datetime | None, now: datetime) -> datetime | None:
-    return moment if moment is not None and moment > now else None
+    is_ahead = one.wait_until is not None and one.wait_until > one.read_at
+    return Destination.of(one, state=one.state.value, wait_until=one.wait_until if is_ahead else None)
 
 
 def _secret(one: moves.SigningSecret) -> SigningSecret:
-    return SigningSecret(
-        number=one.number, secret=one.text.reveal(), made_at=one.kept.made_at, retires_at=one.kept.retires_at
-    )
+    return SigningSecret.of(one.kept, number=one.number, secret=one.text.reveal())

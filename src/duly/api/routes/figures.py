@@ -202,12 +202,12 @@ def _point(at: datetime, step: Step | None) -> Point:
     found = step or _NOTHING
     failed = found.failed + found.timed_out + found.lost
     judged = found.succeeded + failed
-    return Point(
+    return Point.of(
+        found,
         at=at,
         ended=found.started,
         failed=failed,
         success_rate=found.succeeded / judged if judged else None,
-        **{name: getattr(found, name) for name in ("succeeded", "retried", "dead", "cancelled", "skipped", "expired")},
         skew_p50=percentile(found.skew, 0.50),
         skew_p95=percentile(found.skew, 0.95),
         skew_p99=percentile(found.skew, 0.99),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from duly.api import paging
@@ -118,8 +116,8 @@ async def list_files(call: Call[PageQuery, None]) -> Response:
     after = paging.position(call.query.page_token, "files", str)
     size = min(call.query.page_size, _PAGE_MAX)
     found = await applied.files(call.database, call.tenant, after or "", size)
-    more = paging.token(found[-1].source, "files") if len(found) == size else None
-    return Response(200, FileList(items=[_shown(one) for one in found], next_page_token=more))
+    last = found[-1].source if len(found) == size else None
+    return paging.page(FileList, [FileSummary.of(one) for one in found], last, "files")
 
 
 # Before the one that is found by its name alone, which may have any end.
@@ -137,8 +135,8 @@ async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
     found = await applied.file_jobs(
         call.database, call.tenant, source, after or "", asked.page_size, drifted=asked.drifted
     )
-    more = paging.token(found[-1].now.name, of) if len(found) == asked.page_size else None
-    return Response(200, FileJobList(items=[_job(one) for one in found], next_page_token=more))
+    last = found[-1].now.name if len(found) == asked.page_size else None
+    return paging.page(FileJobList, [_job(one) for one in found], last, of)
 
 
 @routes.add("GET /v1/files/{name}", responses={200: FileSummary}, is_figure=True)
@@ -147,27 +145,18 @@ async def read_file(call: Call[Nothing, None]) -> Response:
     found = await applied.file(call.database, call.tenant, call.known_name)
     if found is None:
         raise _no_file(call.name)
-    return Response(200, _shown(found))
-
-
-def _shown(one: applied.AppliedFile) -> FileSummary:
-    return FileSummary(**{name: getattr(one, name) for name in FileSummary.__struct_fields__})
+    return Response(200, FileSummary.of(found))
 
 
 def _job(one: applied.AppliedJob) -> FileJob:
     now = one.now
-    differences = () if one.was is None else drift(one.was, now)
-    status: Any = now.state
     assert now.applied is not None
-    return FileJob(
-        job_id=now.job_id,
-        name=now.name,
-        status=status,
-        pause_reason=now.pause_reason,
-        version=now.version,
+    return FileJob.of(
+        now,
+        status=now.state,
         applied_version=now.applied,
         drift=one.drift,
-        differences=[FileDifference(field=each.field, before=each.before, after=each.after) for each in differences],
+        differences=[FileDifference.of(each) for each in (() if one.was is None else drift(one.was, now))],
         changed_at=one.changed_at,
     )
 

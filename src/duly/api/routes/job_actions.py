@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from duly.api import definitions, paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
@@ -135,17 +133,7 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
         confirm=asked.confirm,
     )
     headers = {} if made.backfill_id is None else {"Location": f"/v1/backfills/{made.backfill_id}"}
-    return Response(
-        202,
-        BackfillAsked(
-            backfill_id=made.backfill_id,
-            job_id=found["job_id"],
-            count=made.count,
-            first=made.first,
-            is_partial=made.is_partial,
-        ),
-        headers,
-    )
+    return Response(202, BackfillAsked.of(made, job_id=found["job_id"]), headers)
 
 
 _PAGE_MAX = 20  # Each comes with its payload.
@@ -165,16 +153,13 @@ async def list_job_versions(call: Call[PageQuery, None]) -> Response:
     if not found and before == jobs.NEWEST_VERSION:
         raise no_job(job_id)
     last = found[-1]["generation"] if len(found) == size else None
-    return Response(
-        200, JobVersionList(items=[_shown_version(row) for row in found], next_page_token=paging.next_token(last, of))
-    )
+    return paging.page(JobVersionList, [_shown_version(row) for row in found], last, of)
 
 
 def _shown_version(row: Mapping[str, Any]) -> JobVersion:
     options = row["options"]
-    copied = ("made_at", "replaced_at", "owner", "source", "name", "queue", "priority")
-    return JobVersion(
-        **{name: row[name] for name in copied},
+    return JobVersion.of(
+        row,
         version=row["generation"],
         request_id=carried_of(options).get("request_id"),
         target=definitions.target_shape(row["handler"], options),
@@ -199,7 +184,7 @@ async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
         found = await schedules.backfills_of_job(call.database, call.tenant, asked.job_id, after, asked.page_size)
     last = (found[-1]["asked_at"], found[-1]["backfill_id"]) if len(found) == asked.page_size else None
     items = [BackfillStatus(**row) for row in found]
-    return Response(200, BackfillList(items=items, next_page_token=paging.next_token(last, of)))
+    return paging.page(BackfillList, items, last, of)
 
 
 @backfill_routes.add("GET /v1/backfills/{backfill_id}", responses={200: BackfillStatus})
@@ -227,4 +212,4 @@ async def cancel_backfill(call: Call[Nothing, None]) -> Response:
 async def list_moved_fires(call: Call[MovedQuery, None]) -> Response:
     """List the next fires, of a job or of all, that new time zone data has moved by more than a minute."""
     found = await zones.moves(call.database, call.tenant, call.query.job_id, call.query.limit)
-    return Response(200, MovedFires(items=[MovedFire(**msgspec.structs.asdict(one)) for one in found]))
+    return Response(200, MovedFires(items=[MovedFire.of(one) for one in found]))

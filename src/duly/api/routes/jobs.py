@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -40,6 +41,13 @@ from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _ONE_SHOT = "Change or delete it while it waits, and run it again when it has ended; or give jobs a name or a schedule."
+# What a list is called in its page tokens, where a page of it begins, and how it is read.
+LISTS: dict[str, tuple[str, type, Callable[..., Awaitable[Any]]]] = {
+    "created": ("jobs", UUID, lists.jobs),
+    "name": ("jobs by name", NamedAt, lists.jobs_by_name),
+    "next_run_at": ("jobs by next fire", NextAt, lists.jobs_by_next),
+    "one_shots": ("jobs and one-shots", UUID, lists.jobs_and_one_shots),
+}
 REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_workflow", "name_taken")
 
 
@@ -71,27 +79,14 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     between two pages may be on both.
     """
     asked, chosen = call.query, parse(call.query.filter or "", JOBS)
-    page: lists.Page[UUID] | lists.Page[lists.NamedAt] | lists.Page[lists.NextAt]
     if asked.include is not None and asked.sort != "created":
         raise InvalidOption(f"include one_shots does not go with sort {asked.sort}; leave one of them out")
-    if asked.include is not None:
-        of = f"jobs and one-shots {asked.filter or ''}"
-        behind_id = paging.position(asked.page_token, of, UUID)
-        page = await lists.jobs_and_one_shots(call.database, call.tenant, chosen, asked.page_size, behind_id)
-    elif asked.sort == "name":
-        of = f"jobs by name {asked.filter or ''}"
-        behind = paging.position(asked.page_token, of, NamedAt)
-        page = await lists.jobs_by_name(call.database, call.tenant, chosen, asked.page_size, behind)
-    elif asked.sort == "next_run_at":
-        of = f"jobs by next fire {asked.filter or ''}"
-        later = paging.position(asked.page_token, of, NextAt)
-        page = await lists.jobs_by_next(call.database, call.tenant, chosen, asked.page_size, later)
-    else:
-        of = f"jobs {asked.filter or ''}"
-        after = paging.position(asked.page_token, of, UUID)
-        page = await lists.jobs(call.database, call.tenant, chosen, asked.page_size, after)
+    name, position, read = LISTS[asked.include or asked.sort]
+    of = f"{name} {asked.filter or ''}"
+    after = paging.position(asked.page_token, of, position)
+    page = await read(call.database, call.tenant, chosen, asked.page_size, after)
     items = [job_summary(row) for row in page.rows]
-    return Response(200, JobList(items=items, next_page_token=paging.next_token(page.after, of)))
+    return paging.page(JobList, items, page.after, of)
 
 
 @routes.add("GET /v1/jobs/{job_id}", responses={200: Job})

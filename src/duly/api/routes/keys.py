@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
@@ -32,9 +30,9 @@ async def list_keys(call: Call[KeyQuery, None]) -> Response:
     of = f"keys {tenant}"
     after = paging.position(asked.page_token, of, str)
     found = await api_keys.page(call.database, tenant, after, asked.page_size)
-    more = paging.token(found[-1].key_id, of) if len(found) == asked.page_size else None
+    last = found[-1].key_id if len(found) == asked.page_size else None
     items = [_shown(key, call.now) for key in found]
-    return Response(200, KeyList(items=items, next_page_token=more))
+    return paging.page(KeyList, items, last, of)
 
 
 @routes.add(
@@ -57,13 +55,9 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
         expires_at=expires_at,
         rate=asked.rate,
     )
-    told = MadeKey(
-        key_id=made.key_id,
-        tenant=tenant,
-        name=asked.name,
-        scopes=sorted(set(asked.scopes)),
-        expires_at=expires_at,
-        key=made.text.reveal(),
+    scopes_shown = sorted(set(asked.scopes))
+    told = MadeKey.of(
+        asked, key_id=made.key_id, tenant=tenant, scopes=scopes_shown, expires_at=expires_at, key=made.text.reveal()
     )
     return Response(201, told, {"Location": f"/v1/keys/{made.key_id}"})
 
@@ -94,8 +88,7 @@ def _tenant(call: Call[Any, Any], asked: int | None) -> int:
 
 
 def _shown(key: ApiKey, now: datetime) -> Key:
-    fields = msgspec.structs.asdict(key) | {"scopes": sorted(key.scopes), "state": _state(key, now)}
-    return Key(**{name: fields[name] for name in Key.__struct_fields__})
+    return Key.of(key, scopes=sorted(key.scopes), state=_state(key, now))
 
 
 def _state(key: ApiKey, now: datetime) -> str:

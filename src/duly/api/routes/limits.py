@@ -83,14 +83,7 @@ def _is_seen(call: Call[Any, Any], one: Known) -> bool:
 
 
 def _shown(one: Known) -> Limit:
-    return Limit(
-        tenant=one.scope.tenant,
-        queue=one.scope.queue,
-        places=one.places,
-        running=one.running,
-        set_by=one.set_by,
-        set_at=one.set_at,
-    )
+    return Limit.of(one, tenant=one.scope.tenant, queue=one.scope.queue)
 
 
 gate_routes = Routes("gates", reads="jobs:read", writes="jobs:write")
@@ -101,8 +94,8 @@ async def list_gates(call: Call[PageQuery, None]) -> Response:
     """List the keys that hold runs back, or are limited."""
     after = paging.position(call.query.page_token, "gates", str)
     found = await concurrency_keys.page(call.database, call.tenant, after, call.query.page_size)
-    more = paging.token(found[-1].key, "gates") if len(found) == call.query.page_size else None
-    return Response(200, GateList(items=[_shown_gate(one) for one in found], next_page_token=more))
+    last = found[-1].key if len(found) == call.query.page_size else None
+    return paging.page(GateList, [_shown_gate(one) for one in found], last, "gates")
 
 
 @gate_routes.add("GET /v1/gates/{name}", responses={200: Gate})
@@ -141,8 +134,7 @@ def _shown_gate(one: concurrency_keys.Gate) -> Gate:
         limits = SetLimits(limit=one.limit_places, rate=rate, changed_at=one.changed_at)
     has_places = one.places is not None or one.waiting > 0 or one.limit_places is not None
     kind: Any = kind_of(one.key, is_line=one.is_line, has_places=has_places)
-    counts = {name: getattr(one, name) for name in ("key", "places", "inside", "waiting", "waiting_turn")}
-    return Gate(**counts, kind=kind, rate=_rate(one.per_second, one.burst), limits=limits)
+    return Gate.of(one, kind=kind, rate=_rate(one.per_second, one.burst), limits=limits)
 
 
 def _rate(per_second: float | None, burst: int | None) -> GateRate | None:

@@ -173,7 +173,7 @@ async def list_held_runs(call: Call[Nothing, None]) -> Response:
     worker_id = call.id("worker_id")
     await _living(call, worker_id)
     found = await store.held_runs(call.database, worker_id, _HELD_SHOWN_MAX + 1)
-    items = [HeldRun(**{name: row[name] for name in HeldRun.__struct_fields__}) for row in found[:_HELD_SHOWN_MAX]]
+    items = [HeldRun.of(row) for row in found[:_HELD_SHOWN_MAX]]
     return Response(200, HeldRuns(items=items, is_complete=len(found) <= _HELD_SHOWN_MAX))
 
 
@@ -248,17 +248,12 @@ def _queue(name: str, seen: _Seen) -> Queue:
             )
             for one in overloaded
         ],
-        unknown_handlers=[
-            UnknownHandler(handler=row["handler"], runs=row["runs"]) for row in seen.unknown if row["queue"] == name
-        ],
+        unknown_handlers=[UnknownHandler.of(row) for row in seen.unknown if row["queue"] == name],
     )
 
 
 def _worker(row: WorkerRow, held: int) -> Worker:
-    copied = ("worker_id", "name", "version", "tenant", "queues", "weights", "handlers", "slots", "pools", "started_at")
-    left = (row.until - row.read_at).total_seconds()
-    shown = {name: getattr(row, name) for name in (*copied, "is_draining", "stalled_at", "stalled_in")}
-    return Worker(**shown, lease_seconds_left=left, held=held)
+    return Worker.of(row, lease_seconds_left=(row.until - row.read_at).total_seconds(), held=held)
 
 
 def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
@@ -290,5 +285,4 @@ def _shown(call: Call[Any, Any], standing: Sequence[Held]) -> list[Hold]:
 
 
 def _hold(one: Held) -> Hold:
-    scope = one.scope
-    return Hold(tenant=scope.tenant, queue=scope.queue, reason=one.reason, held_by=one.held_by, held_at=one.held_at)
+    return Hold.of(one, tenant=one.scope.tenant, queue=one.scope.queue)

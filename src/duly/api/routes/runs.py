@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
-import msgspec
 from msgspec import Meta
 
 from duly.api import definitions, paging
@@ -60,7 +59,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> Response:
     wanted = parse(asked.filter or "", RUNS).only("workflow", of_workflow)
     page = await lists.runs(call.database, call.tenant, wanted, asked.page_size, after)
     items = [run_summary(row) for row in page.rows]
-    return Response(200, RunList(items=items, next_page_token=paging.next_token(page.after, of)))
+    return paging.page(RunList, items, page.after, of)
 
 
 @routes.add("GET /v1/runs/{run_id}", responses={200: Run})
@@ -175,11 +174,9 @@ async def replay_run(call: Call[Nothing, None]) -> Response:
 
 def shown_explanation(found: Explained) -> Explanation:
     """Tell an explanation."""
-    reasons = [Reason(code=one.code, text=one.text, facts=dict(one.facts)) for one in found.reasons]
-    held = found.holding
-    holding = None if held is None else msgspec.convert(held, Holding, from_attributes=True)
-    kind: Literal["job", "run"] = "job" if found.kind == "job" else "run"
-    return Explanation(kind=kind, id=found.id, state=found.state, holding=holding, reasons=reasons)
+    reasons = [Reason.of(one, facts=dict(one.facts)) for one in found.reasons]
+    holding = None if found.holding is None else Holding.of(found.holding)
+    return Explanation.of(found, holding=holding, reasons=reasons)
 
 
 @routes.add(
@@ -209,5 +206,6 @@ async def run_again(call: Call[Nothing, RunAgainRequest]) -> Response:
     )
     if made.scheduled_at - call.now <= HORIZON:
         call.wake(made.queue)
-    told = RunAgain(run_id=made.run_id, job_id=made.run_id, again_of=run_id, scheduled_at=made.scheduled_at)
-    return Response(202, told, {"Location": f"/v1/runs/{made.run_id}"})
+    return Response(
+        202, RunAgain.of(made, job_id=made.run_id, again_of=run_id), {"Location": f"/v1/runs/{made.run_id}"}
+    )

@@ -67,7 +67,7 @@ async def delete_calendar(call: Call[Nothing, None]) -> Response:
 
 async def _users(call: Call[Any, Any], name: str) -> list[CalendarUser]:
     users = await schedules.using_calendar(call.database, call.tenant, name, None, _CALENDAR_USERS_TOLD)
-    return [CalendarUser(job_id=one.job_id, name=one.name, scheduled_at=one.scheduled_at) for one in users]
+    return [CalendarUser.of(one) for one in users]
 
 
 trigger_routes = Routes("triggers", reads="jobs:read", writes="jobs:write")

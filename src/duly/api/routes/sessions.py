@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from duly import __version__
 from duly.api import paging
 from duly.api.auth.browser import Logins, csrf_of
@@ -35,10 +33,8 @@ async def list_sessions(call: Call[SessionQuery, None]) -> Response:
     after = paging.position(asked.page_token, of, tuple[datetime, UUID])
     found = await browser_sessions.page(call.database, tenant, _own_key(call), after, asked.page_size)
     last = (found[-1].opened_at, found[-1].session_id) if len(found) == asked.page_size else None
-    items = [
-        Session(**msgspec.structs.asdict(one), is_current=one.session_id == call.identity.session_id) for one in found
-    ]
-    return Response(200, SessionList(items=items, next_page_token=paging.next_token(last, of)))
+    items = [Session.of(one, is_current=one.session_id == call.identity.session_id) for one in found]
+    return paging.page(SessionList, items, last, of)
 
 
 @routes.add("DELETE /v1/sessions/{session_id}", responses={204: None}, audits=(Action.SESSION_CLOSED,))

@@ -28,8 +28,8 @@ async def list_tenants(call: Call[PageQuery, None]) -> Response:
     """List tenants."""
     after = paging.position(call.query.page_token, "tenants", int)
     found = await tenants.page(call.database, after, call.query.page_size)
-    more = paging.token(found[-1].tenant, "tenants") if len(found) == call.query.page_size else None
-    return Response(200, TenantList(items=[_shown(tenant) for tenant in found], next_page_token=more))
+    last = found[-1].tenant if len(found) == call.query.page_size else None
+    return paging.page(TenantList, [_shown(tenant) for tenant in found], last, "tenants")
 
 
 @routes.add(
@@ -86,10 +86,5 @@ def _shown_limits(limits: Limits) -> TenantLimits:
 
 
 def _shown(tenant: tenants.Tenant) -> Tenant:
-    return Tenant(
-        tenant=tenant.tenant,
-        name=tenant.name,
-        state="active" if tenant.state == "active" else "suspended",
-        limits=_shown_limits(tenant.limits),
-        created_at=tenant.created_at,
-    )
+    state = "active" if tenant.state == "active" else "suspended"
+    return Tenant.of(tenant, state=state, limits=_shown_limits(tenant.limits))

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from duly.api import paging, workflow_definitions
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
@@ -85,8 +83,8 @@ async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
     page = await lists.workflows(
         call.database, call.tenant, parse(asked.filter or "", WORKFLOWS), asked.page_size, after
     )
-    items = [WorkflowSummary(**{name: row[name] for name in WorkflowSummary.__struct_fields__}) for row in page.rows]
-    return Response(200, WorkflowList(items=items, next_page_token=paging.next_token(page.after, of)))
+    items = [WorkflowSummary.of(row) for row in page.rows]
+    return paging.page(WorkflowList, items, page.after, of)
 
 
 @routes.add("GET /v1/workflows/{workflow_id}", responses={200: Workflow})
@@ -94,7 +92,7 @@ async def read_workflow(call: Call[Nothing, None]) -> Response:
     """Read a workflow as it stands, with all its nodes: where each stands, its run, and what it waits for."""
     found = await _found(call.database, call.tenant, call.id("workflow_id"))
     nodes = [_node(node) for node in told_nodes(found["nodes"])]
-    return Response(200, Workflow(**{name: found[name] for name in _COPIED}, nodes=nodes))
+    return Response(200, Workflow.of(found, nodes=nodes))
 
 
 @routes.add("GET /v1/workflows/{workflow_id}/nodes/{node}", responses={200: NodeResult})
@@ -107,8 +105,7 @@ async def read_node(call: Call[Nothing, None]) -> Response:
     if told is None or kept is None:
         raise NotFound(f"workflow {workflow_id} has no node {name!r}; GET /v1/workflows/{workflow_id} shows them")
     payload, result = (None if kept[part] is None else read_anyhow(kept[part]) for part in ("payload", "result"))
-    node = msgspec.structs.asdict(_node(told))
-    return Response(200, NodeResult(**node, workflow_id=workflow_id, payload=payload, result=result))
+    return Response(200, NodeResult.of(_node(told), workflow_id=workflow_id, payload=payload, result=result))
 
 
 @routes.add(
@@ -170,15 +167,10 @@ async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Response:
     replay = await move(call.database, call.tenant, workflow_id, call.body.node)
     if call.body.dry_run:
         found = await _found(call.database, call.tenant, workflow_id)
-        return Response(200, _replayed(workflow_id, found, replay, dry_run=True))
+        return Response(200, WorkflowReplayed.of(replay, workflow_id=workflow_id, state=found["state"], dry_run=True))
     found = await _wake(call, workflow_id)
-    body = _replayed(workflow_id, found, replay, dry_run=False)
+    body = WorkflowReplayed.of(replay, workflow_id=workflow_id, state=found["state"])
     return Response(202, body, {"Location": f"/v1/workflows/{workflow_id}"})
-
-
-def _replayed(workflow_id: UUID, found: Mapping[str, Any], replay: moves.Replay, *, dry_run: bool) -> WorkflowReplayed:
-    told = msgspec.structs.asdict(replay)
-    return WorkflowReplayed(workflow_id=workflow_id, state=found["state"], **told, dry_run=dry_run)
 
 
 @routes.add(
@@ -221,8 +213,4 @@ def _status(workflow_id: UUID, state: Any) -> Response:
 
 
 def _node(told: Mapping[str, Any]) -> Node:
-    edges = [Edge(**edge) for edge in told["after"]]
-    return Node(**{**told, "target": TargetSummary(**told["target"]), "after": edges})
-
-
-_COPIED = ("workflow_id", "name", "state", "tags", "submitted_at", "ended_at", "reason", "run_id", "replays")
+    return Node.of(told, target=TargetSummary(**told["target"]), after=[Edge(**edge) for edge in told["after"]])

@@ -56,7 +56,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
     carried = await overview.arguments(database, job_id)
     options, is_live = carried.get("options", NO_OPTIONS), run.state not in runs.FINAL
     return Job(
-        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after")},
+        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after", "run_id")},
         name=None,
         status=status_of_one_shot(run.state),
         target=definitions.target_shape(run.handler, options),
@@ -67,12 +67,11 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         next_run_at=run.due_at if is_live and run.state != "running" else None,
         next_fires=[],
         **run_rules_of(options),
-        run_id=run.run_id,
         version=carried.get("generation") or 1,
         owner="api",
         source=None,
         pause_reason=None,
-        last_run=LastRun(run_id=run.run_id, state=run.state, attempts=run.attempt),
+        last_run=LastRun.of(run, attempts=run.attempt),
         created_at=None,
     )
 
@@ -82,14 +81,13 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
     schedule = await jobs.schedule_of_job(database, found)
     pending, options = found["next_run_at"], found["options"]
     left = fires_left(found, definitions.NEXT_FIRES)
-    return Job(
-        **{name: found[name] for name in _COPIED},
+    return Job.of(
+        found,
         status=found["state"],
         target=definitions.target_shape(found["handler"], options),
         payload=read_anyhow(found["payload"] or "{}"),
         **waits_of(asked_schedule(found)),
         description=sentence(schedule),
-        next_run_at=pending,
         next_fires=[]
         if pending is None
         else definitions.coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
@@ -122,32 +120,18 @@ def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
 async def _last_run(database: Database, found: Mapping[str, Any]) -> LastRun | None:
     chosen = Filter({"job_id": (str(found["job_id"]),), "state": _BEGUN})
     page = await lists.runs(database, found["tenant"], chosen, 1, looks=_LOOKS)
-    return next((LastRun(run_id=row["run_id"], state=row["state"], attempts=row["attempt"]) for row in page.rows), None)
+    return next((LastRun.of(row, attempts=row["attempt"]) for row in page.rows), None)
 
 
 def job_summary(row: Mapping[str, Any]) -> JobSummary:
     """Tell a job of a list."""
-    copied = (
-        "job_id",
-        "name",
-        "queue",
-        "priority",
-        "tags",
-        "owner",
-        "source",
-        "pause_reason",
-        "next_run_at",
-        "created_at",
-    )
-    return JobSummary(
-        **{name: row[name] for name in copied},
+    return JobSummary.of(
+        row,
         status=row["state"],
         target=definitions.target_summary(row["handler"], row["options"]),
         **waits_of(asked_schedule(row)),
         version=row["generation"],
-        run_id=row.get("run_id"),
         description=row.get("description") or _described(row),
-        removed_at=row["removed_at"],
     )
 
 
@@ -157,18 +141,3 @@ def _described(row: Mapping[str, Any]) -> str:
     if stored is not None and stored.pop("calendars", None) is not None:
         row = {**row, "schedule": msgspec.json.encode(stored).decode()}
     return sentence(schedule_of(row["schedule"], row["every_seconds"], row["anchor_at"], {}))
-
-
-_COPIED = (
-    "job_id",
-    "name",
-    "queue",
-    "priority",
-    "owner",
-    "source",
-    "pause_reason",
-    "paused_at",
-    "removed_at",
-    "runs_left",
-    "created_at",
-)

@@ -62,8 +62,8 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     attempts = [shown_attempt(row) for row in found["attempts"]]
     lease = await runs.find_lease(database, run_id)
     is_final = found["state"] in runs.FINAL
-    return Run(
-        **{name: found[name] for name in _COPIED},
+    return Run.of(
+        found,
         after=[FollowedJob(job=UUID(job), on=on) for job, on in found["after"]],
         started_at=_started(found, lease),
         finished_at=_last([row["finished_at"] for row in found["attempts"]]) if is_final else None,
@@ -87,9 +87,8 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
 def run_summary(row: Mapping[str, Any]) -> RunSummary:
     """Return a run as lists show it."""
     told = _object(row["detail"])
-    known = {name: row[name] for name in RunSummary.__struct_fields__ if name in row}
     stretch = msgspec.convert(told, SkippedStretch) if "count" in told else None
-    return RunSummary(**known, skipped=stretch, missed=told.get("missed"))
+    return RunSummary.of(row, skipped=stretch, missed=told.get("missed"))
 
 
 def _missed(options: RunOptions, attempts: Sequence[Mapping[str, Any]]) -> int | None:
@@ -105,12 +104,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter | None:
     by = await audit.submitter(database, found["tenant"], found["run_id"], found["job_id"], found["scheduled_at"])
-    if by is None:
-        return None
-    actor = by.actor
-    return Submitter(
-        kind=actor.kind, key_id=actor.key_id, name=actor.name, action=by.action, at=by.at, request_id=actor.request_id
-    )
+    return None if by is None else Submitter.of(by.actor, action=by.action, at=by.at)
 
 
 def _started(found: Mapping[str, Any], lease: Mapping[str, Any] | None) -> datetime | None:
@@ -128,32 +122,9 @@ async def _started_workflow(database: Database, found: Mapping[str, Any]) -> UUI
     return await workflows.of_run(database, found["tenant"], found["run_id"])
 
 
-_COPIED = (
-    "run_id",
-    "job_id",
-    "state",
-    "queue",
-    "handler",
-    "priority",
-    "attempt",
-    "scheduled_at",
-    "due_at",
-    "reason",
-    "worker_id",
-    "fence",
-    "tags",
-    "request_id",
-    "traceparent",
-    "parent",
-    "workflow_id",
-    "node",
-)
-
-
 def shown_attempt(row: Mapping[str, Any]) -> Attempt:
     """Return an attempt as responses show it."""
-    copied = ("attempt", "outcome", "started_at", "finished_at", "fence", "worker_id", "reason", "became", "due_at")
-    return Attempt(**{name: row[name] for name in copied}, result=decoded(row["result"]), detail=decoded(row["detail"]))
+    return Attempt.of(row, result=decoded(row["result"]), detail=decoded(row["detail"]))
 
 
 def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:
