@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from duly.api.admission import LoadShedding, OpenRequests
+from duly.api.problems import Refusal
 from duly.api.response import EVENT_STREAM, JSON, Response
 from duly.api.streams.events import EventHub
 from duly.clock import Clock, Rng, moment_of
@@ -148,6 +149,17 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
     def tenant(self) -> int:
         """Whose data this is about."""
         return self.identity.tenant
+
+    def check_operator(self, what: str) -> None:
+        """Refuse a caller who is not the operator; `what` says what is the operator's alone. Raises Refusal."""
+        if not self.identity.is_operator:
+            raise Refusal("forbidden", f"{what} for the operator: an admin of the first tenant.")
+
+    def tenant_or(self, asked: int | None, what: str) -> int:
+        """Return the tenant that is asked for, or else the caller's own. Raises Refusal: another's is the operator's."""
+        if asked not in (None, self.tenant):
+            self.check_operator(what)
+        return self.tenant if asked is None else asked
 
     @property
     def callbacks(self) -> CallbackTokens | None:

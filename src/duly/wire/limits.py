@@ -12,6 +12,14 @@ from duly.wire.pages import Items
 from duly.wire.schema.shapes import Asked, Told
 
 
+class Scoped(Asked, frozen=True):
+    """A queue, a tenant, a tenant's share of a queue, or with `all` everything."""
+
+    all: bool = False
+    queue: Name | None = None
+    tenant: TenantNumber | None = None
+
+
 class LimitRequest(Asked, frozen=True):
     """At most `places` runs of a queue, a tenant, or with `all` of everything, are under way at once.
 
@@ -24,12 +32,8 @@ class LimitRequest(Asked, frozen=True):
     tenant: TenantNumber | None = None
 
 
-class LimitQuery(Asked, frozen=True):
+class LimitQuery(Scoped, frozen=True):
     """Whose limit: the same that was set."""
-
-    all: bool = False
-    queue: Name | None = None
-    tenant: TenantNumber | None = None
 
 
 class Limit(Told, frozen=True):

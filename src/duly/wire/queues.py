@@ -8,9 +8,9 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.domain.fields import PRINTABLE, Duration, Moment, Name
+from duly.domain.fields import PRINTABLE, Duration, Moment
 from duly.domain.jobs.job import REASON_CHARACTERS_MAX
-from duly.wire.keys import TenantNumber
+from duly.wire.limits import Scoped
 from duly.wire.pages import Items
 from duly.wire.schema.shapes import Asked, Told
 
@@ -96,21 +96,14 @@ class QueueList(Items[Queue], frozen=True):
     """Every queue that has work or a worker, or is held by its name."""
 
 
-class HoldRequest(Asked, frozen=True):
+class HoldRequest(Scoped, frozen=True):
     """What is to be paused: a queue, a tenant, or with `all` everything. An admin of a tenant pauses within that tenant."""
 
-    all: bool = False
-    queue: Name | None = None
-    tenant: TenantNumber | None = None
     reason: Reason = "paused on request"
 
 
-class LiftRequest(Asked, frozen=True):
+class LiftRequest(Scoped, frozen=True):
     """What is to go on: the same that was paused."""
-
-    all: bool = False
-    queue: Name | None = None
-    tenant: TenantNumber | None = None
 
 
 class QueuePause(Asked, frozen=True):

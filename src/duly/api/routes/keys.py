@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from duly.api import paging
 from duly.api.operations import Call, Routes
-from duly.api.problems import Refusal
 from duly.api.response import Response
 from duly.domain.duration import parse_option
 from duly.domain.errors import InvalidOption, NotFound
@@ -20,13 +18,14 @@ from duly.wire.keys import Key, KeyList, KeyQuery, KeyRequest, MadeKey
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("keys", scope="admin", in_session=False, takes_key=False)
+_OF_ANOTHER = "Keys of another tenant are"
 
 
 @routes.add("GET /v1/keys", responses={200: KeyList})
 async def list_keys(call: Call[KeyQuery, None]) -> Response:
     """List keys, without their secrets."""
     asked = call.query
-    tenant = _tenant(call, asked.tenant)
+    tenant = call.tenant_or(asked.tenant, _OF_ANOTHER)
     of = f"keys {tenant}"
     after = paging.position(asked.page_token, of, str)
     found = await api_keys.page(call.database, tenant, after, asked.page_size)
@@ -44,7 +43,7 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
     This takes no idempotency key, because an answer that is kept would keep the secret.
     """
     asked = call.body
-    tenant, scopes = _tenant(call, asked.tenant), read_scopes(asked.scopes)
+    tenant, scopes = call.tenant_or(asked.tenant, _OF_ANOTHER), read_scopes(asked.scopes)
     expires_at = await _expiry(call.database, asked)
     made = await create_key(
         call.database,
@@ -79,12 +78,6 @@ async def end_key(call: Call[Nothing, None]) -> Response:
         raise NotFound(f"no key {key_id!r}; GET /v1/keys lists them")
     await revoke_key(call.database, key_id, tenant=None if call.identity.is_operator else call.tenant)
     return Response(204)
-
-
-def _tenant(call: Call[Any, Any], asked: int | None) -> int:
-    if asked is not None and asked != call.tenant and not call.identity.is_operator:
-        raise Refusal("forbidden", "Keys of another tenant are for the operator: an admin of the first tenant.")
-    return call.tenant if asked is None else asked
 
 
 def _shown(key: ApiKey, now: datetime) -> Key:

@@ -6,9 +6,9 @@ from typing import Any
 
 from duly.api import paging
 from duly.api.operations import Call, Routes
-from duly.api.problems import Refusal
 from duly.api.response import Response
-from duly.domain.errors import InvalidOption, NotFound
+from duly.api.routes.queues import check_tenant, scope_of
+from duly.domain.errors import NotFound
 from duly.domain.limits.concurrency import Rate, in_words, kind_of
 from duly.domain.limits.limit import Limit as Known
 from duly.domain.limits.pause import Scope
@@ -16,13 +16,13 @@ from duly.domain.tenancy.audit import Action
 from duly.moves.admin import concurrency_keys as moves
 from duly.moves.admin.limit import limit, unlimit
 from duly.store.tables import concurrency_keys, limits
-from duly.store.tenancy import tenants
 from duly.wire.gates import Gate, GateLimits, GateList, GateRate, SetLimits
 from duly.wire.limits import Limit, LimitList, LimitQuery, LimitRequest
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("limits", reads="jobs:read", writes="admin", in_session=False)
+_OWN = "share of a queue"
 
 
 @routes.add("GET /v1/limits", responses={200: LimitList})
@@ -44,8 +44,7 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
     Where the operator has limited a tenant's share of a queue, an admin of the tenant is refused with 409: that limit stays.
     """
     scope = _scope(call, call.body)
-    if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
-        raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
+    await check_tenant(call, scope)
     by, is_operator = call.identity.shown_name, call.identity.is_operator
     made = await limit(call.database, scope, call.body.places, set_by=by, is_operator=is_operator)
     return Response(200, _shown(made))
@@ -65,17 +64,10 @@ async def remove_limit(call: Call[LimitQuery, None]) -> Response:
 
 def _scope(call: Call[Any, Any], asked: LimitRequest | LimitQuery) -> Scope:
     """Say what is meant. A tenant's whole is its quota, and so the operator's to set."""
-    if asked.all and (asked.queue is not None or asked.tenant is not None):
-        raise InvalidOption("all is everything; give it alone, or name a queue, a tenant or both")
-    if not asked.all and asked.queue is None and asked.tenant is None:
-        raise InvalidOption("nothing is named; give all, a queue, a tenant, or a queue and a tenant")
-    if call.identity.is_operator:
-        return Scope(asked.tenant, asked.queue)
-    if asked.queue is None or asked.tenant not in (None, call.tenant):
-        raise Refusal(
-            "forbidden", "More than one's own share of a queue is for the operator: an admin of the first tenant."
-        )
-    return Scope(call.tenant, asked.queue)
+    scope = scope_of(call, asked, _OWN)
+    if scope.queue is None:
+        call.check_operator(f"More than one's own {_OWN} is")
+    return scope
 
 
 def _is_seen(call: Call[Any, Any], one: Known) -> bool:

@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 
 from duly.api.operations import Call, Routes
-from duly.api.problems import Refusal
 from duly.api.request import read_duration
 from duly.api.response import Response
 from duly.domain.errors import InvalidOption, NotFound
@@ -27,6 +26,7 @@ from duly.store.tables import overloads, pauses
 from duly.store.tables import workers as store
 from duly.store.tables.workers import WorkerRow
 from duly.store.tenancy import tenants
+from duly.wire.limits import LimitRequest, Scoped
 from duly.wire.queues import (
     Draining,
     HeldRun,
@@ -61,8 +61,8 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
     With `everyone`, which is for the operator, all that waits, and the handlers that no live worker has.
     """
     everyone = call.query.everyone
-    if everyone and not call.identity.is_operator:
-        raise Refusal("forbidden", "What waits of everyone is for the operator: an admin of the first tenant.")
+    if everyone:
+        call.check_operator("What waits of everyone is")
     pressure = await call.services.gauge.read(call.tenant)
     standing = (await overloads.standing(call.database)).values()
     overloaded = [one for one in standing if everyone or one.tenant == call.tenant]
@@ -138,9 +138,8 @@ async def list_holds(call: Call[Nothing, None]) -> Response:
 )
 async def pause(call: Call[Nothing, HoldRequest]) -> Response:
     """The emergency stop: within a second nothing new of what is named starts. What waits is kept, what runs ends as ever."""
-    scope = _scope(call, call.body)
-    if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
-        raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
+    scope = scope_of(call, call.body)
+    await check_tenant(call, scope)
     return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=call.identity.shown_name))
 
 
@@ -153,7 +152,7 @@ async def pause(call: Call[Nothing, HoldRequest]) -> Response:
 )
 async def resume(call: Call[Nothing, LiftRequest]) -> Response:
     """Let go on what was paused; what other pauses cover stays held."""
-    return _told(call, await lift(call.database, _scope(call, call.body)))
+    return _told(call, await lift(call.database, scope_of(call, call.body)))
 
 
 worker_routes = Routes("queues", scope="admin", in_session=False, takes_key=False, is_operators=True)
@@ -257,13 +256,13 @@ def _worker(row: WorkerRow, held: int) -> Worker:
 
 
 def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
-    if everyone and not call.identity.is_operator:
-        raise Refusal("forbidden", "A queue of everyone is for the operator: an admin of the first tenant.")
+    if everyone:
+        call.check_operator("A queue of everyone is")
     return Scope(None if everyone else call.tenant, call.name)
 
 
-def _scope(call: Call[Any, Any], asked: HoldRequest | LiftRequest) -> Scope:
-    """Say what is meant; an admin of a tenant means that tenant's."""
+def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, own: str = "tenant") -> Scope:
+    """Say what is meant; an admin of a tenant means that tenant's. Raises InvalidOption, Refusal."""
     if asked.all and (asked.queue is not None or asked.tenant is not None):
         raise InvalidOption("all is everything; give it alone, or name a queue, a tenant or both")
     if not asked.all and asked.queue is None and asked.tenant is None:
@@ -271,8 +270,14 @@ def _scope(call: Call[Any, Any], asked: HoldRequest | LiftRequest) -> Scope:
     if call.identity.is_operator:
         return Scope(asked.tenant, asked.queue)
     if asked.all or asked.tenant not in (None, call.tenant):
-        raise Refusal("forbidden", "More than one's own tenant is for the operator: an admin of the first tenant.")
+        call.check_operator(f"More than one's own {own} is")
     return Scope(call.tenant, asked.queue)
+
+
+async def check_tenant(call: Call[Any, Any], scope: Scope) -> None:
+    """Refuse a scope of a tenant that is none. Raises NotFound."""
+    if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
+        raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
 
 
 def _told(call: Call[Any, Any], change: Change) -> Response:

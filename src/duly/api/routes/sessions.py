@@ -10,7 +10,6 @@ from duly import __version__
 from duly.api import paging
 from duly.api.auth.browser import Logins, csrf_of
 from duly.api.operations import OPEN, Call, Operation, Routes
-from duly.api.problems import Refusal
 from duly.api.response import Response
 from duly.domain.tenancy.api_key import Identity, Scope, Secret
 from duly.domain.tenancy.audit import Action
@@ -26,9 +25,7 @@ routes = Routes("sessions", scope="jobs:read", in_session=False)
 async def list_sessions(call: Call[SessionQuery, None]) -> Response:
     """List the browsers that have logged in: of the tenant for an admin, of the key that asks for all others."""
     asked = call.query
-    tenant = call.tenant if asked.tenant is None else asked.tenant
-    if tenant != call.tenant and not call.identity.is_operator:
-        raise Refusal("forbidden", "Sessions of another tenant are for the operator: an admin of the first tenant.")
+    tenant = call.tenant_or(asked.tenant, "Sessions of another tenant are")
     of = f"sessions {tenant}"
     after = paging.position(asked.page_token, of, tuple[datetime, UUID])
     found = await browser_sessions.page(call.database, tenant, _own_key(call), after, asked.page_size)
