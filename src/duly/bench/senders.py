@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from duly.clock import Rng, SystemClock, host_now
 from duly.domain.runs.callback_token import CallbackTokens
-from duly.domain.targets.verdict import Verdict
+from duly.domain.targets.circuit import Verdict
 from duly.domain.tenancy.sealing import new_key_line, read_keyring
 from duly.log import Log
 from duly.outbound.calling import Caller

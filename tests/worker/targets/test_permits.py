@@ -10,8 +10,7 @@ import asyncpg
 import pytest
 
 from duly.clock import Rng
-from duly.domain.targets.circuit import Health
-from duly.domain.targets.verdict import Verdict
+from duly.domain.targets.circuit import Health, Verdict
 from duly.log import Log
 from duly.moves.admin import destinations as moves
 from duly.moves.upkeep import retire

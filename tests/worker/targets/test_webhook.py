@@ -20,9 +20,9 @@ from duly.domain.runs.options import RunMetadata, RunPolicy, options_of
 from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import TENANT_DEFAULT, Run
+from duly.domain.targets.circuit import Verdict
 from duly.domain.targets.spec import spec_of_target
 from duly.domain.targets.target import WEBHOOK, Webhook
-from duly.domain.targets.verdict import Verdict
 from duly.domain.targets.webhook_secret import show_secret
 from duly.domain.tenancy.sealed_options import seal_options
 from duly.domain.tenancy.sealing import KEY_BYTES, Keyring, new_key_line, read_keyring

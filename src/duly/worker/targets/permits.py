@@ -15,8 +15,7 @@ from uuid import UUID
 
 from duly.clock import Clock, Rng, SystemClock
 from duly.domain.errors import DulyError
-from duly.domain.targets.circuit import TICK_SECONDS
-from duly.domain.targets.verdict import Verdict
+from duly.domain.targets.circuit import TICK_SECONDS, Verdict
 from duly.log import Log
 from duly.moves.admin.destinations import report
 from duly.store.connection.database import Database

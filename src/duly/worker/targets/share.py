@@ -10,9 +10,8 @@ import asyncio
 from collections import deque
 from uuid import UUID
 
-from duly.domain.targets.circuit import FAILURES_IN_A_ROW, TICK_SECONDS, State
+from duly.domain.targets.circuit import FAILURES_IN_A_ROW, TICK_SECONDS, State, Verdict
 from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
-from duly.domain.targets.verdict import Verdict
 from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.turns import Turns
 
