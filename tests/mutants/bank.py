@@ -606,7 +606,7 @@ BANK = [
             "_about_new(carrier, tenant) == _about(before, tenant)",
             "True",
         ),
-        Python("the API takes any command", "admitted", "allowed.check(job.options.policy.target)", ""),
+        Python("the API takes any command", "admitted", "self.check(job.options.policy.target)", ""),
         Python(
             "a plan shows a secret",
             "manifest_diff._changes",

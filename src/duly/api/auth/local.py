@@ -31,12 +31,12 @@ def for_local(app: Any, actor: Actor) -> Any:
     return call
 
 
-async def local_caller(database: Database, request: AnyRequest) -> Identity | None:
-    """Return the local account that a request comes from, in the tenant it names; None: over the network. Raises NotFound."""
+async def local_caller(database: Database, request: AnyRequest) -> Identity:
+    """Return the local account that a request comes from, in the tenant it names. Raises NotFound."""
     scope: Any = request.scope
-    identity: Identity | None = scope.get(LOCAL)
+    identity: Identity = scope[LOCAL]
     named = request.headers.get(TENANT_HEADER)
-    if identity is None or named is None:
+    if named is None:
         return identity
     tenant = unquote(named)
     key = replace(identity.key, tenant=await tenants.number_of(database, tenant), tenant_name=tenant)

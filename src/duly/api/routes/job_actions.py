@@ -7,14 +7,16 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from duly.api import definitions, paging
+from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
 from duly.api.routes.jobs import find_live_job
 from duly.api.views.jobs import asked_schedule, no_job
+from duly.api.views.runs import target_shape
 from duly.domain.errors import NotFound
 from duly.domain.jobs.job import check_reason
 from duly.domain.jobs.spec_of import carried_of, rules_of, waits_of
+from duly.domain.runs import payload as payloads
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules import backfill as backfills
@@ -55,7 +57,7 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Response:
     """Run a job now, beside its schedule, with a payload of its own if one is given."""
     found = await find_live_job(call, call.id("job_id"))
     payload = call.body.payload
-    text = None if payload is None else definitions.payload_text(payload, found["handler"])
+    text = None if payload is None else payloads.encode(payload, f"the payload of {found['handler']}")
     key = call.key or str(call.services.rng.uuid())
     made = await trigger(call.database, found["job_id"], key=key, payload=text, beside=call.body.beside)
     if made.state == TriggerState.READY:
@@ -162,7 +164,7 @@ def _shown_version(row: Mapping[str, Any]) -> JobVersion:
         row,
         version=row["generation"],
         request_id=carried_of(options).get("request_id"),
-        target=definitions.target_shape(row["handler"], options),
+        target=target_shape(row["handler"], options),
         payload=None if row["payload"] is None else read_anyhow(row["payload"]),
         **waits_of(asked_schedule(row)),
         **rules_of(options),

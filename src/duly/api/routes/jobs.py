@@ -7,18 +7,20 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from duly.api import definitions, paging
+from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import Response
-from duly.api.routes.runs import shown_explanation
-from duly.api.views.jobs import FINEST, job_summary, no_job, shown_job
+from duly.api.views.jobs import FINEST, NEXT_FIRES, coming_fires, job_summary, no_job, shown_job
+from duly.api.views.runs import shown_explanation
 from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.jobs.compile import compile_one_shot, compile_recurring
 from duly.domain.jobs.filter import JOBS, parse
 from duly.domain.jobs.job import Submission
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.when import is_for_now
 from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
+from duly.domain.runs.dependencies import check_after
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.on_event import NEVER
@@ -37,6 +39,7 @@ from duly.wire.explanations import Explanation
 from duly.wire.jobs.jobs import CreatedJob, Job, JobList, NewJob
 from duly.wire.jobs.verbs import Deleted, Deletion
 from duly.wire.pages import JobsQuery
+from duly.wire.runs import FollowedJob
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
@@ -181,7 +184,8 @@ async def is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
-    shot = definitions.one_shot(call.body, call.run_metadata, call.services.allowed)
+    carried = carried_by(call.body) | call.run_metadata
+    shot = call.services.allowed.admitted(compile_one_shot(call.body, carried))
     await call.services.shedding.look()
     call.services.shedding.check(call.tenant, shot.queue, shot.priority, due_of(shot, call.now), call.now)
     submitted = await call.services.group_commit.submit(call.database, shot, key=call.key, tenant=call.tenant)
@@ -201,7 +205,8 @@ async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
 
 async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
     """Make a job that has a definition of its own. Raises Refused."""
-    job = definitions.recurring(asked, call.now, call.run_metadata, call.services.allowed)
+    carried = carried_by(asked) | call.run_metadata
+    job = call.services.allowed.admitted(compile_recurring(asked, call.now, carried))
     key = call.key or str(call.services.rng.uuid())
     accepted = await call.in_transaction(
         lambda database: moves.submit_recurring(database, job, key=key, tenant=call.tenant)
@@ -209,6 +214,17 @@ async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
     if accepted.scheduled_at != NEVER and accepted.scheduled_at - call.now <= HORIZON:
         call.wake(DUE)
     return _scheduled(accepted, job.name)
+
+
+def carried_by(body: JobSpec) -> dict[str, Any]:
+    """Give the options of runs that only the request that creates a job names. Raises InvalidOption."""
+    if not isinstance(body, NewJob):
+        return {}
+    found: dict[str, Any] = {} if body.parent is None else {"parent": body.parent}
+    if body.after:
+        pairs = ((one.job, one.on) if isinstance(one, FollowedJob) else (one, "success") for one in body.after)
+        found["after"] = check_after(pairs)
+    return found
 
 
 def due_of(shot: Submission, now: datetime) -> datetime | None:
@@ -230,7 +246,7 @@ def _scheduled(accepted: Accepted, name: str | None) -> CreatedJob:
     job_id, first = accepted.job_id, accepted.scheduled_at
     if first == NEVER:
         return _created(job_id, None, name, None, [], sentence(accepted.schedule))
-    fires = definitions.coming_fires(accepted.schedule, first - FINEST, definitions.NEXT_FIRES, str(job_id))
+    fires = coming_fires(accepted.schedule, first - FINEST, NEXT_FIRES, str(job_id))
     run_id = only_run_id(accepted.schedule, job_id, first)
     return _created(job_id, run_id, name, first, fires, sentence(accepted.schedule))
 

@@ -7,16 +7,25 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from duly.api import definitions, paging
+from duly.api import paging
 from duly.api.admission import LOGS
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import EVENT_STREAM, Response
 from duly.api.streams.logs import Place, place_of, told
-from duly.api.views.runs import decoded, find_run, no_run, run_summary, shown_attempt, shown_run
+from duly.api.views.runs import (
+    decoded,
+    find_run,
+    no_run,
+    run_summary,
+    shown_attempt,
+    shown_explanation,
+    shown_run,
+)
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import RUNS, parse
 from duly.domain.jobs.job import check_name
+from duly.domain.runs import payload as payloads
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action
 from duly.moves.bulk.dead import replay
@@ -26,8 +35,7 @@ from duly.moves.run_again import Changes
 from duly.moves.run_again import run_again as make_again
 from duly.store.boxes import runs
 from duly.store.reads import explain, lists
-from duly.store.reads.explain import Explanation as Explained
-from duly.wire.explanations import Explanation, Holding, Reason
+from duly.wire.explanations import Explanation
 from duly.wire.pages import RunsQuery
 from duly.wire.runs import (
     AttemptList,
@@ -172,13 +180,6 @@ async def replay_run(call: Call[Nothing, None]) -> Response:
     return Response(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
 
 
-def shown_explanation(found: Explained) -> Explanation:
-    """Tell an explanation."""
-    reasons = [Reason.of(one, facts=dict(one.facts)) for one in found.reasons]
-    holding = None if found.holding is None else Holding.of(found.holding)
-    return Explanation.of(found, holding=holding, reasons=reasons)
-
-
 @routes.add(
     "POST /v1/runs/{run_id}/run-again",
     responses={202: RunAgain},
@@ -193,7 +194,7 @@ async def run_again(call: Call[Nothing, RunAgainRequest]) -> Response:
     """
     run_id, asked = call.id("run_id"), call.body
     found = await find_run(call.database, call.tenant, run_id)
-    payload = None if asked.payload is None else definitions.payload_text(asked.payload, found["handler"])
+    payload = None if asked.payload is None else payloads.encode(asked.payload, f"the payload of {found['handler']}")
     queue = None if asked.queue is None else check_name(asked.queue, "queue")
     made = await make_again(
         call.database,
@@ -202,7 +203,7 @@ async def run_again(call: Call[Nothing, RunAgainRequest]) -> Response:
         tenant=call.tenant,
         changes=Changes(payload, queue, asked.priority, asked.at),
         marks=call.run_metadata,
-        check=lambda job: definitions.admitted(job, call.services.allowed),
+        check=call.services.allowed.admitted,
     )
     if made.scheduled_at - call.now <= HORIZON:
         call.wake(made.queue)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from duly.api import paging, workflow_definitions
+from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
-from duly.domain.errors import LeaseOver, NotFound
+from duly.domain.errors import InvalidWorkflow, LeaseOver, NotFound, Refused
+from duly.domain.jobs.compile import AT_ONCE, compile_workflow
 from duly.domain.jobs.filter import WORKFLOWS, parse
 from duly.domain.jobs.job import check_reason
+from duly.domain.jobs.spec import WorkflowSpec
 from duly.domain.runs.payload import read_anyhow
+from duly.domain.targets.target import Allowed
 from duly.domain.tenancy.audit import Action
 from duly.domain.workflows.told import told_nodes
-from duly.domain.workflows.workflow import NodeState
+from duly.domain.workflows.workflow import Node as KnownNode
+from duly.domain.workflows.workflow import NodeState, check_workflow
+from duly.domain.workflows.workflow import Workflow as KnownWorkflow
 from duly.moves.workflows import workflows as moves
 from duly.store.connection.database import Database
 from duly.store.reads import lists
@@ -60,7 +65,7 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Response:
     refused, and `errors` lead to what is wrong. Each node counts as a submit. One whose first nodes are all of priority 7 or
     less urgent, in queues that are overloaded, is not taken: 429, code `shed`.
     """
-    asked = workflow_definitions.workflow(call.body, call.services.allowed, call.run_metadata)
+    asked = compiled_workflow(call.body, call.services.allowed, call.run_metadata)
     await call.services.shedding.look()
     call.services.shedding.check_all(
         call.tenant, [(node.submission.queue, node.submission.priority) for node in asked.nodes if not node.after]
@@ -188,9 +193,27 @@ async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Response:
         await _found(call.database, call.tenant, workflow_id)
     if own is None or own["state"] != NodeState.READY:
         raise LeaseOver(f"workflow {workflow_id} has no node {asked.node!r} that runs; only such a one can add others")
-    nodes = workflow_definitions.nodes(asked.nodes, call.services.allowed)
+    nodes = AT_ONCE.nodes((), asked.nodes)
+    _check_allowed(nodes, call.services.allowed)
     names = await moves.add_nodes(call.database, call.tenant, own["run_id"], asked.fence, nodes)
     return Response(200, NodesAdded(workflow_id=workflow_id, nodes=names))
+
+
+def compiled_workflow(spec: WorkflowSpec, allowed: Allowed, marks: Mapping[str, Any]) -> KnownWorkflow:
+    """Give the workflow that a request asks for, whole, if all it does is allowed here. Raises InvalidWorkflow, InvalidOption."""
+    known = compile_workflow(spec, **marks)
+    allowed.check_told(known.then)
+    _check_allowed(known.nodes, allowed)
+    check_workflow(known)
+    return known
+
+
+def _check_allowed(nodes: Sequence[KnownNode], allowed: Allowed) -> None:
+    for node in nodes:
+        try:
+            allowed.admitted(node.submission)
+        except Refused as error:
+            raise InvalidWorkflow(f"node {node.name!r}: {error}", ("nodes", node.name)) from None
 
 
 async def _wake(call: Call[Any, Any], workflow_id: UUID) -> Mapping[str, Any]:

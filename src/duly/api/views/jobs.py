@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from duly.api import definitions
-from duly.api.views.runs import shown_run, status_of_one_shot
+from duly.api.views.runs import shown_run, status_of_one_shot, target_shape, target_summary
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.spec_of import rules_of, run_rules_of, waits_of
@@ -18,7 +17,7 @@ from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.schedule.options import asked_shape
-from duly.domain.triggers.schedule.preview import fires_left
+from duly.domain.triggers.schedule.preview import fires, fires_left
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.summary import brief, only_run_id, sentence
 from duly.domain.triggers.schedule.timing import schedule_of
@@ -26,9 +25,10 @@ from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import lists, overview
 from duly.store.tables import jobs
-from duly.wire.jobs.jobs import Job, JobSummary, LastRun
+from duly.wire.jobs.jobs import Fire, Job, JobSummary, LastRun
 
 FINEST = timedelta(microseconds=1)
+NEXT_FIRES = 3
 _BEGUN = ("running", "retrying", "succeeded", "dead", "cancelled")
 _LOOKS = 50  # Runs looked at for the last one that has begun.
 
@@ -59,7 +59,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after", "run_id")},
         name=None,
         status=status_of_one_shot(run.state),
-        target=definitions.target_shape(run.handler, options),
+        target=target_shape(run.handler, options),
         priority=5 if run.priority is None else run.priority,
         schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
         on_event=None,
@@ -80,17 +80,15 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
     """Tell a job with a definition of its own, as it was read."""
     schedule = await jobs.schedule_of_job(database, found)
     pending, options = found["next_run_at"], found["options"]
-    left = fires_left(found, definitions.NEXT_FIRES)
+    left = fires_left(found, NEXT_FIRES)
     return Job.of(
         found,
         status=found["state"],
-        target=definitions.target_shape(found["handler"], options),
+        target=target_shape(found["handler"], options),
         payload=read_anyhow(found["payload"] or "{}"),
         **waits_of(asked_schedule(found)),
         description=sentence(schedule),
-        next_fires=[]
-        if pending is None
-        else definitions.coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
+        next_fires=[] if pending is None else coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
         **rules_of(options),
         version=found["generation"],
         run_id=only_run_id(schedule, found["job_id"], found["pending_at"]),
@@ -106,6 +104,11 @@ def _notes(schedule: Schedule, found: Mapping[str, Any]) -> list[str]:
         return []
     saved = [f"saved as {brief(schedule.trigger.canonical)}"] if asked.get("type") == "text" else []
     return [*saved, *(warning.message for warning in schedule.warnings_after(found["read_at"]))]
+
+
+def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
+    """Show the next fires of a schedule from a moment on."""
+    return [Fire(**shape) for shape in fires(schedule, after, n, job_id)]
 
 
 def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +131,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
     return JobSummary.of(
         row,
         status=row["state"],
-        target=definitions.target_summary(row["handler"], row["options"]),
+        target=target_summary(row["handler"], row["options"]),
         **waits_of(asked_schedule(row)),
         version=row["generation"],
         description=row.get("description") or _described(row),

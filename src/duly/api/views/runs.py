@@ -9,16 +9,20 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api.definitions import run_definition, target_summary
 from duly.domain.errors import NotFound
+from duly.domain.jobs.spec_of import run_rules_of, shown_target
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.payload import read_anyhow
+from duly.domain.targets.spec import told_in_short
 from duly.domain.targets.target import WORKFLOW
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import overview
+from duly.store.reads.explain import Explanation as Explained
 from duly.store.tables import workflows
 from duly.store.tenancy import audit
+from duly.wire.explanations import Explanation, Holding, Reason
+from duly.wire.jobs.definitions import JobTarget, RunDefinition
 from duly.wire.runs import (
     Attempt,
     CheckpointSize,
@@ -29,6 +33,7 @@ from duly.wire.runs import (
     RunSummary,
     SkippedStretch,
     Submitter,
+    TargetSummary,
 )
 
 
@@ -78,7 +83,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         lease=None if lease is None else RunLease(**lease),
         payload_kept=bool(carried.get("is_kept")),
         again_of=options.metadata.again_of,
-        definition=run_definition(found["handler"], options, carried.get("generation") or 1),
+        definition=_definition(found["handler"], options, carried.get("generation") or 1),
         submitted_by=await _submitter(database, found),
         missed=_missed(options, found["attempts"]),
     )
@@ -125,6 +130,28 @@ async def _started_workflow(database: Database, found: Mapping[str, Any]) -> UUI
 def shown_attempt(row: Mapping[str, Any]) -> Attempt:
     """Return an attempt as responses show it."""
     return Attempt.of(row, result=decoded(row["result"]), detail=decoded(row["detail"]))
+
+
+def target_shape(handler: str, options: RunOptions) -> JobTarget:
+    """Show what a job runs, its secrets masked; of a target that this version cannot read, no more than its type."""
+    return JobTarget(**shown_target(handler, options))
+
+
+def target_summary(handler: str, options: RunOptions) -> TargetSummary:
+    """Show what runs, in short."""
+    return TargetSummary(**told_in_short(handler, options))
+
+
+def _definition(handler: str, options: RunOptions, version: int) -> RunDefinition:
+    """Show the definition that a run uses or used, its secrets masked."""
+    return RunDefinition(version=version, target=target_shape(handler, options), **run_rules_of(options))
+
+
+def shown_explanation(found: Explained) -> Explanation:
+    """Tell an explanation."""
+    reasons = [Reason.of(one, facts=dict(one.facts)) for one in found.reasons]
+    holding = None if found.holding is None else Holding.of(found.holding)
+    return Explanation.of(found, holding=holding, reasons=reasons)
 
 
 def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:
