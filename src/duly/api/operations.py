@@ -6,7 +6,7 @@ docstring is the operation's description. `refuses` names its problems besides t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
 from types import NoneType
@@ -84,7 +84,6 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
     headers: Mapping[str, str]
     query: Q
     body: B
-    raw: Callable[[], AsyncIterator[bytes]]
     database: Database
     open: Callable[[], AbstractAsyncContextManager[Database]]
     wake: Callable[[str], None]

@@ -7,10 +7,10 @@ from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import Response
 from duly.domain.tenancy.audit import Action, Entry, Wanted
+from duly.domain.wanted import meant
 from duly.store.tenancy import audit
 from duly.store.tenancy.audit import Position
 from duly.wire.audit import AuditActor, AuditEntry, AuditList, AuditQuery, AuditSubject
-from duly.wire.schema.fitting import nearest
 
 routes = Routes("audit", reads="admin")
 
@@ -40,7 +40,7 @@ async def _page(call: Call[AuditQuery, None], tenant: int, wanted: Wanted, after
 
 def _wanted(asked: AuditQuery) -> Wanted:
     if asked.action is not None and asked.action not in [*Action]:
-        raise Refusal("invalid_query", f"There is no action {asked.action!r}; {nearest(asked.action, [*Action])}")
+        raise Refusal("invalid_query", f"There is no action {asked.action!r}; {meant(asked.action, [*Action])}")
     return Wanted(asked.actor, asked.action, asked.subject, asked.since, asked.until)
 
 

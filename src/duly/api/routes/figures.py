@@ -49,6 +49,7 @@ _MINUTES = 60
 _COHORTS_MAX = 200
 _FIRES_OF_COHORT_MAX = 3_600
 _CHANGES_AHEAD = timedelta(days=35)
+_SHARES = (50, 95, 99)
 _BECAME = ("succeeded", "retried", "dead", "skipped", "cancelled")
 
 
@@ -208,12 +209,8 @@ def _point(at: datetime, step: Step | None) -> Point:
         ended=found.started,
         failed=failed,
         success_rate=found.succeeded / judged if judged else None,
-        skew_p50=percentile(found.skew, 0.50),
-        skew_p95=percentile(found.skew, 0.95),
-        skew_p99=percentile(found.skew, 0.99),
-        duration_p50=percentile(found.duration, 0.50),
-        duration_p95=percentile(found.duration, 0.95),
-        duration_p99=percentile(found.duration, 0.99),
+        **{f"skew_p{share}": percentile(found.skew, share / 100) for share in _SHARES},
+        **{f"duration_p{share}": percentile(found.duration, share / 100) for share in _SHARES},
     )
 
 
