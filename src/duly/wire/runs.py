@@ -328,6 +328,7 @@ class DeadEdit(Asked, frozen=True):
 
 
 BULK_LIMIT_DEFAULT, BULK_LIMIT_MAX = 1_000, 10_000
+ReplayRate = Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
 
 
 class BulkRequest(Asked, frozen=True):
@@ -346,10 +347,7 @@ class BulkRequest(Asked, frozen=True):
 class BulkReplay(BulkRequest, frozen=True, kw_only=True):
     """At once, or at a pace: each is due a moment after the one before."""
 
-    rate: (
-        Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
-        | None
-    ) = None
+    rate: ReplayRate | None = None
 
 
 class BulkEdit(BulkRequest, frozen=True, kw_only=True):
