@@ -10,7 +10,7 @@ from duly.domain.runs.outcome import Failed, Outcome, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import Run
 from duly.domain.workflows.references import Reference
-from duly.domain.workflows.workflow import Edge, Node, On, Workflow
+from duly.domain.workflows.workflow import NODE_ENDS, UNDONE, Edge, Node, NodeState, On, Workflow, WorkflowState
 from duly.moves.settle import settle
 from duly.moves.workflows.workflows import submit_workflow
 from duly.store.connection.database import Database
@@ -19,6 +19,7 @@ from tests.builders import RNG, a_key, a_submission, claimed, ended
 
 ONCE = Retry(max_attempts=1)
 FAILS = Failed("broken", retryable=False)
+_HOLDS_FOR = {On.SUCCESS: frozenset({NodeState.SUCCEEDED}), On.FAILURE: UNDONE, On.ALWAYS: NODE_ENDS}
 
 
 def a_node(name: str, *after: str | Edge, over: Reference | None = None, payload: Any = None, **more: Any) -> Node:
@@ -46,6 +47,26 @@ async def a_workflow(database: Database, shape: str | Workflow, *, tenant: int =
     """Submit a workflow."""
     workflow = a_graph(shape, **more) if isinstance(shape, str) else shape
     return (await submit_workflow(database, tenant, a_key(), workflow)).workflow_id
+
+
+def holds(on: On, end: NodeState) -> bool:
+    """Say whether an edge holds, of a parent that has ended so: what `duly.holds` is held against."""
+    assert end in NODE_ENDS, end
+    return end in _HOLDS_FOR[on]
+
+
+def is_released(node: Node, ends: Mapping[str, NodeState]) -> bool:
+    """Say whether a node runs, all of whose parents have ended: what `duly.advance` is held against."""
+    return all(holds(edge.on, ends[edge.parent]) for edge in node.after)
+
+
+def end_of(nodes: Sequence[Node], ends: Mapping[str, NodeState], *, is_cancelling: bool) -> WorkflowState:
+    """Say how a workflow ends whose nodes have ended so: what `duly.end_of_workflow` is held against."""
+    if is_cancelling:
+        return WorkflowState.CANCELLED
+    seen_to = {edge.parent for node in nodes for edge in node.after if edge.on is not On.SUCCESS}
+    failed = any(ends[node.name] in UNDONE and node.name not in seen_to for node in nodes)
+    return WorkflowState.FAILED if failed else WorkflowState.SUCCEEDED
 
 
 def node_of(run: Run) -> str:

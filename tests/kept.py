@@ -49,7 +49,7 @@ class Kept(Database):
 
     async def _make_sure(self) -> None:
         """Begin anew unless every connection still answers: its server may be gone, or its database."""
-        if self._pool is not None and not await answers(self._pool):
+        if self._pool is not None and not await all_answer(self._pool):
             await self.close()
         if self._pool is None:
             await self.open()
@@ -65,7 +65,7 @@ class KeptSessions:
     @asynccontextmanager
     async def lent(self) -> AsyncIterator[Sessions]:
         """Let one test use them."""
-        if self._sessions is not None and not await answers(self._sessions._pool):
+        if self._sessions is not None and not await all_answer(self._sessions._pool):
             await self.close()
         self._sessions = opened = self._sessions or Sessions(self._database)
         try:
@@ -81,12 +81,17 @@ class KeptSessions:
             self._sessions = None
 
 
-async def answers(pool: Pool) -> bool:
+async def all_answer(pool: Pool) -> bool:
     """Say whether every connection that was kept can be used."""
+    return all([await answers(connection) for connection in pool._idle])
+
+
+async def answers(connection: asyncpg.Connection) -> bool:
+    """Say whether a connection that was kept can be used."""
     try:
-        for connection in pool._idle:
-            await connection.execute("select")
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+        await connection.execute("select")
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError):
+        # The last is raised where the server's goodbye has come, and the end of the connection has not.
         return False
     return True
 

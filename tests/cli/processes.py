@@ -11,12 +11,17 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
+from litestar import Litestar
 
+from duly.api.app import create_for_one
+from duly.api.dispatch import Dispatcher
 from duly.cli.main import call
+from duly.log import Log
+from tests.api.application import Place
 
 DULY = (sys.executable, "-m", "duly")
 PATIENCE_SECONDS = 60.0  # A process of ours may take ten to start, where many do at once.
@@ -41,6 +46,24 @@ def duly(*arguments: str, cwd: Path, stdin: str = "", timeout: float = 30, **mor
     )
 
 
+class SharedApplication:
+    """The application of commands in this process: building it takes most of the time of a command, so it is built once."""
+
+    def __init__(self) -> None:
+        self._dispatcher = Place()
+        self._built: Litestar | None = None
+
+    def over(self, dispatcher: Dispatcher, log: Log) -> Litestar:
+        """Return the application over this dispatcher, until it is asked for over another."""
+        self._dispatcher.now = dispatcher
+        if self._built is None:
+            self._built = create_for_one(cast("Dispatcher", self._dispatcher), log)
+        return self._built
+
+
+application = SharedApplication()
+
+
 def inside(*arguments: str, cwd: Path, **more: str) -> Finished:
     """Run one command to its end in this process, ten times as fast; what it imports is forgotten."""
     modules, paths, folder = set(sys.modules), list(sys.path), Path.cwd()
@@ -53,6 +76,7 @@ def inside(*arguments: str, cwd: Path, **more: str) -> Finished:
             patch.delenv(name)
         for name, value in more.items():
             patch.setenv(name, value)
+        patch.setattr("duly.cli.in_process.create_for_one", application.over)
         os.chdir(cwd)
         try:
             code = call(arguments)

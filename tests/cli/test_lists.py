@@ -88,10 +88,10 @@ def test_dead_letters_are_counted_edited_replayed_and_discarded_by_filter(duly, 
     assert sorted(line.strip() for line in dry[1:]) == sorted(dead[:2])
     assert duly("dead", "edit", dead[0], "--payload", '{"customer": 8}').stdout == f"run {dead[0]}: edited\n"
     assert 'payload {"customer": 8}' in duly("dead", "show", dead[0]).stdout
-    assert duly("dead", "edit", "--filter", "tag:new", "--payload", "{}").stdout == "2 runs edited\n"
-    capped = duly("dead", "replay", "--filter", "tag:new", "--limit", "1").stdout
+    assert duly("dead", "edit", "--filter", "tag:new", "--payload", "{}", "--yes").stdout == "2 runs edited\n"
+    capped = duly("dead", "replay", "--filter", "tag:new", "--limit", "1", "--yes").stdout
     assert capped == "1 run replayed; more fit than the limit, so ask again for the rest\n"
-    assert duly("dead", "replay", "--filter", "tag:new").stdout == "1 run replayed\n"
+    assert duly("dead", "replay", "--filter", "tag:new", "--yes").stdout == "1 run replayed\n"
     assert duly("dead", "discard", "--all", "--yes").stdout == "1 run discarded\n"
     assert duly("dead").stdout == "no dead runs\n"
 
@@ -105,13 +105,24 @@ def test_a_program_reads_what_became_of_dead_letters(duly, story):
     assert reads("edit", dead[2], "--payload", "{}") == [{"run_id": dead[2], "answer": "edited"}]
     dry = reads("replay", "--filter", "tag:new", "--dry-run")
     assert sorted(dry.pop("sample")) == sorted(dead[:2])
-    assert dry == {"matched": 2, "moved": 0, "dry_run": True, "more": False}
-    capped = reads("discard", "--filter", "tag:new", "--limit", "1")
+    assert dry == {"matched": 2, "moved": 0, "dry_run": True, "refused": [], "more": False}
+    capped = reads("discard", "--filter", "tag:new", "--limit", "1", "--yes")
     assert (capped["matched"], capped["moved"], capped["dry_run"], capped["more"]) == (1, 1, False, True)
-    assert reads("edit", "--all", "--payload", "{}")["moved"] == 2
+    assert reads("edit", "--all", "--payload", "{}", "--yes")["moved"] == 2
     assert reads("discard", dead[2]) == [{"run_id": dead[2], "answer": "discarded"}]
     refused = duly("dead", "replay", dead[2], "--json")
     assert (refused.returncode, json.loads(refused.stdout)) == (4, [{"run_id": dead[2], "answer": "not_dead"}])
+
+
+@pytest.mark.parametrize("verb", [["replay"], ["edit", "--payload", "{}"], ["discard"]])
+def test_dead_runs_are_changed_in_bulk_only_when_somebody_agrees(duly, story, verb):
+    story(three_dead)
+
+    refused = duly("dead", *verb, "--all")
+
+    assert refused.returncode == 2
+    assert "nobody can be asked here; add --yes" in refused.stderr
+    assert len(json.loads(duly("dead", "--json").stdout)) == 3
 
 
 @pytest.mark.parametrize(

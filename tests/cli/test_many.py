@@ -4,7 +4,9 @@ import asyncio
 import json
 import os
 import pty
+import signal
 import subprocess
+import time
 
 import pytest
 
@@ -63,6 +65,25 @@ def on_terminal(database_url, cwd, answer: str, *arguments: str) -> tuple[int, s
             break
     os.close(ours)
     return process.wait(60), seen.decode()
+
+
+def test_one_ctrl_c_at_the_question_ends_the_command(duly, reports, database_url, tmp_path):
+    ours, theirs = pty.openpty()
+    command = [*DULY, "jobs", "pause", "--all", "--database-url", database_url]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(), stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    while b"[y/N]" not in seen:
+        seen += os.read(ours, 4096)
+    time.sleep(0.2)  # It waits for the answer by now.
+    process.send_signal(signal.SIGINT)
+
+    try:
+        assert process.wait(20) == 1
+    finally:
+        process.kill()
+        os.close(ours)
+    assert named(duly, "active") == {"a", "b", "c"}
 
 
 def test_a_dry_run_counts_and_changes_nothing(duly, reports):

@@ -8,9 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 import duly
-from duly.cli.failures import NOT_FOUND, explain
+from duly.cli.failures import NOT_FOUND, explain, in_commands
 from duly.cli.main import cli
-from duly.cli.render.remedies import in_commands
 from duly.client.errors import NotFound
 
 API = Path(duly.__file__).parent / "api"

@@ -104,7 +104,7 @@ def test_the_dead_are_grouped_and_replayed_at_a_pace(duly, four_dead, database_u
 
     dry = duly("dead", "replay", "--all", "--rate", "0.1", "--dry-run")
     assert "4 runs would be replayed" in dry.stdout
-    replayed = duly("dead", "replay", "--all", "--rate", "0.1")
+    replayed = duly("dead", "replay", "--all", "--rate", "0.1", "--yes")
     assert "4 runs replayed" in replayed.stdout, replayed.stderr
 
     async def gaps():

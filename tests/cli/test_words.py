@@ -1,12 +1,11 @@
 """What is said of a count and a period says what is meant."""
 
 import re
-from types import SimpleNamespace
 
 import pytest
 
-from duly.cli.commands.queues import COLUMNS
-from duly.cli.render import policies
+from duly.cli.commands.queues import busiest_minute
+from duly.cli.render.job import policy_line
 from duly.cli.render.queue import attention
 from duly.domain.triggers.schedule.options import check
 from duly.wire.queues import Queue, UnknownHandler
@@ -17,11 +16,11 @@ from duly.wire.queues import Queue, UnknownHandler
     [([21, 3], 21, 1), ([0, 0, 7], 7, 2), ([5, 5], 5, 1), ([1], 1, 1)],
 )
 def test_the_busiest_minute_ahead_is_never_in_no_time(counts, most, minutes):
-    assert re.findall(r"\d+", COLUMNS["coming"](SimpleNamespace(coming=counts))) == [str(most), str(minutes)]
+    assert re.findall(r"\d+", busiest_minute(counts)) == [str(most), str(minutes)]
 
 
 def test_a_queue_without_fires_ahead_says_nothing_of_them():
-    assert [COLUMNS["coming"](SimpleNamespace(coming=counts)) for counts in ([], [0, 0])] == ["", ""]
+    assert [busiest_minute(counts) for counts in ([], [0, 0])] == ["", ""]
 
 
 def test_one_is_no_plural():
@@ -32,7 +31,7 @@ def test_one_is_no_plural():
             "pause_on_failure": 1,
         }
     )
-    policy = policies.policy_line(schedule, None)
+    policy = policy_line(schedule, None)
     unknown = [UnknownHandler(handler="send", runs=1)]
     [needed] = attention(Queue("mail", 1, 0.0, 1, 1, False, 60.0, False, 1, [], unknown_handlers=unknown))
 

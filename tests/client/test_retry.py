@@ -165,6 +165,20 @@ def test_what_never_arrived_is_not_said_to_be_done_perhaps():
     assert "may or may not" not in str(raised.value)
 
 
+def test_a_read_gives_up_sooner_where_nobody_takes_the_connection():
+    unreached = NoReply("No answer: connection refused", may_have_arrived=False, is_unreached=True)
+    reading, writing = (World(unreached, deadline=20.0, connect_deadline=1.5) for _ in range(2))
+
+    with pytest.raises(Unavailable, match="See that DULY_URL is right"):
+        reading.hear(A_GET)
+    with pytest.raises(Unavailable):
+        writing.hear(A_POST)
+
+    assert 1 < len(reading.sent) < len(writing.sent)
+    assert reading.now <= 101.5
+    assert writing.now > 110.0
+
+
 def test_a_pause_beyond_the_deadline_is_not_waited_for():
     world = World(told("rate_limited", retry_after="3600"), DONE, deadline=10.0)
 

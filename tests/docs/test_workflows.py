@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from duly.api.workflow_definitions import workflow
+from duly.api.routes.workflows import compiled_workflow
 from duly.domain.jobs.manifest import read_manifest, read_workflow
 from duly.domain.jobs.manifest_text import read_text
 from duly.domain.targets.target import Allowed, WorkflowTarget
@@ -83,5 +83,5 @@ def test_the_commands_on_the_page_do_what_they_say(database_url, tmp_path):
 def test_the_body_on_the_page_is_what_the_api_takes():
     [body] = examples("json")
 
-    known = workflow(msgspec.json.decode(body, type=NewWorkflow), Allowed(), {})
+    known = compiled_workflow(msgspec.json.decode(body, type=NewWorkflow), Allowed(), {})
     assert [node.name for node in known.nodes] == ["extract", "load", "alarm"]

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly.domain.runs.expiry import expiry_moment, expiry_of
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import RunPolicy
 from tests.clock import START
 
 

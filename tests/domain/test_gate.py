@@ -3,6 +3,8 @@
 import pytest
 
 from duly.domain.errors import InvalidOption
+from duly.domain.jobs.spec import Concurrency, RateLimit
+from duly.domain.jobs.spec_of import run_rules_of
 from duly.domain.limits.concurrency import (
     FIFO,
     RATE_MIN,
@@ -10,14 +12,16 @@ from duly.domain.limits.concurrency import (
     check_concurrency,
     check_rate,
     kind_of,
-    told_concurrency,
-    told_rate,
 )
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import options_of
+
+
+def told(**policy):
+    return run_rules_of(options_of(**policy))
 
 
 @pytest.mark.parametrize(
-    ("limit", "per", "told"),
+    ("limit", "per", "words"),
     [
         (10, "PT1S", {"limit": 10, "per": "PT1S"}),
         (10, "PT1M", {"limit": 10, "per": "PT1M"}),
@@ -29,20 +33,20 @@ from duly.domain.runs.policy import RunPolicy
         (409_247.377, "PT1S", {"limit": 409_247.377, "per": "PT1S"}),  # More than can be asked for in a minute.
     ],
 )
-def test_a_rate_is_told_in_whole_numbers(limit, per, told):
+def test_a_rate_is_told_in_whole_numbers(limit, per, words):
     carried = check_rate(Rate("mail", limit, per=per, burst=4))
 
-    assert told_rate(RunPolicy(rate=carried)) == {"key": "mail", **told, "burst": 4}
-    again = check_rate(Rate("mail", told["limit"], told["per"], 4))
+    assert told(rate=carried)["rate_limit"] == RateLimit(key="mail", **words, burst=4)
+    again = check_rate(Rate("mail", words["limit"], words["per"], 4))
     assert again[1] == pytest.approx(carried[1])
 
 
 def test_a_line_is_a_gate_of_one_place_in_order():
-    carried = RunPolicy(**check_concurrency("orders", 1, FIFO))
+    carried = check_concurrency("orders", 1, FIFO)
 
-    assert (carried.gate, carried.fifo) == (("orders", 1), True)
-    assert told_concurrency(carried) == {"key": "orders", "limit": 1, "order": "fifo"}
-    assert told_concurrency(RunPolicy(**check_concurrency("orders", 3))) == {"key": "orders", "limit": 3}
+    assert carried == {"gate": ("orders", 1), "fifo": True}
+    assert told(**carried)["concurrency"] == Concurrency(key="orders", limit=1, order="fifo")
+    assert told(**check_concurrency("orders", 3))["concurrency"] == Concurrency(key="orders", limit=3)
 
 
 @pytest.mark.parametrize("key", ["", "two\nlines"])

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.domain.runs.lifecycle import NAMED_LOSSES_MAX, PROBES_MAX, Bury, Finish, WaitFor, attempts_left, decide, spent
-from duly.domain.runs.metadata import RunHistory
+from duly.domain.runs.options import RunHistory, RunPolicy
 from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
-from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.retry_rules import SNOOZES_MAX, Rule, kinds_of
 from tests.builders import a_run, seconds

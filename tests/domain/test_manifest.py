@@ -15,8 +15,7 @@ from duly.domain.jobs.manifest_schema import json_schema
 from duly.domain.jobs.manifest_shapes import CALENDARS_MAX, JOBS_MAX, ScheduleEntry
 from duly.domain.jobs.manifest_text import read_text
 from duly.domain.problems import InvalidManifest, Problem
-from duly.domain.runs.options import NO_OPTIONS, options_of
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import NO_OPTIONS, RunPolicy, options_of
 from duly.domain.runs.retry import Retry
 
 DOCS = Path(__file__).parents[2] / "docs"

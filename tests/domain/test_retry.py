@@ -77,7 +77,7 @@ def test_each_policy_has_its_ceiling_after_each_attempt(policy, ceilings):
 def test_jitter_is_the_part_of_the_ceiling_that_is_left_to_chance(jitter, shortest):
     policy = retry_policy(5, 100, policy="fixed", jitter=jitter)
 
-    assert policy.shortest_after(1).total_seconds() == pytest.approx(shortest)
+    assert policy.delay_after(1, 0.0).total_seconds() == pytest.approx(shortest)
     assert policy.longest_after(1).total_seconds() == 100
 
 
@@ -97,7 +97,7 @@ policies = st.builds(
 def test_every_gap_lies_within_what_is_documented(policy, attempt, chance):
     gap = policy.delay_after(attempt, chance)
 
-    assert policy.shortest_after(attempt) - MICROSECOND <= gap <= policy.longest_after(attempt) + MICROSECOND
+    assert policy.delay_after(attempt, 0.0) - MICROSECOND <= gap <= policy.longest_after(attempt) + MICROSECOND
 
 
 @given(policy=policies)
@@ -119,7 +119,7 @@ def test_what_stood_in_rows_before_means_what_it_meant():
     kept = read_plain({"retry": {"max_attempts": 3, "base_seconds": 2.0, "cap_seconds": 8.0}}).policy.retry
 
     assert [kept.delay_after(attempt, 0.5).total_seconds() for attempt in (1, 2, 3, 4)] == [1, 2, 4, 4]
-    assert (kept.shortest_after(9), kept.max_age_seconds, kept.rules) == (timedelta(), None, ())
+    assert (kept.delay_after(9, 0.0), kept.max_age_seconds, kept.rules) == (timedelta(), None, ())
 
 
 @pytest.mark.parametrize(

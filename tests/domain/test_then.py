@@ -4,8 +4,7 @@ import pytest
 
 from duly.domain.errors import InvalidOption
 from duly.domain.runs.callbacks import Callback, Then, check_then, read_callback
-from duly.domain.runs.options import options_of
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import RunPolicy, options_of
 
 
 @pytest.mark.parametrize(

@@ -23,15 +23,12 @@ from duly.domain.workflows.workflow import (
     check_nodes,
     check_workflow,
     covered_by,
-    end_of,
-    holds,
-    is_released,
     read_edges,
     read_map,
     sinks,
 )
 from tests.builders import a_submission
-from tests.graphs import a_graph, a_node
+from tests.graphs import a_graph, a_node, end_of, holds, is_released
 
 
 def refusal(workflow):

@@ -5,6 +5,8 @@ the stepper holds until it lets it go; whoever is not stepped passes through. Wh
 turns are tried: a turn is that one who could go on stands still and the other goes.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -102,9 +104,9 @@ class InnerSide(Side):
         self._keeper = keeper
         self._key: int | None = None
 
-    async def connect(self) -> None:
+    async def connect(self, kept: asyncpg.Connection[asyncpg.Record] | None = None) -> None:
         """Open the connection, and hear of the steps on it."""
-        await super().connect()
+        await super().connect(kept)
         self.connection.add_log_listener(self._hear)
         await self.connection.execute(f"set duly.test_steps = 'duly.test_steps_{self.name}'")
 

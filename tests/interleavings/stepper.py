@@ -6,6 +6,8 @@ move that waits for a lock is left waiting while the other goes on. All orders a
 the last free choice, until none is left.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -14,6 +16,7 @@ from typing import Any
 import asyncpg
 
 from duly.store.connection.database import Database, translated
+from tests.kept import KEPT, answers
 
 Move = Callable[[Database], Awaitable[Any]]
 # A statement takes less; and where a move waits for a lock, each step of the other costs one such look.
@@ -32,9 +35,12 @@ class Side(Database):
         self.task: asyncio.Task[Any] | None = None
         self.connection: asyncpg.Connection[asyncpg.Record]
 
-    async def connect(self) -> None:
-        """Open the connection on which all its moves run."""
-        self.connection = await asyncpg.connect(self.url)
+    async def connect(self, kept: asyncpg.Connection[asyncpg.Record] | None = None) -> None:
+        """Take the connection on which all its moves run, a new one unless the kept one still answers."""
+        if kept is not None and await answers(kept):
+            self.connection = kept
+        else:
+            self.connection = await asyncpg.connect(self.url, server_settings={"application_name": KEPT})
 
     def start(self, move: Move) -> None:
         """Walk up to the first step of a move."""

@@ -4,7 +4,7 @@ import pytest
 
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.claim import claim
-from duly.moves.upkeep.unroutable import Crowd, bring_back, set_aside
+from duly.moves.upkeep import Crowd, bring_back, set_aside
 from duly.moves.workflows.workflows import run_errands
 from duly.store.tables import workflows
 from tests.builders import HANDLER, QUEUE, a_ready_run, a_worker, counts

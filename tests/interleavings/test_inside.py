@@ -16,7 +16,7 @@ from duly.store.boxes import history
 from duly.store.connection.database import Database
 from tests.builders import BOXES, LEASE, a_leased_run, boxes_of, history_of
 from tests.clock import START
-from tests.conftest import copy
+from tests.conftest import EMPTY, copy
 from tests.interleavings import test_followers, test_gates, test_pairs, test_schedules
 from tests.interleavings.inside import FewTurns, InnerSide, put_steps, with_steps
 from tests.interleavings.stepper import run
@@ -141,7 +141,7 @@ async def sides(stepped, stepped_database, clock):
 
 
 @pytest.fixture
-def few_turns(shared, stepped, sides, stepped_database, clock):
+def few_turns(stepped, sides, stepped_database, clock):
     """Run a story in every order of few turns; gives how many there were."""
 
     async def all_orders(story, turns_max) -> int:
@@ -155,7 +155,7 @@ def few_turns(shared, stepped, sides, stepped_database, clock):
         return number
 
     async def one_order(story, order) -> None:
-        await stepped_database.execute(shared.emptying)
+        await stepped_database.execute(EMPTY)
         clock.at = START
         moves = await story.set_up(stepped_database)
         known = await stepped_database.fetch(PLACES)

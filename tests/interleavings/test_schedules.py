@@ -12,8 +12,7 @@ from duly.domain.runs.run import HORIZON, Run
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.schedules.backfill import backfill, go_on
 from duly.moves.schedules.edit import edit
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
 from duly.moves.trigger import TriggerState, trigger

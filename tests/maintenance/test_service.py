@@ -15,7 +15,7 @@ from duly.maintenance.service import Maintenance, Retention
 from duly.moves.cancel import cancel_run
 from duly.moves.settle import settle
 from duly.moves.submit import submit
-from duly.moves.upkeep.unroutable import Crowd
+from duly.moves.upkeep import Crowd
 from duly.store.boxes import history
 from duly.store.boxes.runs import LogLine, append_logs
 from duly.store.connection.database import Database, Unavailable

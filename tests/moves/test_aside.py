@@ -8,8 +8,7 @@ from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.settle import hand_back
-from duly.moves.upkeep.expire import expire
-from duly.moves.upkeep.unroutable import FIRST, Crowd, bring_back, set_aside
+from duly.moves.upkeep import FIRST, Crowd, bring_back, expire, set_aside
 from duly.store.boxes import ready
 from duly.store.boxes.history import verify
 from duly.store.boxes.ready import depth, unknown_handlers

@@ -8,8 +8,7 @@ import pytest
 from duly.domain.errors import InvalidOption, NotFound, Unsettled
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.schedules.calendars import Kept, drop_calendar, put_calendar
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit_recurring
 from duly.store.tables import jobs, schedules
 from tests.builders import a_key, a_schedule, staged
@@ -176,7 +175,7 @@ async def test_one_that_never_stands_still_is_given_up_with_a_sentence(database,
     async def overtaken(*_):
         return set()
 
-    monkeypatch.setattr("duly.moves.schedules.conflict.LOOKS_MAX", 2)
+    monkeypatch.setattr("duly.moves.schedules.schedule.LOOKS_MAX", 2)
     monkeypatch.setattr(schedules, "retime", overtaken)
     with pytest.raises(Unsettled, match="a job of calendar 'holidays': it kept changing while we looked; try again"):
         await put_calendar(database, a_calendar("2026-11-02"))

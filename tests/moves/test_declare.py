@@ -51,7 +51,7 @@ class Program:
     async def end(self) -> None:
         """Let its worker go in good order."""
         assert self._worker_id
-        await workers.retire(self._database, self._worker_id, [])
+        await workers.leave(self._database, self._worker_id, [])
 
 
 def declared(cron: str, *, name: str = NAME, source: str = "app:app", **schedule) -> Recurring:

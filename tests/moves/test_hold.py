@@ -3,7 +3,7 @@
 import pytest
 
 from duly.domain.errors import InvalidOption, Refused
-from duly.domain.limits.pause import EVERYTHING, HOLDS_MAX, TENANT_HOLDS_MAX, Hold, Scope
+from duly.domain.limits.pause import EVERYTHING, SCOPES_MAX, TENANT_SCOPES_MAX, Hold, Scope
 from duly.moves.admin.pause import Change, HoldAnswer, hold, lift
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit
@@ -219,10 +219,10 @@ class TestRefusals:
     async def test_one_hold_too_many(self, database):
         await database.execute(
             "insert into duly.holds select null, 'q' || n, '', '', duly.clock_now() from generate_series(1, $1::int) as n",
-            HOLDS_MAX,
+            SCOPES_MAX,
         )
 
-        with pytest.raises(Refused, match=f"queue mail cannot be paused beside {HOLDS_MAX} other pauses"):
+        with pytest.raises(Refused, match=f"queue mail cannot be paused beside {SCOPES_MAX} other pauses"):
             await held(database, Scope(queue="mail"))
 
         assert await held(database, Scope(queue="q1")) is HoldAnswer.ALREADY, "what is held is not one too many"
@@ -231,10 +231,10 @@ class TestRefusals:
         assert await held(database) is HoldAnswer.PAUSED
 
     async def test_a_tenant_has_its_own_number_of_holds(self, database):
-        for number in range(TENANT_HOLDS_MAX):
+        for number in range(TENANT_SCOPES_MAX):
             await held(database, Scope(7, f"q{number}"))
 
-        with pytest.raises(Refused, match=f"queue mail of tenant 7 cannot be paused beside {TENANT_HOLDS_MAX} other"):
+        with pytest.raises(Refused, match=f"queue mail of tenant 7 cannot be paused beside {TENANT_SCOPES_MAX} other"):
             await held(database, Scope(7, "mail"))
         assert await held(database, Scope(8, "mail")) is HoldAnswer.PAUSED
         assert await held(database) is HoldAnswer.PAUSED

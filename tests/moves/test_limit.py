@@ -7,8 +7,7 @@ from uuid import UUID
 import pytest
 
 from duly.domain.errors import InvalidOption, NotFound, Refused
-from duly.domain.limits.limit import TENANT_LIMITS_MAX
-from duly.domain.limits.pause import Scope
+from duly.domain.limits.pause import TENANT_SCOPES_MAX, Scope
 from duly.domain.targets.target import WORKFLOW
 from duly.moves.admin.limit import limit, unlimit
 from duly.moves.claim import claim
@@ -181,7 +180,7 @@ async def test_a_limit_that_cannot_be_is_refused(database):
 
 
 async def test_a_tenant_has_so_many_limits_and_no_more(database):
-    for number in range(TENANT_LIMITS_MAX):
+    for number in range(TENANT_SCOPES_MAX):
         await limited(database, 1, Scope(1, f"queue {number}"))
 
     with pytest.raises(Refused, match="queue one more of tenant 1 cannot have a limit beside 100 others"):

@@ -5,8 +5,8 @@ import pytest
 
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.retry import Retry
+from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import CancelAnswer, cancel_run, carry_out
-from duly.moves.replay import discard, replay
 from duly.store.boxes import history, runs
 from tests.builders import (
     RNG,

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from duly.domain.jobs.job import DELAY_MAX
+from duly.domain.runs.options import RunPolicy
 from duly.domain.runs.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded, TimedOut
-from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.settle import Settled, Unstorable, hand_back, settle

@@ -52,8 +52,8 @@ def test_many_files_that_fail_are_not_asked_again(tmp_path):
 @pytest.mark.parametrize(
     ("failed", "chance"),
     [
-        (["tests/cli/test_up.py::test_it", "tests/worker/test_leases.py::test_it"], True),
-        (["tests/cli/test_up.py::test_it", "tests/interleavings/test_pairs.py::test_it[ClaimAndClaim]"], False),
+        (["tests/cli/test_runs.py::test_it", "tests/worker/test_leases.py::test_it"], True),
+        (["tests/cli/test_runs.py::test_it", "tests/interleavings/test_pairs.py::test_it[ClaimAndClaim]"], False),
         (["tests/moves/test_settle.py::test_it"], False),
         ([], False),
     ],

@@ -7,8 +7,7 @@ import pytest
 from duly.moves.schedules import calendars
 from duly.moves.schedules.calendars import put_calendar
 from duly.moves.schedules.edit import edit
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from tests.builders import a_schedule
 from tests.clock import START
 from tests.schedules.stories import (

@@ -22,8 +22,7 @@ from duly.moves.recall import ABANDONED_AFTER, put_back, recalled
 from duly.moves.schedules.calendars import put_calendar
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.edit import amend
-from duly.moves.schedules.pause import Paused, pause, pause_naming, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import Paused, pause, pause_naming, resume, skip_next
 from duly.moves.settle import hand_back
 from duly.moves.trigger import TriggerState, trigger
 from duly.store.boxes import runs

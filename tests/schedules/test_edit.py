@@ -10,8 +10,7 @@ from duly.domain.runs.run_id import occurrence_id
 from duly.domain.triggers.errors import TriggerError
 from duly.moves.cancel import cancel_job
 from duly.moves.schedules.edit import edit
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.store.boxes import runs
 from duly.store.tables import jobs
 from tests.builders import (

@@ -4,13 +4,12 @@ import pytest
 
 from duly.domain.errors import KeyConflict, NotFound
 from duly.domain.triggers.errors import TriggerError
-from duly.moves.schedules import skip_next as skip_module
+from duly.moves.schedules import pause as skip_module
 from duly.moves.schedules.backfill import backfill, cancel_backfill
 from duly.moves.schedules.calendars import put_calendar
 from duly.moves.schedules.edit import edit
-from duly.moves.schedules.pause import pause, resume
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.schedules.schedule import see
-from duly.moves.schedules.skip_next import skip_next
 from duly.moves.trigger import trigger
 from duly.store.tables import schedules
 from tests.builders import RNG, a_schedule, seconds

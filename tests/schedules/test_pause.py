@@ -6,8 +6,7 @@ from duly.domain.errors import JobEnded, NotFound
 from duly.domain.runs.outcome import Succeeded
 from duly.domain.runs.run_id import occurrence_id
 from duly.moves.cancel import cancel_job
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.store.tables import jobs
 from tests.builders import (
     RNG,

@@ -5,8 +5,7 @@ from datetime import timedelta
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.moves.schedules.pause import pause
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, skip_next
 from tests.builders import (
     all_started,
     an_active_schedule,

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from duly import Cancelled, InvalidOption, InvalidPayload, InvalidSchedule, LeaseLost, NonRetryable, Snooze
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import RunPolicy
 from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import Run as Row
 from duly.worker.context import RunContext

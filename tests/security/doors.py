@@ -7,16 +7,17 @@ from typing import Any
 
 import httpx
 
-from duly.api.app import create
-from duly.api.metrics.collector import Metrics
 from duly.api.server.listen import address_of, listen
 from duly.api.server.server import Server
 from duly.cli.up.front_door import opened_door
-from duly.log import Log
 from duly.store.connection.database import Database
+from tests.api.application import Application
 from tests.api.conftest import parts_of
 from tests.api.front import Front
 from tests.builders import a_scheduler, a_worker
+
+# For doors at which people can log in, as all of these are; one is open at a time.
+application = Application()
 
 
 @asynccontextmanager
@@ -27,7 +28,7 @@ async def an_open_door(database: Database, **door: Any) -> AsyncIterator[Front]:
     vitals = parts_of(database).vitals
     with listen("127.0.0.1", 0) as listener:
         async with opened_door(database, **door) as opened:
-            server = Server(create(vitals, Metrics(vitals, Log("test")), Log("test"), opened), listener)
+            server = Server(application.over(vitals, opened), listener)
             serving = asyncio.create_task(server.run())
             async with httpx.AsyncClient(base_url=address_of(listener), timeout=30) as client:
                 yield Front(client, database, [], opened)

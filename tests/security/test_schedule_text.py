@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duly import triggers
-from duly.bench.triggers import CORPUS, hostile
+from duly.bench.scenarios.triggers import CORPUS, hostile
 from duly.triggers import TriggerError
 
 NOW = datetime(2026, 3, 7, 10, tzinfo=UTC)

@@ -10,14 +10,13 @@ from duly.moves.cancel import cancel_job, cancel_run
 from duly.moves.schedules import calendars
 from duly.moves.schedules.backfill import backfill, cancel_backfill
 from duly.moves.schedules.edit import edit
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.trigger import trigger
 from duly.store.boxes import runs
 from duly.store.connection.session import Sessions
 from duly.store.reads import lists, overview
-from duly.store.reads.lists import RunPage
+from duly.store.reads.lists import Page
 from duly.store.tables import applied, declared, jobs, schedules
 from tests.builders import (
     RNG,
@@ -46,7 +45,7 @@ async def estate(database, clock):
 async def rows(session, page):
     """Give the rows of a page; none where the tenant it is of is unknown here."""
     try:
-        async with session.savepoint():
+        async with session.transaction():
             return (await page).rows
     except NotFound:
         return []
@@ -131,7 +130,7 @@ STATEMENTS = {
     "replay": lambda s, e: runs.replay(s, e.run_ids, [timedelta()] * len(e.run_ids)),
     "discard": lambda s, e: runs.discard(s, e.run_ids),
     "edit dead": lambda s, e: runs.edit_dead(s, B, e.run_ids, "{}"),
-    "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule, e.pending, None),
+    "cancel schedule": lambda s, e: jobs.cancel_schedule(s, e.schedule, e.pending, ()),
     "give reason": lambda s, e: schedules.give_reason(s, e.schedule, "x", "y"),
     "retime": lambda s, e: schedules.retime(s, [schedules.Retiming(e.schedule, 1, START, 1, START, 0)], {}),
     "submit backfill": lambda s, e: schedules.submit_backfill(
@@ -155,7 +154,7 @@ async def test_the_runs_of_anothers_job_are_none_of_ours(sessions, estate, place
     chosen = Filter(words={"job_id": (str(getattr(estate, place)),)})
 
     async with sessions.open(B) as session:
-        assert await lists.runs(session, B, chosen, 1, looks=1) == RunPage([], None)
+        assert await lists.runs(session, B, chosen, 1, looks=1) == Page([], None)
 
 
 @pytest.mark.parametrize("name", MOVES)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.domain.runs.run_id import occurrence_id
-from duly.domain.workflows.workflow import NODE_ENDS, Edge, Node, NodeState, On, end_of, is_item, is_released
+from duly.domain.workflows.workflow import NODE_ENDS, Edge, Node, NodeState, On, is_item
 from duly.moves.stage import GRACE
 from duly.store.boxes import history
+from tests.graphs import end_of, is_released
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -24,12 +24,11 @@ from duly.domain.triggers.schedule.timing import every_shape
 from duly.domain.workflows.workflow import Edge, Node, Workflow
 from duly.maintenance.service import Maintenance
 from duly.moves.admin.pause import hold, lift
+from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import cancel_job, cancel_run
-from duly.moves.replay import discard, replay
-from duly.moves.schedules.pause import pause, resume
-from duly.moves.schedules.skip_next import skip_next
+from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
-from duly.moves.upkeep.unroutable import Crowd
+from duly.moves.upkeep import Crowd
 from duly.moves.workflows.workflows import submit_workflow
 from duly.scheduler.service import Scheduler
 from duly.store.connection.database import Unavailable

@@ -29,9 +29,8 @@ from duly.store.boxes.awaited import RECEIVER
 from duly.store.connection.database import Unavailable
 from duly.store.tables import destinations
 from duly.worker.targets import Targets
-from duly.worker.targets.callbacks import ReceiverCallbacks
 from duly.worker.targets.permits import Permits
-from duly.worker.targets.webhook import Sender
+from duly.worker.targets.webhook import ReceiverCallbacks, Sender
 from tests.simulation.ledger import Script
 from tests.simulation.part import Part, submit_until_answered
 from tests.simulation.processes import QUEUES, Arguments, options_of, payload_of, this_process

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.moves.upkeep.unroutable import Crowd, set_aside
+from duly.moves.upkeep import Crowd, set_aside
 from duly.store.boxes import ready
 from duly.store.connection.database import Database
 from duly.store.reads import explain, maintenance_tasks

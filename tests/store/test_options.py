@@ -6,9 +6,16 @@ from uuid import UUID
 import pytest
 
 from duly.domain.runs.callbacks import Callback, Then
-from duly.domain.runs.metadata import NO_HISTORY, NO_METADATA, RunHistory, RunMetadata
-from duly.domain.runs.options import NO_OPTIONS, options_of
-from duly.domain.runs.policy import PLAIN, RunPolicy
+from duly.domain.runs.options import (
+    NO_HISTORY,
+    NO_METADATA,
+    NO_OPTIONS,
+    PLAIN,
+    RunHistory,
+    RunMetadata,
+    RunPolicy,
+    options_of,
+)
 from duly.domain.runs.retry import Retry
 from duly.domain.targets.target import Webhook
 from duly.moves.claim import claim

@@ -9,7 +9,7 @@ from duly.domain.limits.pause import Scope
 from duly.moves.admin.overload import limit_age, note_overloads
 from duly.moves.admin.pause import hold, lift
 from duly.moves.submit import submit
-from duly.moves.upkeep.unroutable import Crowd, set_aside
+from duly.moves.upkeep import Crowd, set_aside
 from duly.store.tables import overloads
 from tests.builders import (
     a_key,

@@ -9,7 +9,7 @@ from duly.domain.limits.scaling import FUNCTIONS
 from duly.domain.runs.outcome import Succeeded
 from duly.moves.settle import Settled, settle
 from duly.store.reads.pressure import Gauge, coming, paces
-from duly.store.reads.tail import Growth
+from duly.store.reads.tail import growing
 from duly.store.tables import workers
 from duly.store.tables.workers import Identity
 from tests.builders import RNG, a_ready_run, a_waiting_run, a_worker, an_active_schedule, claimed, seconds, staged
@@ -58,7 +58,7 @@ async def test_where_much_ends_the_pace_is_that_of_what_was_read(database, clock
     await clock.advance(10)
     found = (await paces(database))["default"]
 
-    leaf, blocks = max(await Growth(database).sizes(), key=itemgetter(1))
+    leaf, blocks = max(await growing(database), key=itemgetter(1))
     read = await database.fetchval(f"select count(*) from {leaf} where ctid >= $1", (blocks - 1, 0))
     assert 0 < read < 300
     assert found.per_second == read / 10

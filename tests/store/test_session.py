@@ -39,7 +39,7 @@ async def in_session(sessions, story, *more, **options) -> None:
 
 async def in_savepoint(session, story, *more) -> None:
     """Tell a story in a savepoint."""
-    async with session.savepoint():
+    async with session.transaction():
         await story(session, *more)
 
 
@@ -156,7 +156,7 @@ class TestSavepoint:
         assert await counts(database) == {"ready": 2}
 
     async def test_one_in_another_is_undone_alone(self, database, sessions):
-        async with sessions.open(1) as session, session.savepoint():
+        async with sessions.open(1) as session, session.transaction():
             with pytest.raises(Refused):
                 await in_savepoint(session, submit_and_raise, Refused("no"))
             await submit(session, a_submission(), key=a_key())

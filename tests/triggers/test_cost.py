@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from duly.bench.triggers import measure
+from duly.bench.scenarios.triggers import figures as measure
 
 COMPILE_US, NEXT_US, COHORT_HIT_US, WORST_US = 200, 10, 1, 5_000
 ROOM_IN_CI = 5

@@ -291,11 +291,6 @@ def test_english_is_shown_with_what_it_became():
     assert shown["canonical"] == cron("30 9 * * 1-5", "Europe/London")
 
 
-def test_a_fixed_delay_counts_from_the_end_of_a_run():
-    trigger = triggers.compile({"type": "interval", "every": "PT5M", "mode": "fixed_delay"}, now=NOW)
-    assert trigger.after_end(NOW) == NOW + timedelta(minutes=5)  # type: ignore[attr-defined]
-
-
 def test_a_one_shot_to_the_millisecond():
     shown = preview({"type": "at", "at": "2026-12-24T00:00:00.250Z"}, NOW)
     assert shown["next"][0]["scheduled_at"] == "2026-12-24T00:00:00.250Z"

@@ -7,8 +7,8 @@ from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
+from duly.moves.bulk.dead import replay
 from duly.moves.claim import claim
-from duly.moves.replay import replay
 from duly.store.connection.database import Database
 from duly.store.tables import workers
 from duly.worker.context import RunContext, Snooze
@@ -157,7 +157,7 @@ class TestLosses:
         worker_id = await a_registered_worker(store)
         run_id = await store.fetchval("select duly.submit('work')")
         assert await claim(store, worker_id, ["default"], ["work"], 1)
-        await workers.retire(store, worker_id, [])
+        await workers.leave(store, worker_id, [])
         assert await state_of(store, run_id) == "ready"
 
         async with working(url, allowing(1, called)):

@@ -135,7 +135,6 @@ class Dispatcher:
                 headers=request.headers,
                 query=requests.query_of(operation, request),
                 body=requests.body_of(operation, request, body),
-                raw=request.stream,
                 database=database.acting_as(_actor(identity, request_id)),
                 open=open_session,
                 wake=woken.add,

@@ -6,15 +6,17 @@ docstring is the operation's description. `refuses` names its problems besides t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_type_hints
 from uuid import UUID
 
 import msgspec
 
 from duly.api.admission import LoadShedding, OpenRequests
+from duly.api.problems import Refusal
 from duly.api.response import EVENT_STREAM, JSON, Response
 from duly.api.streams.events import EventHub
 from duly.clock import Clock, Rng, moment_of
@@ -82,7 +84,6 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
     headers: Mapping[str, str]
     query: Q
     body: B
-    raw: Callable[[], AsyncIterator[bytes]]
     database: Database
     open: Callable[[], AbstractAsyncContextManager[Database]]
     wake: Callable[[str], None]
@@ -148,6 +149,17 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
         """Whose data this is about."""
         return self.identity.tenant
 
+    def check_operator(self, what: str) -> None:
+        """Refuse a caller who is not the operator; `what` says what is the operator's alone. Raises Refusal."""
+        if not self.identity.is_operator:
+            raise Refusal("forbidden", f"{what} for the operator: an admin of the first tenant.")
+
+    def tenant_or(self, asked: int | None, what: str) -> int:
+        """Return the tenant that is asked for, or else the caller's own. Raises Refusal: another's is the operator's."""
+        if asked not in (None, self.tenant):
+            self.check_operator(what)
+        return self.tenant if asked is None else asked
+
     @property
     def callbacks(self) -> CallbackTokens | None:
         """The tokens of callbacks, where there is a keyring."""
@@ -200,8 +212,8 @@ class Operation(msgspec.Struct, frozen=True):
 
     method: str
     path: str
-    scope: str
-    responses: Mapping[int, Any]
+    scope: str = ""
+    responses: Mapping[int, Any] = {}
     query: type = Nothing
     body: Any = None
     refuses: tuple[str, ...] = ()
@@ -248,41 +260,46 @@ Declare = Callable[[Act], Act]
 
 def _declared_as(
     make: Callable[Concatenate[str, str, P], Operation],
-) -> Callable[[Callable[..., Declare]], Callable[Concatenate[Routes, str, str, P], Declare]]:
+) -> Callable[[Callable[..., Declare]], Callable[Concatenate[Routes, str, P], Declare]]:
     """Return a method the parameters of an operation, so that each is named and typed once."""
     return lambda method: method
 
 
 class Routes:
-    """The operations of one module."""
+    """The operations of one module: the scopes of those that read and of those that write, and the fields that all share."""
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self, group: str, *, reads: str = "", writes: str = "", **shared: Any) -> None:
+        self._reads, self._writes = reads, writes
+        self._shared = {"group": group, **shared}
         self.operations: list[Operation] = []
 
     @_declared_as(Operation)
-    def add(self, method: str, path: str, **fields: Any) -> Declare:
-        """Declare an operation by its fields."""
+    def add(self, served: str, **fields: Any) -> Declare:
+        """Declare an operation by its method and path, such as "GET /v1/jobs", and those of its fields that are its own.
+
+        Its query and its body are those of the `Call` that its function takes, unless they are named.
+        """
+        method, _, path = served.partition(" ")
+        scope = self._reads if method in SAFE else self._writes
 
         def declare(act: Act) -> Act:
-            operation = Operation(
-                method=method,
-                path=path,
-                group=self.group,
-                name=act.__name__,
-                about=act.__doc__ or "",
-                act=act,
-                **fields,
-            )
-            check_audited(operation)
+            own = {"scope": scope, **_shapes_of(act), **self._shared, **fields}
+            operation = Operation(method, path, **own, name=act.__name__, about=act.__doc__ or "", act=act)
+            check_declared(operation)
             self.operations.append(operation)
             return act
 
         return declare
 
 
-def check_audited(operation: Operation) -> None:
-    """Refuse an operation that may change something and says neither as what it is audited, nor why it is not."""
+def _shapes_of(act: Act) -> dict[str, Any]:
+    query, body = get_args(get_type_hints(act, include_extras=True)["call"])
+    return {"query": query, "body": None if body is NoneType else body}
+
+
+def check_declared(operation: Operation) -> None:
+    """Refuse an operation without a scope, or that changes something and says neither as what it is audited, nor why not."""
+    assert operation.scope, f"{operation.name} names no scope"
     says = bool(operation.audits) + bool(operation.unaudited)
     assert says == (operation.method not in SAFE), (
         f"{operation.method} {operation.path} ({operation.name}) changes something: give it audits or unaudited"

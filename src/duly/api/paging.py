@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, TypeVar
 
 import msgspec
 
 from duly.api.problems import Refusal
+from duly.api.response import Response
+from duly.wire.pages import Page
 
 T = TypeVar("T")
 _MARK_BYTES = 6
+
+
+def page(shape: type[Page[T]], items: Sequence[T], position: Any, of: str) -> Response:
+    """Answer with a page, and where the next one begins; without a position it is the last."""
+    return Response(200, shape(items=list(items), next_page_token=next_token(position, of)))
 
 
 def next_token(position: Any, of: str) -> str | None:

@@ -18,8 +18,8 @@ from duly.clock import Rng
 from duly.log import Log
 from duly.moves.admin.admit import Admission
 from duly.store.connection.database import Database
+from duly.store.connection.hints import Waker
 from duly.store.connection.session import Sessions
-from duly.store.connection.waker import Waker
 
 CONNECTIONS_MAX = 8
 _INSERT = "insert into duly_bench_baseline.bare (body) values ($1::text::jsonb)"

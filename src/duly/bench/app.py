@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from time import time
 
 from duly import App, Run
 from duly.bench.stamps import Stamps
+from duly.domain.jobs.job import Submission
+from duly.domain.runs.options import NO_OPTIONS, RunOptions
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 
 NOOP, STAMPED = "noop", "stamped"
 
@@ -18,6 +22,13 @@ def make_app(url: str | None = None) -> App:
     made.handler(name=NOOP)(noop)
     made.handler(name=STAMPED)(stamped)
     return made
+
+
+def one_shot(
+    handler: str, *, queue: str = QUEUE_DEFAULT, at: datetime | None = None, options: RunOptions = NO_OPTIONS
+) -> Submission:
+    """Give a run without a payload, to be submitted."""
+    return Submission(handler, "{}", queue, PRIORITY_DEFAULT, at=at, options=options)
 
 
 async def noop() -> None:

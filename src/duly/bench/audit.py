@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-import msgspec
-
 from duly.bench.fill import FIRST_AT
-from duly.bench.report import Percentiles, milliseconds
+from duly.bench.report import Percentiles, Verdict, milliseconds
 from duly.bench.stamps import Stamp
 from duly.store.boxes import history
 from duly.store.connection.database import Database
@@ -35,16 +33,6 @@ select percentile_disc(array[0.5, 0.95, 0.99, 1]) within group (order by date_pa
 """
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What the promises came to; `waiting` are neither finished nor lost."""
-
-    finished: int
-    waiting: int
-    lost: int
-    duplicates: int
-    early: int
-
-
 async def of_one_shots(database: Database, submitted: int, stamps: Sequence[Stamp] = ()) -> Verdict:
     """Hold what was submitted against what is there."""
     return await _verdict(database, submitted, stamps)
@@ -60,15 +48,19 @@ async def _verdict(database: Database, expected: int, stamps: Sequence[Stamp]) -
     row = await database.fetchrow(_COUNT)
     assert row is not None
     broken = await history.verify(database)
-    called_twice = len(stamps) - len({stamp.run_id for stamp in stamps})
-    called_early = sum(stamp.started < stamp.due for stamp in stamps)
+    called = of_stamps(len(stamps), stamps)
     return Verdict(
-        finished=row["finished"],
-        waiting=row["waiting"],
         lost=expected - row["finished"] - row["waiting"] - row["skipped"] + len(broken),
-        duplicates=max(row["doubles"], called_twice),
-        early=max(row["early"], called_early),
+        duplicates=max(row["doubles"], called.duplicates),
+        early=max(row["early"], called.early),
     )
+
+
+def of_stamps(submitted: int, stamps: Sequence[Stamp]) -> Verdict:
+    """Hold what was submitted against the calls of its handlers alone."""
+    called = len({stamp.run_id for stamp in stamps})
+    early = sum(stamp.started < stamp.due for stamp in stamps)
+    return Verdict(early=early, lost=submitted - called, duplicates=len(stamps) - called)
 
 
 async def recorded(database: Database, since: datetime, until: datetime) -> tuple[Percentiles, Percentiles]:

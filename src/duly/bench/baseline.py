@@ -67,8 +67,8 @@ class Bare(msgspec.Struct, frozen=True):
     cycle_per_second: float
 
 
-class Meter:
-    """Runs the baseline, more than once, and sums up: before and after a scenario, so that a drift shows in neither."""
+class Baseline:
+    """Runs the baseline, more than once, and sums up."""
 
     def __init__(self, url: str, rows: int) -> None:
         self._url = url

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import msgspec
 
 from duly.bench import stamps
+from duly.bench.baseline import Baseline
 from duly.bench.costs import Meter
-from duly.bench.place import Place
+from duly.bench.place import CONNECTIONS_MAX, Place
 from duly.bench.progress import Steps
 from duly.bench.roles import Roles, configs, running
 from duly.bench.stamps import Stamp
+from duly.store.connection.database import Database
+
+# How often a role tells how far it is, where the moment of the last settle counts.
+TELL_SECONDS = 0.05
+# The config of a scenario that starts no worker.
+NO_WORKERS = {"workers": 0, "slots": 0}
 
 
 class Bench(msgspec.Struct, frozen=True):
@@ -42,7 +51,7 @@ class Bench(msgspec.Struct, frozen=True):
 
     def stamps(self) -> list[Stamp]:
         """Read what the handlers noted, once their processes have ended."""
-        return list(stamps.read(self._files()))
+        return list(stamps.read(path for path in sorted(self.folder.iterdir()) if path.is_file()))
 
     async def stamps_by_database(self) -> list[Stamp]:
         """Read what the handlers noted, as the database's clock would have shown it, should it be another than ours."""
@@ -53,13 +62,49 @@ class Bench(msgspec.Struct, frozen=True):
         """Count CPU from now on."""
         return Meter(roles.pids, self.place.server_pid)
 
-    def config(self, options: msgspec.Struct, **more: Any) -> dict[str, Any]:
+    @asynccontextmanager
+    async def baseline(self, rows: int) -> AsyncIterator[Baseline]:
+        """Take the baseline before and after a scenario, so that a drift shows in neither."""
+        measured = Baseline(self.place.url, rows)
+        with self.steps.step("baseline"):
+            await measured.run()
+        yield measured
+        with self.steps.step("baseline again"):
+            await measured.run()
+
+    @asynccontextmanager
+    async def database(
+        self, size_max: int = CONNECTIONS_MAX, command_timeout: float = 600.0
+    ) -> AsyncIterator[Database]:
+        """Throw everything away, make the schema anew and open a pool on it."""
+        await self.place.renew()
+        async with self.place.database(size_max, command_timeout) as database:
+            yield database
+
+    async def settled(self, roles: Roles, number: int, seconds: float, what: str) -> None:
+        """Wait until the workers have settled so many runs."""
+        with self.steps.step(what, number) as advance:
+
+            def all_settled() -> bool:
+                advance(roles.settled)
+                return roles.settled >= number
+
+            await roles.until(all_settled, seconds, "settling every run")
+
+    def config(self, options: msgspec.Struct, more: dict[str, Any]) -> dict[str, Any]:
         """Lay out everything a result depends on."""
         asked: dict[str, Any] = msgspec.to_builtins(options)
         return asked | {"workers": self.workers, "slots": self.slots} | more | self.place.config
 
-    def _files(self) -> Iterator[Path]:
-        return (path for path in sorted(self.folder.iterdir()) if path.is_file())
+
+async def wait_for(database: Database, seconds: float, question: str, *parameters: object) -> bool:
+    """Ask until the answer is true. Returns False when it was not within the time."""
+    deadline = monotonic() + seconds
+    while not await database.fetchval(question, *parameters):
+        if monotonic() > deadline:
+            return False
+        await asyncio.sleep(TELL_SECONDS)
+    return True
 
 
 def chunks(number: int, size: int) -> Sequence[int]:

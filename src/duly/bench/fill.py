@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from duly.bench.progress import Steps
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.store.connection.database import Database
 
 CHUNK = 20_000
@@ -42,6 +43,14 @@ select duly.run_id(created_at, number::text), 1, 'default', $4, {MINUTE}, anchor
                            secs => floor((number * {_PRIME} % $3)::double precision / $3 * {MINUTE})) as anchor_at
                   from generate_series($1::bigint, $2::bigint) as number) as made) as placed
 """  # noqa: S608 - a number of our own
+# Runs of one handler that are ready, so far behind the present and so far apart.
+READY = """
+insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
+                        payload_stored, queue, handler, payload)
+select id, id, at, at, 1, 1, 0, $2, 0, false, false, $3, $4, '{}'
+  from (select gen_random_uuid() as id, duly.clock_now() - $5::interval - ($1::int - number) * $6::interval as at
+          from generate_series(1, $1::int) as number) as made
+"""
 # The first moment on a job's grid that is not before $1.
 FIRST_AT = """
     anchor_at + make_interval(
@@ -97,6 +106,13 @@ async def fill_cron_jobs(
             last = min(first + CHUNK - 1, number)
             await database.execute(CRON_JOBS, first, last, number, handler, base, list(cohorts), list(cohorts.values()))
             advance(last)
+
+
+async def fill_ready(
+    database: Database, number: int, handler: str, behind: timedelta = timedelta(), apart: timedelta = timedelta()
+) -> None:
+    """Insert runs of one tenant that are ready in the default queue."""
+    await database.execute(READY, number, PRIORITY_DEFAULT, QUEUE_DEFAULT, handler, behind, apart)
 
 
 async def arm(database: Database, number: int, start: datetime, steps: Steps) -> None:

@@ -41,9 +41,9 @@ class Place:
         self.config = config
         self.server_pid = server_pid
 
-    def database(self) -> Database:
+    def database(self, size_max: int = CONNECTIONS_MAX, command_timeout: float = 600.0) -> Database:
         """Give a pool, to be opened."""
-        return Database(self.url, size_max=CONNECTIONS_MAX, command_timeout=600.0, application="duly bench")
+        return Database(self.url, size_max=size_max, command_timeout=command_timeout, application="duly bench")
 
     async def clock_offset(self) -> float:
         """Say by how much the database's clock is ahead of ours, at least; nothing when it may be the same clock."""

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import msgspec
 
+from duly.domain.errors import Refused
+
 _PROC = Path("/proc")
 MEBIBYTE = 1024 * 1024
-POSTGRES = "postgres"
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -27,6 +28,12 @@ class Process(msgspec.Struct, frozen=True):
 def can_look() -> bool:
     """Say whether this system tells."""
     return (_PROC / "self" / "stat").exists()
+
+
+def check_can_look(scenario: str) -> None:
+    """Raise Refused where this system does not tell."""
+    if not can_look():
+        raise Refused(f"this system does not tell what its processes cost: `duly bench {scenario}` needs /proc")
 
 
 def family(roots: Iterable[int]) -> list[Process]:
@@ -54,8 +61,10 @@ def mebibytes(processes: Iterable[Process]) -> float:
     return round(sum(process.resident_bytes for process in processes) / MEBIBYTE, 1)
 
 
-def cpu_of(pid: int) -> float:
-    """Read the CPU of one process, to the nanosecond where the kernel keeps it so."""
+def cpu_of(pid: int | None) -> float:
+    """Read the CPU of one process, to the nanosecond where the kernel keeps it so; 0 where it cannot be told."""
+    if pid is None or not can_look():
+        return 0.0
     try:
         return int((_PROC / str(pid) / "schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
     except FileNotFoundError:

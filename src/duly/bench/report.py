@@ -21,26 +21,40 @@ class Percentiles(msgspec.Struct, frozen=True):
     max: float | None = None
 
 
-class Result(msgspec.Struct, kw_only=True):
-    """What every scenario reports. `more` is what only this one has; in JSON it stands beside the rest."""
+class Verdict(msgspec.Struct, frozen=True):
+    """Runs that broke a promise."""
 
-    scenario: str
-    config: dict[str, Any]
-    runs_per_second: float
-    baseline_per_second: float | None
-    ratio: float | None
     early: int = 0
     lost: int = 0
     duplicates: int = 0
+
+    def __add__(self, other: Verdict) -> Verdict:
+        return Verdict(self.early + other.early, self.lost + other.lost, self.duplicates + other.duplicates)
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """The figures of a scenario. In JSON, the fields of `verdict` and `more` stand beside the rest.
+
+    `more` holds what only this scenario has, `config` what differs from its options and surroundings. Where no `ratio` is
+    given, it is the rate against the baseline's.
+    """
+
+    runs_per_second: float
+    baseline_per_second: float | None
+    ratio: float | msgspec.UnsetType | None = msgspec.UNSET
+    verdict: Verdict = Verdict()
     latency_ms: Percentiles = Percentiles()
     skew_ms: Percentiles = Percentiles()
+    config: dict[str, Any] = {}
     more: dict[str, Any] = {}
 
     def as_dict(self) -> dict[str, Any]:
-        """Lay everything out side by side."""
+        """Lay the figures out side by side."""
         own: dict[str, Any] = msgspec.to_builtins(self)
-        more: dict[str, Any] = own.pop("more")
-        return own | more
+        own.setdefault("ratio", share(self.runs_per_second, self.baseline_per_second))
+        del own["config"]
+        own |= own.pop("verdict") | own.pop("more")
+        return own
 
 
 def percentiles(seconds: Iterable[float]) -> Percentiles:
@@ -71,22 +85,22 @@ def share(part: float, whole: float | None) -> float | None:
     return round(part / whole, 3) if whole else None
 
 
-def print_json(result: Result) -> None:
+def print_json(result: dict[str, Any]) -> None:
     """Write exactly one JSON object to standard output."""
-    click.echo(msgspec.json.encode(result.as_dict()))
+    click.echo(msgspec.json.encode(result))
 
 
-def print_table(result: Result) -> None:
+def print_table(result: dict[str, Any]) -> None:
     """Show a result to a person."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(
-        title=f"duly bench {result.scenario}", title_justify="left", box=None, show_header=False, pad_edge=False
+        title=f"duly bench {result['scenario']}", title_justify="left", box=None, show_header=False, pad_edge=False
     )
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    for name, value in result.as_dict().items():
+    for name, value in result.items():
         if name != "scenario" and value not in (None, {}, {"p50": None, "p95": None, "p99": None, "max": None}):
             table.add_row(name, _words(value))
     Console(highlight=False).print(table)

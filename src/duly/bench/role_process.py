@@ -53,9 +53,8 @@ class Told(msgspec.Struct, frozen=True):
 async def work(config: RoleConfig) -> None:
     """Be a worker."""
     from duly.bench.app import app, stamps
-    from duly.worker.garbage import spare_what_stays
     from duly.worker.handlers import Registry
-    from duly.worker.service import Worker, WorkerOptions
+    from duly.worker.service import Worker, WorkerOptions, spare_what_stays
 
     app_path = None if config.sink_ports else "duly.bench.app:app"
     options = WorkerOptions(name=config.name, slots=config.slots, webhooks=config.slots, app_path=app_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -26,6 +27,13 @@ _NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "DULY_")
 def environment() -> dict[str, str]:
     """Give the environment for a process that is measured: nobody's settings but the defaults."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
+
+
+def free_port() -> int:
+    """Find a port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 class RoleFailed(DulyError):

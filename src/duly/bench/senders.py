@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from duly.clock import Rng, SystemClock, host_now
 from duly.domain.runs.callback_token import CallbackTokens
-from duly.domain.targets.verdict import Verdict
+from duly.domain.targets.circuit import Verdict
 from duly.domain.tenancy.sealing import new_key_line, read_keyring
 from duly.log import Log
 from duly.outbound.calling import Caller
@@ -15,10 +15,9 @@ from duly.outbound.guard import Guard
 from duly.outbound.resolver import SystemResolver
 from duly.outbound.transport import PinnedTransport
 from duly.worker.targets import Targets
-from duly.worker.targets.callbacks import ReceiverCallbacks
 from duly.worker.targets.permits import Permits
 from duly.worker.targets.secrets import Secrets
-from duly.worker.targets.webhook import Sender
+from duly.worker.targets.webhook import ReceiverCallbacks, Sender
 
 
 def webhooks_to(ports: Iterable[int]) -> Targets:

@@ -7,19 +7,25 @@ the `duly up` and the database are used as the operator, and the audit names the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import click
+
+from duly.cli.flags.settings import Command, with_settings
+from duly.cli.render.output import Columns, Listing, json_option, listing_options, show_list
+from duly.cli.render.say import say
 from duly.client.asynchronous.client import AsyncClient
+from duly.client.errors import Unavailable
 from duly.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-_DEADLINE_SECONDS = 20.0  # A person waits.
-_IN_PROCESS = "http://in-process"
+_DEADLINE_SECONDS, _CONNECT_SECONDS = 20.0, 1.5  # A person waits.
+_UNKNOWN = "may or may not have been done; before you ask again, look with `duly audit`, and for runs with `duly runs`"
 
 
 def is_remote(settings: Settings) -> bool:
@@ -28,36 +34,81 @@ def is_remote(settings: Settings) -> bool:
     return settings.url is not None and ("url" in typed or not typed)
 
 
+def with_client(*names: str, options: Callable[[Command], Command] = json_option) -> Callable[[Command], Command]:
+    """Make a command of a coroutine function that takes `client`, and what its flags give: --json, --url and settings."""
+
+    def decorate(function: Command) -> Command:
+        @wraps(function)
+        def call(settings: Settings, **given: Any) -> Any:
+            return ask(settings, partial(function, **given))
+
+        return options(with_settings("url", *names)(call))
+
+    return decorate
+
+
+def lists(columns: Columns, empty: str) -> Callable[[Command], Command]:
+    """Make a command of a coroutine function that reads rows with `client`: they are shown in columns, or `empty` is said."""
+
+    def decorate(function: Command) -> Command:
+        @wraps(function)
+        async def call(client: AsyncClient, listing: Listing, **given: Any) -> None:
+            await show_list(listing, partial(function, client, **given), columns, empty)
+
+        return with_client(options=listing_options)(call)
+
+    return decorate
+
+
 def ask(settings: Settings, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
-    """Connect, ask, and give the answer. Raises as `connected` does, and what asking raises."""
+    """Connect, ask, and give the answer. Raises InvalidAddress, DatabaseUnusable, and what asking raises."""
 
-    async def answer() -> T:
-        async with connected(settings) as client:
+    return asyncio.run(_answer(settings, question))
+
+
+async def _answer(settings: Settings, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    async with connected(settings) as client:
+        try:
             return await question(client)
+        except asyncio.CancelledError:  # By Ctrl-C.
+            if (write := client.unanswered_write) is not None:
+                say(f"duly: interrupted: {write} {_UNKNOWN}", err=True)
+            raise
+        except Unavailable as error:
+            raise _in_flags(error) from None
 
-    return asyncio.run(answer())
+
+def _in_flags(error: Unavailable) -> Unavailable:
+    """Advise to ask again with a key only where a flag takes one."""
+    key = error.idempotency_key
+    if key is None or key not in error.remedy:
+        return error
+    flags = [name for parameter in click.get_current_context().command.params for name in parameter.opts]
+    once = f"ask again with --key {key}, which does it once"
+    remedy = f"It may or may not have been done; {once}." if "--key" in flags else f"It {_UNKNOWN}."
+    return Unavailable(error.detail, error.status, error.code, remedy, error.request_id, idempotency_key=key)
 
 
-@asynccontextmanager
-async def connected(settings: Settings) -> AsyncIterator[AsyncClient]:
-    """Connect to where the settings lead. Raises InvalidAddress, DatabaseUnusable, SettingsError."""
+def connected(settings: Settings) -> AsyncClient:
+    """Give the client of where the settings lead; nothing is asked before its first request.
+
+    Raises InvalidAddress, SettingsError.
+    """
     if is_remote(settings):
         if settings.as_tenant is not None:
             raise SettingsError(
                 f"{settings.sources['as_tenant']} does not go with {settings.sources['url']}: a key acts in its own tenant."
                 " Use a key of that tenant, or the command where no key is needed"
             )
-        async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
-            yield client
-    elif (socket := _socket(settings)) is not None:
-        async with _keyless(settings, "http://duly-up", socket, _DEADLINE_SECONDS) as client:
-            yield client
-    else:
-        from duly.cli.in_process import in_process  # It takes the server's modules.
+        return AsyncClient(
+            settings.url, settings.api_key, deadline=_DEADLINE_SECONDS, connect_deadline=_CONNECT_SECONDS
+        )
+    if (socket := _socket(settings)) is not None:
+        return _keyless(settings, "http://duly-up", socket, _DEADLINE_SECONDS)
+    from duly.cli.in_process import Opening  # It takes the server's modules.
 
-        # The database is asked again by who asks it: a second try here would only wait longer.
-        async with in_process(settings) as transport, _keyless(settings, _IN_PROCESS, transport, 0.0) as client:
-            yield client
+    # The database is asked again by who asks it: a second try here would only wait longer.
+    return _keyless(settings, "http://in-process", Opening(settings), 0.0)
 
 
 def _socket(settings: Settings) -> httpx2.AsyncBaseTransport | None:
@@ -75,7 +126,7 @@ def _socket(settings: Settings) -> httpx2.AsyncBaseTransport | None:
 
 def _keyless(settings: Settings, url: str, transport: httpx2.AsyncBaseTransport, deadline: float) -> AsyncClient:
     if settings.as_tenant is not None:
-        from duly.cli.in_process import InTenant
+        from duly.cli.in_tenant import InTenant
 
         transport = InTenant(transport, settings.as_tenant)
     return AsyncClient(url, "none", deadline=deadline, transport=transport)

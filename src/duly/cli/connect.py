@@ -13,7 +13,6 @@ from duly.domain.errors import DatabaseUnusable
 from duly.postgres import embedded
 from duly.settings import Settings, SettingsError
 from duly.store.connection.database import Database
-from duly.store.connection.local import this_account
 from duly.store.schema import migrate
 from duly.store.tenancy.keyring import keyring_of
 
@@ -43,13 +42,6 @@ async def opened(settings: Settings, *, size_max: int = 2) -> AsyncIterator[Data
     async with Database(url, pooler=settings.pooler, size_max=size_max, keyring=keyring) as database:
         await migrate.check(database)
         yield database
-
-
-@asynccontextmanager
-async def opened_by_hand(settings: Settings) -> AsyncIterator[Database]:
-    """Open the database for somebody on this machine, in whose name what is changed is noted."""
-    async with opened(settings) as database:
-        yield database.acting_as(this_account())
 
 
 def run_loop(main: Coroutine[object, object, T]) -> T:

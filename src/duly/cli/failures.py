@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
+
+_ROUTE = re.compile(r"`?\b(GET|POST) /v1/(\w+)(?:/([^\s/`]+))?`?")
+_LISTS = ("dead", "destinations", "files", "jobs", "keys", "runs", "tenants", "workers", "workflows")
+_SHOWS = ("dead", "destinations", "files", "jobs", "runs", "workflows")
 
 REFUSED, USAGE, DATABASE, NOT_FOUND, FAULT, INTERRUPTED = 1, 2, 3, 4, 70, 130
 
@@ -20,8 +25,6 @@ Exit codes:
 
 def explain(error: Exception) -> tuple[str, int]:
     """Give the sentence for a person and the exit code."""
-    from duly.cli.render.remedies import in_commands
-
     says, code = _explained(error)
     return in_commands(says), code
 
@@ -69,3 +72,20 @@ def _fault(error: Exception) -> str:
         return "".join(traceback.format_exception(error)).rstrip()
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return f"this should not happen: {what}. Set DULY_LOG_LEVEL=debug to see where"
+
+
+def in_commands(text: str) -> str:
+    """Say the command where a route is named; what has none stays as it is."""
+    return _ROUTE.sub(lambda found: _command(found) or found[0], text)
+
+
+def _command(route: re.Match[str]) -> str | None:
+    method, collection, item = route.groups()
+    match method, item:
+        case "GET", None if collection in _LISTS:
+            return f"`duly {collection}`"
+        case "GET", str() if collection in _SHOWS:
+            return f"`duly {collection} show {item}`"
+        case "POST", None if collection == "jobs":
+            return "`duly submit`"
+    return None

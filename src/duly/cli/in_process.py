@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
-from urllib.parse import quote
 
 import httpx2
 
@@ -21,7 +20,6 @@ from duly.domain.targets.target import Allowed
 from duly.log import Log
 from duly.settings import Settings, shown
 from duly.store.connection.local import this_account
-from duly.wire.keys import TENANT_HEADER
 
 _UNREAD_MAX = 16  # Messages of a response that wait to be read.
 
@@ -41,6 +39,25 @@ async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncBaseTransp
         door.close()
 
 
+class Opening(httpx2.AsyncBaseTransport):
+    """Opens the database and the API over it at the first request: what is wrong with a command itself is said before."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._opened = AsyncExitStack()
+        self._transport: httpx2.AsyncBaseTransport | None = None
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer one request. Raises DatabaseUnusable."""
+        if self._transport is None:
+            self._transport = await self._opened.enter_async_context(in_process(self._settings))
+        return await self._transport.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close the database."""
+        await self._opened.aclose()
+
+
 class InProcessTransport(httpx2.AsyncBaseTransport):
     """Hands requests to an application, and gives its response as it is written."""
 
@@ -57,23 +74,6 @@ class InProcessTransport(httpx2.AsyncBaseTransport):
             await _end(task)
             raise
         return httpx2.Response(start["status"], headers=start["headers"], stream=_Body(exchange, task))
-
-
-class InTenant(httpx2.AsyncBaseTransport):
-    """Adds the name of a tenant to each request of a local caller."""
-
-    def __init__(self, transport: httpx2.AsyncBaseTransport, tenant: str) -> None:
-        self._transport = transport
-        self._tenant = quote(tenant)
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request on."""
-        request.headers[TENANT_HEADER] = self._tenant
-        return await self._transport.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        """Close what it sends through."""
-        await self._transport.aclose()
 
 
 class _Exchange:

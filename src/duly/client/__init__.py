@@ -26,7 +26,6 @@ from duly.client.errors import (
 )
 from duly.client.streaming import Event
 from duly.client.synchronous.client import Client
-from duly.client.targets import command, container, webhook
 from duly.domain.jobs.spec import (
     Callback,
     Concurrency,
@@ -38,6 +37,7 @@ from duly.domain.jobs.spec import (
     WorkflowSpec,
     WorkflowTarget,
 )
+from duly.domain.targets.building import command, container, webhook
 from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
 from duly.wire.calendars import Calendar
 from duly.wire.jobs.batches import LineAnswer

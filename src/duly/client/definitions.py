@@ -74,9 +74,9 @@ class SubmittedJob(CreatedJob, frozen=True):
 
 def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[SubmittedJob]:
     """Ask for a job to be made, and perhaps for its end to be waited for."""
-    ask = posting(path("jobs"), SubmittedJob, body, key=key, seconds_more=wait or 0)
     headers = {} if wait is None else {"Prefer": f"wait={wait}"}
-    return msgspec.structs.replace(ask, headers=headers, read=_submitted)
+    ask = posting(path("jobs"), SubmittedJob, body, key=key, headers=headers, seconds_more=wait or 0)
+    return msgspec.structs.replace(ask, read=_submitted)
 
 
 def _submitted(reply: Reply) -> SubmittedJob:
@@ -136,9 +136,8 @@ def _editing(method: str, job_id: Id, version: int | None, asked: Mapping[str, A
 
 def _is_as_asked(job: Job, asked: Mapping[str, Any], *, is_patch: bool) -> bool:
     """Say whether a job is as a change has asked for it to be. When in doubt, it is not."""
-    from duly.domain.jobs.compile import (
-        compile_recurring,  # A lost answer is rare, and to compile takes much of the domain.
-    )
+    # Here, because a lost answer is rare, and to compile takes much of the domain.
+    from duly.domain.jobs.compile import compile_recurring
     from duly.domain.jobs.manifest_diff import compared
     from duly.wire.schema.reading import merge_patch
 

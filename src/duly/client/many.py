@@ -13,22 +13,28 @@ from duly.wire.jobs.bulk import LIMIT_DEFAULT, ManyDone
 MANY_SECONDS = 50.0  # The server takes a minute for many; ten seconds are waited for anything.
 
 
-class Chosen(TypedDict, total=False):
-    """Those that fit `filter`, those of `ids`, or `all`; up to `limit`, from `page_token` on; only counted with `dry_run`."""
+class Matching(TypedDict, total=False):
+    """`all` where no filter is given; up to `limit`, from `page_token` on; only counted with `dry_run`."""
+
+    all: bool
+    dry_run: bool
+    limit: int | None
+    page_token: str | None
+
+
+class Chosen(Matching, total=False):
+    """Jobs or runs by `filter`, by `ids`, or `all` of them."""
 
     filter: str
     ids: Sequence[Id]
-    all: bool
-    dry_run: bool
-    limit: int
-    page_token: str
 
 
 def rest_of(chosen: Chosen, done: ManyDone) -> Chosen:
     """Say which are meant by the request that goes on where the server stopped half way."""
     rest: Chosen = {**chosen, "page_token": done.next_page_token or ""}
-    if "limit" in chosen or not done.dry_run:
-        rest["limit"] = chosen.get("limit", LIMIT_DEFAULT) - done.matched
+    limit = chosen.get("limit")
+    if limit is not None or not done.dry_run:
+        rest["limit"] = (LIMIT_DEFAULT if limit is None else limit) - done.matched
     return rest
 
 

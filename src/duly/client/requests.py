@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
 from uuid import UUID
 
@@ -35,11 +35,15 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class NoReply(msgspec.Struct, frozen=True):
-    """A try that got no answer: why, whether the request may have arrived, and whether another try makes sense."""
+    """A try that got no answer: why, whether the request may have arrived, and whether another try makes sense.
+
+    `is_unreached`: nobody took the connection.
+    """
 
     why: str
     may_have_arrived: bool
     is_hopeless: bool = False
+    is_unreached: bool = False
 
 
 class Ask(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -76,12 +80,40 @@ def getting(where: str, shape: type[T], **query: object) -> Ask[T]:
     return Ask(method="GET", path=where, read=reader(shape), query=query_of(query))
 
 
-def posting(
-    where: str, shape: type[T], body: object = None, *, key: str | None = None, seconds_more: float = 0.0
-) -> Ask[T]:
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """Some of a list, and what names the next page; without it there is no more."""
+
+    items: list[T]
+    next_page_token: str | None = None
+
+
+def listing(where: str, item: type[T], **query: object) -> Ask[Page[T]]:
+    """Ask for the first page of a list."""
+    shape: Any = Page
+    return getting(where, shape[item], **query)
+
+
+def after(ask: Ask[Page[T]], token: str) -> Ask[Page[T]]:
+    """Ask for the page that a token names."""
+    return msgspec.structs.replace(ask, query={**ask.query, "page_token": token})
+
+
+class Asking(TypedDict, Generic[T], total=False):
+    """The parts of a request that few requests have."""
+
+    query: Mapping[str, str]
+    media_type: str
+    headers: Mapping[str, str]
+    key: str | None
+    seconds_more: float
+    settle: Callable[[ApiError], Settling[T]]
+    is_repeatable: bool
+
+
+def posting(where: str, shape: type[T], body: object = None, **more: Unpack[Asking[T]]) -> Ask[T]:
     """Ask for something to be done, once under its key."""
     written = None if body is None else write(body)
-    return Ask(method="POST", path=where, read=reader(shape), body=written, key=key, seconds_more=seconds_more)
+    return Ask(method="POST", path=where, read=reader(shape), body=written, **more)
 
 
 def patching(where: str, read: Callable[[Reply], T], body: object) -> Ask[T]:

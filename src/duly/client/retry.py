@@ -10,6 +10,7 @@ request's `settle` finds out.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from math import inf
 from typing import TypeVar
 
 import msgspec
@@ -22,14 +23,19 @@ from duly.clock import Rng
 
 T = TypeVar("T")
 
+_UNREACHED = "See that DULY_URL is right, and that `duly api` or `duly up` runs there."
 _TRY_SECONDS_MIN = 0.5  # A try that is begun just before the deadline gets as long as this.
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long we try: seconds for one try, for all together, and pauses that double from the first to the longest."""
+    """How long we try: seconds for one try, for all together, and pauses that double from the first to the longest.
+
+    `connect_deadline` is for all tries of a read while nobody takes the connection.
+    """
 
     timeout: float = 15.0
     deadline: float = 60.0
+    connect_deadline: float = inf
     pause_first: float = 0.1
     pause_max: float = 5.0
 
@@ -71,7 +77,8 @@ class Manners(msgspec.Struct, frozen=True):
 
 def converse(ask: Ask[T], manners: Manners) -> Conversation[T]:
     """Lead one request to its answer. Raises ApiError."""
-    ends_at = manners.monotonic() + manners.patience.deadline + ask.seconds_more
+    began = manners.monotonic()
+    ends_at = began + manners.patience.deadline + ask.seconds_more
     headers = _headers(ask, manners.rng)
     tries, may_be_done = 0, False
     while True:
@@ -88,6 +95,8 @@ def converse(ask: Ask[T], manners: Manners) -> Conversation[T]:
         may_be_done = may_be_done or _may_be_done(event)
         if may_be_done and not ask.is_repeatable:
             raise _gave_up(ask, error, headers, tries, may_be_done=True)
+        if ask.method == "GET" and isinstance(event, NoReply) and event.is_unreached:
+            ends_at = min(ends_at, began + manners.patience.connect_deadline)
         pause = manners.patience.pause(tries, manners.rng.uniform(), error.retry_after)
         if manners.monotonic() + pause >= ends_at:
             raise _gave_up(ask, error, headers, tries, may_be_done=may_be_done)
@@ -130,7 +139,7 @@ def _send(ask: Ask[T], headers: dict[str, str], manners: Manners, ends_at: float
 def error_in(event: Reply | NoReply) -> ApiError:
     """Give the exception that an answer, or its absence, means."""
     if isinstance(event, NoReply):
-        return Unavailable(event.why, code="no_answer")
+        return Unavailable(event.why, code="no_answer", remedy=_UNREACHED if event.is_unreached else "")
     return error_of(event.status, event.body, _seconds(event.headers.get("retry-after")))
 
 

@@ -22,17 +22,16 @@ def parse(value: Duration, what: str, longest: timedelta = LONGEST) -> timedelta
     except OverflowError:
         duration = timedelta.max
     if duration is None:
-        in_days = (
-            f"; years and months have no one length: write days, up to P{longest.days}D"
-            if _is_by_calendar(value)
-            else ""
-        )
+        in_days = ""
+        if isinstance(value, str) and _CALENDAR.match(value):
+            in_days = f"; years and months have no one length: write days, up to P{longest.days}D"
         raise InvalidSchedule(
             f"{what} {shown(value)} is not a duration; write PT30S, PT5M, P1D or a number of seconds{in_days}"
         )
     if abs(duration) > longest:
+        said = f"{value.days} days" if isinstance(value, timedelta) else shown(value)
         raise InvalidSchedule(
-            f"{what} {_as_said(value)} is too long;"
+            f"{what} {said} is too long;"
             f" the longest is {longest.days // 365} years, {longest.total_seconds():.0f} seconds"
         )
     return duration
@@ -63,14 +62,6 @@ def _from_iso(text: str) -> timedelta | None:
         return None
     weeks, days, hours, minutes, seconds = (float(part) if part else 0.0 for part in match.groups())
     return timedelta(weeks=weeks, days=days, hours=hours, minutes=minutes, seconds=seconds)
-
-
-def _is_by_calendar(value: object) -> bool:
-    return isinstance(value, str) and _CALENDAR.match(value) is not None
-
-
-def _as_said(value: Duration) -> str:
-    return f"{value.days} days" if isinstance(value, timedelta) else shown(value)
 
 
 def to_iso(duration: timedelta) -> str:

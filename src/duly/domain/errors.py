@@ -1,39 +1,19 @@
-"""Every refusal and failure Duly names.
+"""Every refusal and failure Duly names; each class says what it stands for.
 
 DulyError
 ├── Refused                    what was asked cannot be done; the message names the thing, the value and the remedy
-│   ├── InvalidPayload         not JSON we take: too large, too deep, NaN, NUL, a lone surrogate
-│   ├── InvalidArguments       the arguments do not fit the handler's annotations
-│   ├── InvalidSchedule        a moment, delay or interval that cannot be kept
-│   │   └── AtPast             a one-shot whose moment is past
-│   ├── TriggerError           a trigger or schedule that is not one: see domain/triggers/errors.py
-│   ├── InvalidOption          an option outside its range
-│   ├── InvalidWorkflow        a workflow that cannot be kept: circles, unknown parents, too many nodes
-│   ├── WorkflowChanged        what was asked of a workflow does not fit where it stands
-│   ├── InvalidFilter          a filter that cannot be read: see domain/jobs/filter.py
-│   ├── UnknownHandler         no handler of that name is registered here
-│   ├── UnknownQueue           a strict app does not declare that queue
-│   ├── KeyConflict            the idempotency key was used for another job
-│   ├── KeyBusy                another transaction is submitting under that key at this moment
-│   ├── NameTaken              a schedule of that name exists
-│   ├── DeclaredInCode         a program declares that schedule: it is changed there
-│   ├── InvalidManifest        a file of schedules with all that is wrong in it: see domain/problems.py
-│   ├── NotTheFiles            a name in the file belongs to a job that it may not take: see domain/jobs/manifest_plan.py
-│   ├── PlanChanged            what would be done is no longer what was looked at: see domain/jobs/manifest_plan.py
-│   ├── VersionChanged         the job is of another version by now
-│   ├── TenantSuspended        the tenant may add nothing for now
-│   ├── QuotaReached           the tenant has as much as it may have
-│   ├── Shed                   the queue is overloaded, and takes no work of that priority for now
-│   ├── ClaimOver              a claim over HTTP that a later one has overtaken
-│   ├── LeaseOver              the run is not, or no longer, in that worker's hands
-│   ├── ParentEnded            the run that was to have a subtask is not there, or has ended
-│   ├── AttemptOver            a receiver says what an attempt came to that has ended otherwise
-│   ├── CannotOpen             a sealed secret whose key is not there: see domain/tenancy/sealing.py
-│   └── NotFound               no run or job of that id
-│       └── JobEnded           a job that fires no more, so it can be neither changed nor run
-├── Unsettled                  it kept changing while we looked: ask again
-├── DatabaseUnusable           the store cannot be used: down, too old, read-only, newer than this code
-└── WorkerExpired              this worker's lease has ended: it may neither claim nor start
+│   ├── InvalidPayload, InvalidArguments, InvalidOption, InvalidWorkflow, UnknownHandler, UnknownQueue
+│   ├── InvalidSchedule        and under it AtPast
+│   ├── NotFound               and under it JobEnded
+│   ├── KeyConflict, KeyBusy, NameTaken, DeclaredInCode, VersionChanged, WorkflowChanged
+│   ├── TenantSuspended, QuotaReached, Shed
+│   ├── ClaimOver, LeaseOver, ParentEnded, AttemptOver
+│   ├── TriggerError           domain/triggers/errors.py
+│   ├── InvalidFilter          domain/jobs/filter.py
+│   ├── InvalidManifest        domain/problems.py
+│   ├── NotTheFiles, PlanChanged   domain/jobs/manifest_plan.py
+│   └── CannotOpen             domain/tenancy/sealing.py
+└── Unsettled, DatabaseUnusable, WorkerExpired
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ from typing import Any, TypeVar, get_args
 import msgspec
 
 from duly.domain.problems import Path, Problem, path_of
-from duly.domain.runs.run import NOT_BLANK
-from duly.domain.triggers.errors import nearest, shown
-from duly.domain.wanted import wanted
+from duly.domain.triggers.errors import shown
+from duly.domain.wanted import meant, misfit, wanted
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -52,12 +51,9 @@ def gather_fields(
 
 def unknown_key(key: str, known: Iterable[str], path: Path) -> Problem:
     """Say that a key is none, and which was meant."""
-    names = list(known)
     if key == "<<":
         return Problem((*path, key), "merge keys are not read; what several jobs share goes under defaults")
-    meant = nearest(key, names)
-    remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(names)}"
-    return Problem((*path, key), f"{shown(key)} is no key here; {remedy}")
+    return Problem((*path, key), f"{shown(key)} is no key here; {meant(key, known)}")
 
 
 def _read(value: object, kind: Any, path: Path, problems: list[Problem], raw: Collection[str]) -> Any:
@@ -69,9 +65,7 @@ def _read(value: object, kind: Any, path: Path, problems: list[Problem], raw: Co
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         within = path_of(place.rstrip("`"))
-        told = f"{shown(_at(value, within))} does not do: {_lower(message)}{_remedy(message, kind, within)}"
-        if message.endswith(f"matching regex {NOT_BLANK!r}"):
-            told = f"{shown(_at(value, within))} is blank; give at least one character that is no space"
+        told = misfit(shown(_at(value, within)), message, _remedy(message, kind, within))
         problems.append(Problem((*path, *within), told))
         return None
 
@@ -90,9 +84,8 @@ def _read_struct(
     kinds = {str(struct.__struct_config__.tag): struct for struct in structs}
     given = value.get(tag)
     if not isinstance(given, str) or given not in kinds:
-        meant = nearest(str(given), list(kinds))
-        remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(kinds)}"
-        problems.append(Problem((*path, tag), f"{shown(given)} is no {tag} of {path[-1]}; {remedy}"))
+        told = f"{shown(given)} is no {tag} of {path[-1]}; {meant(str(given), kinds)}"
+        problems.append(Problem((*path, tag), told))
         return None
     return gather(kinds[given], {key: part for key, part in value.items() if key != tag}, path, problems, raw)
 
@@ -126,7 +119,3 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
 def _first(kind: type[msgspec.Struct]) -> str:
     fields = _fields(kind)
     return next((name for name, field in fields.items() if field.required), next(iter(fields)))
-
-
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]

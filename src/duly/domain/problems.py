@@ -39,7 +39,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     def told(self, name: str) -> str:
         """Write it on a line, as a compiler does, for a document of this name."""
         place = name if self.line is None else f"{name}:{self.line}:{self.column}"
-        return f"{place}: {told_path(self.path)}{self.message}"
+        path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path).removeprefix(".")
+        return f"{place}: {path}: {self.message}" if path else f"{place}: {self.message}"
 
 
 class InvalidManifest(Refused):
@@ -51,12 +52,6 @@ class InvalidManifest(Refused):
         if len(self.problems) > _SHOWN_MAX:
             lines.append(f"and {len(self.problems) - _SHOWN_MAX} more")
         super().__init__("\n".join(lines))
-
-
-def told_path(path: Path) -> str:
-    """Write a path before a message, unless the whole document is meant."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
-    return f"{text}: " if text else ""
 
 
 def path_of(field: str) -> Path:

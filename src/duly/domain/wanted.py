@@ -1,4 +1,4 @@
-"""What may stand at a place of a shape, in words: for whoever has put something else there."""
+"""What may stand at a place of a shape, in words, and what is wrong with a value that does not fit there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from typing import Any
 
 from msgspec import inspect
 
+from duly.domain.runs.run import NOT_BLANK
+from duly.domain.triggers.errors import nearest
+
+_BLANK = f"matching regex {NOT_BLANK!r}"
 _CHOICES_MAX = 30
 _PLAIN: dict[type[inspect.Type], str] = {
     inspect.BoolType: "true or false",
@@ -15,6 +19,25 @@ _PLAIN: dict[type[inspect.Type], str] = {
     inspect.UUIDType: "an id, such as 0190163d-8694-739b-aea5-966c26f8ad91",
     inspect.StructType: "an object",
 }
+
+
+def misfit(told: str, what: str, remedy: str = "") -> str:
+    """Say why a value does not fit, from what the reader of its shape said; `told` is the value as it may be repeated."""
+    if what.endswith(_BLANK):
+        return f"{told or 'the value'} is blank; give at least one character that is no space"
+    return f"{told} does not do: {lowered(what)}{remedy}" if told else f"{lowered(what)}{remedy}"
+
+
+def lowered(what: str) -> str:
+    """Write a sentence of the reader so that it may stand within one of ours."""
+    return f"{what[:1].lower()}{what[1:]}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Say which known name is meant, or which there are."""
+    names = list(known)
+    near = nearest(name, names)
+    return f"did you mean {near}?" if near else f"known are {', '.join(names)}" if names else "none is known here"
 
 
 def wanted(shape: Any) -> str:

@@ -22,19 +22,26 @@ from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.recall import put_back
 from duly.moves.schedules import purge
 from duly.moves.tell import tell
-from duly.moves.upkeep.dependencies import check_followers
-from duly.moves.upkeep.expire import expire
-from duly.moves.upkeep.pace import IDLE_SECONDS, TURNS_SECONDS, pace
-from duly.moves.upkeep.unroutable import FIRST, Crowd, bring_back, set_aside
+from duly.moves.upkeep import (
+    FIRST,
+    IDLE_SECONDS,
+    TURNS_SECONDS,
+    Crowd,
+    bring_back,
+    check_followers,
+    expire,
+    pace,
+    set_aside,
+)
 from duly.moves.workers import receive
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands
-from duly.store.boxes import history, leased, ready
+from duly.store.boxes import history
 from duly.store.connection.database import Database
-from duly.store.reads import figures, job_changes, maintenance_tasks, workflow_changes
+from duly.store.reads import figures, maintenance_tasks
 from duly.store.reads.maintenance_tasks import Work
-from duly.store.tables import dependencies, destinations, events, shards, workers, workflows, zones
-from duly.store.tenancy import answers, audit, browser_sessions, tenants
+from duly.store.tables import retention
+from duly.store.tenancy import tenants
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
@@ -210,11 +217,7 @@ class Maintenance:
             await self._database.clock.sleep(IDLE_SECONDS - TURNS_SECONDS)
 
     async def _vacuum(self) -> None:
-        await ready.vacuum(self._database)
-        await leased.vacuum(self._database)
-        await workflows.vacuum_endings(self._database)
-        await dependencies.vacuum(self._database)
-        await figures.vacuum(self._database)
+        await retention.vacuum(self._database)
 
     async def fold(self) -> None:
         """Add what ended to the roll-ups, in batches; what another process folds meanwhile is not ours to do."""
@@ -222,17 +225,18 @@ class Maintenance:
             pass
 
     async def _count_usage(self) -> None:
-        """Count what waits for those tenants that may have only so much, and rest in proportion to what it took."""
-        clock = self._database.clock
-        began = clock.monotonic()
-        await tenants.count_usage(self._database)
-        await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
+        """Count what waits for those tenants that may have only so much, and rest."""
+        await self._with_rest(tenants.count_usage(self._database))
 
     async def _note_overloads(self) -> None:
-        """Note which queues have more than they can do, and rest in proportion to what it took."""
+        """Note which queues have more than they can do, and rest."""
+        await self._with_rest(note_overloads(self._database, self._age_limit))
+
+    async def _with_rest(self, work: Awaitable[object]) -> None:
+        """Do something, and rest in proportion to what it took."""
         clock = self._database.clock
         began = clock.monotonic()
-        await note_overloads(self._database, self._age_limit)
+        await work
         await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _set_aside(self) -> None:
@@ -262,26 +266,26 @@ class Maintenance:
         await clock.sleep(max(0.0, took / _COUNT_SHARE - pace))
 
     async def _sweep(self) -> None:
-        await history.forget_keys(self._database, BATCH_MAX)
-        await history.forget_payloads(self._database, self._retention.succeeded, self._retention.failed, BATCH_MAX)
-        await history.forget_progress(self._database, BATCH_MAX)
-        await history.forget_checkpoints(self._database, BATCH_MAX)
-        await history.forget_subtasks(self._database, self._retention.failed, BATCH_MAX)
-        await events.forget(self._database, EVENTS_KEPT, BATCH_MAX)
-        await job_changes.forget(self._database, CHANGES_KEPT, BATCH_MAX)
-        await workflow_changes.forget(self._database, CHANGES_KEPT, BATCH_MAX)
-        await answers.forget(self._database, BATCH_MAX)
-        await workers.forget_departed(self._database)
-        await shards.forget_expired(self._database)
-        await figures.forget(self._database, ROLLUPS_KEPT, BATCH_MAX)
-        await browser_sessions.forget(self._database, BATCH_MAX)
-        await destinations.forget(self._database, DESTINATIONS_KEPT, BATCH_MAX)
-        await workflows.forget(self._database, self._retention.failed, WORKFLOWS_MAX)
-        await zones.forget_moves(self._database, self._retention.failed, BATCH_MAX)
-        await audit.forget(self._database, self._retention.audit, BATCH_MAX)
-        await purge.go_on(self._database, self._retention.jobs)
-        await ready.shorten(self._database, HOLLOW_BYTES)
-        await leased.shorten(self._database, HOLLOW_BYTES)
+        kept = self._retention
+        for what in ("keys", "progress", "checkpoints", "answers", "sessions"):
+            await retention.forget(self._database, what, BATCH_MAX)
+        for what, *spans in (
+            ("payloads", kept.succeeded, kept.failed),
+            ("subtasks", kept.failed),
+            ("events", EVENTS_KEPT),
+            ("job_changes", CHANGES_KEPT),
+            ("workflow_changes", CHANGES_KEPT),
+            ("rollups", ROLLUPS_KEPT),
+            ("destinations", DESTINATIONS_KEPT),
+            ("zone_moves", kept.failed),
+            ("audit", kept.audit),
+        ):
+            await retention.forget(self._database, what, *spans, BATCH_MAX)
+        await retention.forget(self._database, "departed")
+        await retention.forget(self._database, "schedulers")
+        await retention.forget(self._database, "workflows", kept.failed, WORKFLOWS_MAX)
+        await purge.go_on(self._database, kept.jobs)
+        await retention.shorten(self._database, HOLLOW_BYTES)
 
     async def _repeat(self, seconds: float, duty: Duty, is_needed: Need) -> None:
         while True:

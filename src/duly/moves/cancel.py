@@ -75,16 +75,20 @@ async def _cancel_tree(database: Database, run_id: UUID) -> CancelledTree:
     return CancelledTree(answer, subtasks)
 
 
-async def _cancel_run(database: Database, run_id: UUID, reason: str) -> CancelAnswer:
+async def _cancel_run(database: Database, run_id: UUID, reason: str, *, started: bool = True) -> CancelAnswer:
+    """Cancel one run, or leave it alone if it has `started` and that is not meant. Raises NotFound, Unsettled."""
     for _ in range(_LOOKS_MAX):  # A row may be on the move between two looks; it is never nowhere for long.
-        if await runs.cancel(database, [run_id], reason) or await awaited.cancel(database, [run_id], reason):
+        if await runs.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
-        if await runs.signal(database, [run_id], "cancel"):
+        if started and await awaited.cancel(database, [run_id], reason):
+            return CancelAnswer.CANCELLED
+        held = [run_id] if started else await jobs.held_ahead(database, run_id)
+        if await runs.signal(database, held, "cancel"):
             return CancelAnswer.REQUESTED
         found = await runs.find(database, run_id)
         if found is None:
             raise NotFound(f"no run {run_id}; `duly runs` lists them")
-        if found["state"] in runs.FINAL:
+        if found["state"] in runs.FINAL or (found["state"] == "running" and not started):
             return CancelAnswer.TOO_LATE
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
     raise Unsettled(f"run {run_id}")
@@ -140,9 +144,7 @@ async def _cancel_schedule(database: Database, job_id: UUID) -> bool:
         seen = await see(database, job_id)
     except NotFound:
         return False
-    skips = seen.unfired("skipped_on_request")
-    written = msgspec.json.encode(skips).decode() if skips else None
-    return await jobs.cancel_schedule(database, job_id, seen.pending_at, written)
+    return await jobs.cancel_schedule(database, job_id, seen.pending_at, seen.unfired("skipped_on_request"))
 
 
 async def _cancel_waiting(database: Database, job_id: UUID, reason: str) -> int:
@@ -246,29 +248,11 @@ async def _end_job_noted(database: Database, job_id: UUID, *, stop: bool) -> End
 
 async def _end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
     if await jobs.find(database, job_id) is None:
-        if stop:
-            answer = await _cancel_run(database, job_id, "cancelled")
-            return Ended(answer, int(answer is CancelAnswer.REQUESTED))
-        return Ended(await _cancel_unstarted(database, job_id), 0)
+        answer = await _cancel_run(database, job_id, "cancelled", started=stop)
+        return Ended(answer, int(stop and answer is CancelAnswer.REQUESTED))
     answer = await _cancel_job(database, job_id, "cancelled")
     started = await runs.signal(database, await jobs.leased_runs(database, job_id), "cancel") if stop else []
     return Ended(answer, len(started))
-
-
-async def _cancel_unstarted(database: Database, run_id: UUID) -> CancelAnswer:
-    """Cancel a one-shot that has not started. Raises NotFound, Unsettled."""
-    for _ in range(_LOOKS_MAX):
-        if await runs.cancel(database, [run_id], "cancelled"):
-            return CancelAnswer.CANCELLED
-        if await runs.signal(database, await jobs.held_ahead(database, run_id), "cancel"):
-            return CancelAnswer.REQUESTED
-        found = await runs.find(database, run_id)
-        if found is None:
-            raise NotFound(f"no run {run_id}; `duly runs` lists them")
-        if found["state"] in {"running", *runs.FINAL}:
-            return CancelAnswer.TOO_LATE
-        await database.clock.sleep(_LOOK_PAUSE_SECONDS)
-    raise Unsettled(f"run {run_id}")
 
 
 async def carry_out(database: Database) -> int:

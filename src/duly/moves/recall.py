@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
-from duly.domain.errors import DulyError, NotFound, Unsettled
+from duly.domain.errors import NotFound, Unsettled
 from duly.store.boxes import runs
 from duly.store.boxes.runs import Recalled
 from duly.store.connection import hints
@@ -110,8 +110,7 @@ async def recalled(
         yield []
         return
     try:
-        with suppress(DulyError):  # A lost hint costs the worker's next look.
-            await hints.send_holds_changed(outside)
+        await hints.send_holds_changed(outside)
         yield await _until_answered(outside, asked)
     finally:
         await put_back(outside, asked)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from duly.log import Log
 from duly.outbound.errors import OutboundError
 from duly.outbound.guard import Guard
-from duly.outbound.transport import Answer, Request, Transport
+from duly.outbound.transport import Answer, PinnedTransport, Request
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class DeadlinePassed(OutboundError):
 class Caller:
     """The guard and the transport, under one deadline. Lives on one loop."""
 
-    def __init__(self, guard: Guard, transport: Transport, log: Log) -> None:
+    def __init__(self, guard: Guard, transport: PinnedTransport, log: Log) -> None:
         self._guard = guard
         self._transport = transport
         self._log = log

@@ -10,7 +10,6 @@ import asyncio
 import ssl
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Protocol
 
 import msgspec
 
@@ -20,7 +19,7 @@ from duly.outbound.connection import BODY_BYTES_MAX, HEADERS_BYTES_MAX, NO_ANSWE
 from duly.outbound.errors import NoAnswer
 from duly.outbound.guard import Pin
 
-__all__ = ["BODY_BYTES_MAX", "HEADERS_BYTES_MAX", "Answer", "PinnedTransport", "Request", "Transport"]
+__all__ = ["BODY_BYTES_MAX", "HEADERS_BYTES_MAX", "Answer", "PinnedTransport", "Request"]
 
 # Shorter than any server in use keeps a silent connection: else it would hang up just when we send on it.
 _KEPT_SECONDS = 1.5
@@ -41,20 +40,8 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
-class Transport(Protocol):
-    """Sends requests to pinned addresses."""
-
-    async def send(self, pin: Pin, request: Request) -> Answer:
-        """Send it, and read the answer; without a deadline of its own. Raises NoAnswer, BadAnswer."""
-        ...
-
-    async def close(self) -> None:
-        """Hang up everywhere."""
-        ...
-
-
 class PinnedTransport:
-    """Lives on the loop on which it first sends."""
+    """Sends requests to pinned addresses, without a deadline of its own. Lives on the loop on which it first sends."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls

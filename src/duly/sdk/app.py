@@ -8,15 +8,15 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from duly.domain.diagnosis.apps import SEPARATOR, check_app_name
-from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidOption, UnknownQueue
 from duly.domain.jobs.declaration import Declarations
 from duly.domain.jobs.job import check_name
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
-from duly.domain.targets.target import Command, Container, Webhook
+from duly.domain.targets import building
+from duly.domain.targets.building import CommandFields, ContainerFields, WebhookFields
 from duly.moves.schedules.calendars import put_calendar
 from duly.sdk.background import Background
-from duly.sdk.choices import handler_options
+from duly.sdk.choices import UncheckedWork, handler_options
 from duly.sdk.connections import Connections
 from duly.sdk.declaration import Declaration, name_of
 from duly.sdk.handler import Decorator, Handler
@@ -123,66 +123,27 @@ class App:
 
         return register if function is None else register(function)
 
-    def webhook(
-        self,
-        url: str,
-        *,
-        method: str = "POST",
-        headers: Mapping[str, str] | None = None,
-        final: Sequence[int] = (),
-        retry: Sequence[int] = (),
-        callback_within: Duration | None = None,
-        queue: str = QUEUE_DEFAULT,
-    ) -> Target:
+    def webhook(self, url: str, *, queue: str = QUEUE_DEFAULT, **fields: Unpack[WebhookFields]) -> Target:
         """Give a webhook to submit: a signed request to `url`, with the payload as its body. Raises InvalidOption.
 
         `final` and `retry` name statuses that are taken otherwise than usual. A receiver that answers 202 may take
         `callback_within` to settle the run.
         """
-        within = None if callback_within is None else parse(callback_within, "callback_within").total_seconds()
-        return Target(self, Webhook(url, method, dict(headers or {}), tuple(final), tuple(retry), within), queue)
+        return Target(self, building.webhook(url, **fields), queue)
 
-    def command(
-        self,
-        argv: Sequence[str],
-        *,
-        environment: Mapping[str, str] | None = None,
-        network: bool = False,
-        memory_bytes: int | None = None,
-        cpu_seconds: float | None = None,
-        processes: int | None = None,
-        file_bytes: int | None = None,
-        ok: Sequence[int] = (0,),
-        retry: Sequence[int] = (75,),
-        queue: str = QUEUE_DEFAULT,
-    ) -> Target:
+    def command(self, argv: Sequence[str], *, queue: str = QUEUE_DEFAULT, **fields: Unpack[CommandFields]) -> Target:
         """Give a command to submit: a program by its absolute path, and its arguments; no shell reads them.
 
-        Workers run it if their operator allows the program by name. Exit codes in `ok` are a success, those in `retry` are
-        tried again, all others are final. Raises InvalidOption.
+        Workers run it if their operator allows the program by name. Exit codes in `ok` are a success, by default 0; those in
+        `retry` are tried again, by default 75; all others are final. Raises InvalidOption.
         """
-        limits = (memory_bytes, cpu_seconds, processes, file_bytes)
-        variables, codes = dict(environment or {}), (tuple(ok), tuple(retry))
-        return Target(self, Command(check_list(argv, "argv"), variables, network, *limits, *codes), queue)
+        return Target(self, building.command(check_list(argv, "argv"), **fields), queue)
 
     def container(
-        self,
-        image: str,
-        argv: Sequence[str] = (),
-        *,
-        environment: Mapping[str, str] | None = None,
-        network: bool = False,
-        memory_bytes: int | None = None,
-        cpus: float | None = None,
-        processes: int | None = None,
-        ok: Sequence[int] = (0,),
-        retry: Sequence[int] = (75,),
-        queue: str = QUEUE_DEFAULT,
+        self, image: str, argv: Sequence[str] = (), *, queue: str = QUEUE_DEFAULT, **fields: Unpack[ContainerFields]
     ) -> Target:
         """Give a container to submit: an image that workers run if their operator allows it by name. Raises InvalidOption."""
-        limits = (memory_bytes, cpus, processes)
-        variables, codes = dict(environment or {}), (tuple(ok), tuple(retry))
-        return Target(self, Container(image, check_list(argv, "argv"), variables, network, *limits, *codes), queue)
+        return Target(self, building.container(image, check_list(argv, "argv"), **fields), queue)
 
     def __getitem__(self, name: str) -> Handler[..., ..., Any, Any]:
         """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
@@ -194,7 +155,7 @@ class App:
 
     def run(self, run_id: UUID | str) -> RunHandle[Any]:
         """Give a handle on a run, by its id; whether there is one is seen when something is asked of it."""
-        return RunHandle(self, None, "a run", UUID(str(run_id)), "unknown")
+        return RunHandle(self, UncheckedWork("a run"), UUID(str(run_id)), "unknown")
 
     def workflow(self, workflow_id: UUID) -> WorkflowHandle:
         """Give a hand on a workflow that was submitted, by its id; nothing is asked before it is used."""

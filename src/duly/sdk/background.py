@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from duly.sdk.app import App
 
 _Answer = TypeVar("_Answer")
+_Parameters = ParamSpec("_Parameters")
 
 
 class Background:
@@ -44,6 +49,28 @@ class Background:
                 self._thread = threading.Thread(target=_serve, args=(self._loop,), name="duly-sdk", daemon=True)
                 self._thread.start()
             return self._loop
+
+
+class _OfAnApp(Protocol):
+    _app: App
+
+
+_Owner = TypeVar("_Owner", bound=_OfAnApp)
+
+
+def sync_twin(
+    method: Callable[Concatenate[_Owner, _Parameters], Coroutine[Any, Any, _Answer]],
+) -> Callable[Concatenate[_Owner, _Parameters], _Answer]:
+    """Make the twin of an async method that plain functions call: it does the same on the app's own loop, and waits."""
+
+    @wraps(method)
+    def twin(self: _Owner, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Answer:
+        # By its name, so that the twin of a method that a subclass overrides is that of the subclass.
+        work: Coroutine[Any, Any, _Answer] = getattr(self, method.__name__)(*args, **kwargs)
+        return self._app.background.run(work)
+
+    twin.__name__, twin.__qualname__ = f"{method.__name__}_sync", f"{method.__qualname__}_sync"
+    return twin
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,14 +12,10 @@ from duly.domain.jobs.compile import compile_recurring
 from duly.domain.jobs.job import Recurring, check_arguments
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import carried_of, rules_of, spec_of, waits_of
-from duly.domain.runs import payload as payloads
-from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.targets.spec import FunctionTarget
 from duly.domain.triggers.schedule import options as asking
+from duly.sdk.choices import Work
 from duly.sdk.keywords import Changes, check_known, fields_of, spelled
-
-if TYPE_CHECKING:
-    from duly.worker.handlers import Handler
 
 # Fields of a job that do not stand among its options.
 _APART = frozenset({"name", "queue", "priority"})
@@ -27,22 +23,22 @@ _KEPT = FunctionTarget(handler="kept")  # stands for a target that is not looked
 _POLICY = frozenset({"retry", "timeout", "concurrency", "rate_limit"})
 
 
-def changed(job: Recurring, changes: Changes, handler: Handler | None) -> Recurring:
+def changed(job: Recurring, changes: Changes, work: Work) -> Recurring:
     """Give a job in which only what is named is changed. Raises Refused, naming the value and the remedy."""
     check_known(changes, Changes, "edit")
     if not changes:
         raise InvalidOption("nothing is to be changed; name what is, such as edit(cron=…)")
-    fields, handlers = fields_of(changes), NO_OPTIONS if handler is None else handler.options
+    fields = fields_of(changes)
     is_apart = fields.keys() <= _APART
     spec = JobSpec(target=_KEPT, queue=job.queue, priority=job.priority, name=job.name) if is_apart else spec_of(job)
     if spec.retry is None and fields.keys() & _POLICY:  # The handler's policy becomes its own.
-        policy = rules_of(handlers.but(own=True))
+        policy = rules_of(work.options.but(own=True))
         spec = msgspec.structs.replace(spec, retry=policy["retry"], timeout=policy["timeout"])
     spec = msgspec.structs.replace(spec, **fields, **waits_of(_schedule(job, changes)))
     made = compile_recurring(spec, None, carried_of(job.options))
-    work = {"handler": job.handler, "options": job.options} if is_apart else {}
-    payload = _payload(job, changes, handler)
-    return msgspec.structs.replace(made, payload=payload, owner=job.owner, source=job.source, **work)
+    kept = {"handler": job.handler, "options": job.options} if is_apart else {}
+    payload = _payload(job, changes, work)
+    return msgspec.structs.replace(made, payload=payload, owner=job.owner, source=job.source, **kept)
 
 
 def _schedule(job: Recurring, changes: Changes) -> Mapping[str, Any]:
@@ -50,10 +46,8 @@ def _schedule(job: Recurring, changes: Changes) -> Mapping[str, Any]:
     return asking.amend(job.schedule, said_of_it, spelled) if said_of_it else job.schedule
 
 
-def _payload(job: Recurring, changes: Changes, handler: Handler | None) -> str:
+def _payload(job: Recurring, changes: Changes, work: Work) -> str:
     if "arguments" not in changes:
         return job.payload
     arguments = {**msgspec.json.decode(job.payload), **check_arguments(changes["arguments"], job.handler)}
-    if handler is not None:
-        return handler.encode((), arguments)
-    return payloads.encode(arguments, f"the payload of {job.handler}")
+    return work.encode((), arguments)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import InvalidOption
+from duly.domain.errors import InvalidArguments, InvalidOption
 from duly.domain.jobs.compile import compile_one_shot, compile_options, compile_recurring
 from duly.domain.jobs.job import (
     Recurring,
     Submission,
+    check_arguments,
     check_delay,
     check_key,
     check_moment,
@@ -21,54 +22,45 @@ from duly.domain.jobs.job import (
 )
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import target_spec
-from duly.domain.number import is_whole
+from duly.domain.runs import payload as payloads
 from duly.domain.runs.dependencies import After, check_after
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
+from duly.domain.runs.payload import is_whole
+from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.spec import FunctionTarget
 from duly.domain.triggers.errors import shown
 from duly.sdk.keywords import Keywords, Rules, check_known, fields_of, shape_of
 from duly.worker.context import RunContext
+from duly.worker.handlers import Handler
 
 
-class Work(Protocol):
-    """What is submitted, as far as a submit needs to know it: a registered function, or a target."""
+class UncheckedWork(msgspec.Struct, frozen=True):
+    """Work whose arguments nobody checks: a target, or a handler of another app."""
 
-    @property
-    def name(self) -> str:
-        """The handler that its runs carry."""
-        ...
-
-    @property
-    def queue(self) -> str:
-        """The queue its runs go to, unless a submit says otherwise."""
-        ...
-
-    @property
-    def priority(self) -> int:
-        """Its priority, unless a submit says otherwise."""
-        ...
-
-    @property
-    def options(self) -> RunOptions:
-        """What its runs carry, unless a submit says otherwise."""
-        ...
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether arguments can be checked already."""
-        ...
+    name: str
+    options: RunOptions = NO_OPTIONS
+    queue: str = QUEUE_DEFAULT
+    priority: int = PRIORITY_DEFAULT
+    is_compiled: bool = True
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Write arguments as a payload. Raises InvalidArguments, InvalidPayload."""
-        ...
+        """Write a payload, given by keywords or as one mapping. Raises InvalidArguments, InvalidPayload."""
+        return self.encode_open(args, kwargs, lambda given: given)
 
     def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
-        """Write arguments of which some are not known yet, which `write` writes otherwise. Raises as `encode` does."""
-        ...
+        """Write a payload of which some is not known yet, which `write` writes otherwise. Raises as `encode` does."""
+        if len(args) > 1 or (args and kwargs):
+            raise InvalidArguments(f"{self.name} takes its payload by keywords, or as one mapping; give one of them")
+        given = check_arguments(args[0], self.name) if args else kwargs
+        return payloads.encode(write(dict(given)), f"the payload of {self.name}")
 
     def decode_result(self, result: str | None) -> Any:
         """Read what a run resulted in."""
-        ...
+        return None if result is None else msgspec.json.decode(result)
+
+
+Work = Handler | UncheckedWork
+"""The work of a submit: a registered function, a target, or a handler of another app."""
 
 
 class Choices:

@@ -19,8 +19,8 @@ from duly.outbound.shapes import Check, egress_of, url_check
 from duly.postgres.unix_socket import is_our_own
 from duly.settings import Settings, SettingsError, load, redacted
 from duly.store.connection.database import Database
+from duly.store.connection.hints import Waker
 from duly.store.connection.local import this_account
-from duly.store.connection.waker import Waker
 from duly.store.schema import migrate
 from duly.store.tenancy import tenants
 from duly.store.tenancy.keyring import keyring_of

@@ -12,6 +12,7 @@ from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.summary import due_moments, is_once, is_period, sentence
 from duly.moves.cancel import CancelAnswer, cancel_subtasks
 from duly.moves.submit import Accepted
+from duly.sdk.background import sync_twin
 from duly.sdk.job import NEXT_FIRES, Job
 from duly.sdk.run_handle import Progress, RunHandle
 from duly.store.boxes import runs
@@ -47,7 +48,7 @@ class Handle(Job[T]):
     @property
     def run(self) -> RunHandle[T]:
         """A handle on the run: of a schedule, its first one."""
-        return self._run
+        return RunHandle(self._app, self._registered, self.run_id, "submitted")
 
     @property
     def next_fires(self) -> list[datetime]:
@@ -78,11 +79,7 @@ class Handle(Job[T]):
 
         Raises RunFailed, ResultNotKept, or TimeoutError after `timeout` seconds.
         """
-        return await self._run.result(timeout)
-
-    def result_sync(self, timeout: float | None = None) -> T:
-        """Wait for the run to end and give its result, from a plain function."""
-        return self._run.result_sync(timeout)
+        return await self.run.result(timeout)
 
     async def cancel(self, *, children: bool = False) -> CancelAnswer:
         """End it, with its runs that have not started; of a one-shot, the run. Raises NotFound.
@@ -100,18 +97,14 @@ class Handle(Job[T]):
 
     async def progress(self) -> Progress | None:
         """Say how far the run has come, as it told last; of a schedule, its first run."""
-        return await self._run.progress()
+        return await self.run.progress()
 
-    def progress_sync(self) -> Progress | None:
-        """Say how far the run has come, from a plain function."""
-        return self._run.progress_sync()
+    # For plain functions.
+    result_sync = sync_twin(result)
+    progress_sync = sync_twin(progress)
 
     def __repr__(self) -> str:
         return f"<Handle of {self._registered.name} {self.job_id}: {self.description}>"
-
-    @property
-    def _run(self) -> RunHandle[T]:
-        return RunHandle(self._app, self._registered, self._registered.name, self.run_id, "submitted")
 
     async def _job_id(self, database: Database) -> UUID:
         return self.job_id

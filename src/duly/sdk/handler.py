@@ -25,9 +25,9 @@ class Handler(Submittable[Q, T], Generic[P, Q, R, T]):
     __name__: str
 
     def __init__(self, app: App, registered: Registered) -> None:
+        functools.update_wrapper(self, registered.function)  # First: what the function carries hides nothing of ours.
         super().__init__(app, registered)
         self._registered = registered
-        functools.update_wrapper(self, registered.function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now; nothing is submitted."""

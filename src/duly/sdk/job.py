@@ -13,7 +13,6 @@ import msgspec
 from duly.clock import Rng
 from duly.domain.errors import NotFound
 from duly.domain.jobs.job import check_arguments, check_job, check_key, check_moment, check_reason
-from duly.domain.runs import payload as payloads
 from duly.domain.triggers.schedule.preview import fires_left
 from duly.domain.triggers.schedule.summary import due_moments, sentence
 from duly.moves.cancel import CancelAnswer, cancel_job
@@ -21,10 +20,12 @@ from duly.moves.schedules import backfill as backfills
 from duly.moves.schedules import pause as pauses
 from duly.moves.schedules.backfill import Asked
 from duly.moves.schedules.edit import amend
+from duly.moves.schedules.pause import skip_next
 from duly.moves.schedules.schedule import find_job_id
-from duly.moves.schedules.skip_next import skip_next
 from duly.moves.trigger import TriggerState, trigger
+from duly.sdk.background import sync_twin
 from duly.sdk.changes import changed
+from duly.sdk.choices import UncheckedWork, Work
 from duly.sdk.keywords import Changes
 from duly.sdk.run_handle import RunHandle
 from duly.store.connection.database import Database
@@ -32,7 +33,6 @@ from duly.store.tables import jobs
 
 if TYPE_CHECKING:
     from duly.sdk.app import App
-    from duly.worker.handlers import Handler
 
 T = TypeVar("T")
 NEXT_FIRES = 3
@@ -106,12 +106,12 @@ class Job(Generic[T]):
         chosen = secrets.token_urlsafe(16) if key is None else check_key(key)
         database = await self._database()
         found = await self._found(database)
-        handler, name = self._handler_of(found), found["handler"]
-        body = None if arguments is None else _encoded(handler, name, arguments)
+        work = self._work_of(found)
+        body = None if arguments is None else work.encode((), check_arguments(arguments, work.name))
         made = await trigger(database, found["job_id"], key=chosen, payload=body, beside=beside)
         if made.state == TriggerState.READY:
             (await self._app.connections.waker()).wake(found["queue"])
-        return RunHandle(self._app, handler, name, made.run_id, str(made.state))
+        return RunHandle(self._app, work, made.run_id, str(made.state))
 
     async def edit(self, **changes: Unpack[Changes]) -> int:
         """Change it, and only what is named, from now on. Gives its new version.
@@ -121,8 +121,8 @@ class Job(Generic[T]):
         """
         database = await self._database()
         found = await self._found(database)
-        handler = self._handler_of(found)
-        return await amend(database, found["job_id"], lambda job: changed(job, changes, handler))
+        work = self._work_of(found)
+        return await amend(database, found["job_id"], lambda job: changed(job, changes, work))
 
     async def backfill(
         self,
@@ -151,54 +151,16 @@ class Job(Generic[T]):
         database = await self._database()
         return await cancel_job(database, await self._job_id(database))
 
-    def status_sync(self) -> str:
-        """Say how it stands, from a plain function."""
-        return self._app.background.run(self.status())
-
-    def details_sync(self) -> JobDetails:
-        """Tell all about it, from a plain function."""
-        return self._app.background.run(self.details())
-
-    def pause_sync(self, reason: str = "paused on request") -> str:
-        """Stop firing, from a plain function."""
-        return self._app.background.run(self.pause(reason))
-
-    def resume_sync(self, *, catch_up: bool = False) -> str:
-        """Fire again, from a plain function."""
-        return self._app.background.run(self.resume(catch_up=catch_up))
-
-    def skip_next_sync(self) -> datetime:
-        """Leave the next occurrence out, from a plain function."""
-        return self._app.background.run(self.skip_next())
-
-    def trigger_sync(
-        self, arguments: Mapping[str, Any] | None = None, *, beside: bool = False, key: str | None = None
-    ) -> RunHandle[T]:
-        """Run it now, from a plain function."""
-        return self._app.background.run(self.trigger(arguments, beside=beside, key=key))
-
-    def edit_sync(self, **changes: Unpack[Changes]) -> int:
-        """Change it, from a plain function."""
-        return self._app.background.run(self.edit(**changes))
-
-    def backfill_sync(
-        self,
-        from_: datetime,
-        to: datetime,
-        *,
-        rate: float = 1.0,
-        overlap: str = "queue",
-        dry_run: bool = False,
-        confirm: bool = False,
-    ) -> Asked:
-        """Make occurrences again, from a plain function."""
-        return self._app.background.run(
-            self.backfill(from_, to, rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
-        )
-
-    def cancel_sync(self) -> CancelAnswer:
-        """End it, from a plain function."""
-        return self._app.background.run(self.cancel())
+    # For plain functions.
+    status_sync = sync_twin(status)
+    details_sync = sync_twin(details)
+    pause_sync = sync_twin(pause)
+    resume_sync = sync_twin(resume)
+    skip_next_sync = sync_twin(skip_next)
+    trigger_sync = sync_twin(trigger)
+    edit_sync = sync_twin(edit)
+    backfill_sync = sync_twin(backfill)
+    cancel_sync = sync_twin(cancel)
 
     def __repr__(self) -> str:
         return f"<Job {self._reference}>"
@@ -216,16 +178,8 @@ class Job(Generic[T]):
             raise NotFound(f"no schedule {job_id}: it was not committed, or it is a one-shot")
         return found
 
-    def _handler_of(self, found: Mapping[str, Any]) -> Handler | None:
-        """Give the job's handler; None when it is of another app."""
-        return self._app.registry.get(found["handler"])
+    def _work_of(self, found: Mapping[str, Any]) -> Work:
+        return self._app.registry.get(found["handler"]) or UncheckedWork(found["handler"])
 
 
 _SHOWN = ("job_id", "name", "state", "handler", "queue", "priority", "pause_reason", "created_at")
-
-
-def _encoded(handler: Handler | None, name: str, arguments: Mapping[str, Any]) -> str:
-    check_arguments(arguments, name)
-    if handler is not None:
-        return handler.encode((), arguments)
-    return payloads.encode(dict(arguments), f"the payload of {name}")

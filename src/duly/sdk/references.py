@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from duly.domain.errors import InvalidArguments
 from duly.domain.triggers.errors import shown
@@ -56,6 +56,8 @@ class OfNode(Placeholder):
     """Something of a node, or a part of it. `owner` is what the node belongs to."""
 
     __slots__ = ("node", "owner")
+    sign: ClassVar[str]  # in a payload
+    word: ClassVar[str]  # in Python
 
     def __init__(self, owner: object, node: str, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(path)
@@ -66,31 +68,26 @@ class OfNode(Placeholder):
         """Give the same with another path."""
         return type(self)(self.owner, self.node, path)
 
+    def head(self) -> dict[str, Any]:
+        """Write of which node it is."""
+        return {self.sign: self.node}
+
+    def __repr__(self) -> str:
+        return f"{self.node}.{self.word}{self._steps()}"
+
 
 class Reference(OfNode):
     """The result of a node, or a part of it: `extract.result["rows"][0]`."""
 
     __slots__ = ()
-
-    def head(self) -> dict[str, Any]:
-        """Write whose result it is."""
-        return {RESULT: self.node}
-
-    def __repr__(self) -> str:
-        return f"{self.node}.result{self._steps()}"
+    sign, word = RESULT, "result"
 
 
 class Fault(OfNode):
     """What went wrong with a node, or a part of it: `extract.error["message"]`."""
 
     __slots__ = ()
-
-    def head(self) -> dict[str, Any]:
-        """Write whose error it is."""
-        return {ERROR: self.node}
-
-    def __repr__(self) -> str:
-        return f"{self.node}.error{self._steps()}"
+    sign, word = ERROR, "error"
 
 
 class Item(Placeholder):

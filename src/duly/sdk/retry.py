@@ -34,28 +34,17 @@ class Retry:
     rules: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        self.read()
+        domain.retry_policy(**{**self._given(), "rules": [_plain(rule) for rule in self.rules]})
 
-    def read(self) -> domain.Retry:
-        """Give the policy as the engine keeps it."""
-        return domain.retry_policy(
-            self.max_attempts,
-            self.base,
-            self.cap,
-            policy=self.policy,
-            jitter=self.jitter,
-            delays=self.delays,
-            max_age=self.max_age,
-            rules=[_plain(rule) for rule in self.rules],
-        )
+    def _given(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def spec(self) -> RetryPolicy:
         """Give the policy as a spec has it."""
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        times = {name: _seconds(given[name]) for name in ("base", "cap", "max_age")}
+        times = {name: _seconds(getattr(self, name)) for name in ("base", "cap", "max_age")}
         delays = [_seconds(delay) for delay in self.delays]
         rules = [RetryRule(**_plain(rule)) for rule in self.rules]
-        return RetryPolicy(**{**given, **times, "delays": delays, "rules": rules})
+        return RetryPolicy(**{**self._given(), **times, "delays": delays, "rules": rules})
 
 
 def _seconds(value: Any) -> Any:

@@ -12,9 +12,9 @@ import msgspec
 
 from duly.domain.errors import DulyError, NotFound
 from duly.domain.jobs.job import check_arguments, check_key, check_name, check_priority
-from duly.domain.runs import payload as payloads
 from duly.moves.cancel import CancelAnswer, cancel_run, cancel_subtasks
 from duly.moves.run_again import Changes, run_again
+from duly.sdk.background import sync_twin
 from duly.sdk.waiting import until_final
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
@@ -62,12 +62,11 @@ class ResultNotKept(DulyError):
 class RunHandle(Generic[T]):
     """One run. `state` is where it stood when the handle was given out; `status` asks anew."""
 
-    __slots__ = ("_app", "_handler", "_name", "run_id", "state")
+    __slots__ = ("_app", "_work", "run_id", "state")
 
-    def __init__(self, app: App, handler: Work | None, name: str, run_id: UUID, state: str) -> None:
+    def __init__(self, app: App, work: Work, run_id: UUID, state: str) -> None:
         self._app = app
-        self._handler = handler
-        self._name = name
+        self._work = work
         self.run_id = run_id
         self.state = state
 
@@ -90,7 +89,7 @@ class RunHandle(Generic[T]):
         [last] = [attempt for attempt in run["attempts"] if attempt["became"] == "succeeded"][-1:] or [None]
         if last is not None and last["result"] is None and last["reason"] is not None:
             raise ResultNotKept(run, last["reason"])
-        result: T = self._decode(None if last is None else last["result"])
+        result: T = self._work.decode_result(None if last is None else last["result"])
         return result
 
     async def progress(self) -> Progress | None:
@@ -122,7 +121,8 @@ class RunHandle(Generic[T]):
 
         Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer kept.
         """
-        payload = None if arguments is None else self._encode(check_arguments(arguments, self._name))
+        work = self._work
+        payload = None if arguments is None else work.encode((), check_arguments(arguments, work.name))
         made = await run_again(
             await self._app.connections.database(),
             self.run_id,
@@ -136,48 +136,17 @@ class RunHandle(Generic[T]):
             ),
         )
         (await self._app.connections.waker()).wake(made.queue)
-        return RunHandle(self._app, self._handler, self._name, made.run_id, "submitted")
+        return RunHandle(self._app, work, made.run_id, "submitted")
 
-    def run_again_sync(
-        self,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        at: datetime | None = None,
-        key: str | None = None,
-    ) -> RunHandle[T]:
-        """Make a new run of what this run was, from a plain function."""
-        return self._app.background.run(self.run_again(arguments, queue=queue, priority=priority, at=at, key=key))
-
-    def status_sync(self) -> str:
-        """Say how it stands, from a plain function."""
-        return self._app.background.run(self.status())
-
-    def result_sync(self, timeout: float | None = None) -> T:
-        """Wait for the run to end and give its result, from a plain function."""
-        return self._app.background.run(self.result(timeout))
-
-    def progress_sync(self) -> Progress | None:
-        """Say how far the run has come, from a plain function."""
-        return self._app.background.run(self.progress())
-
-    def cancel_sync(self, *, children: bool = False) -> CancelAnswer:
-        """Cancel the run, from a plain function."""
-        return self._app.background.run(self.cancel(children=children))
+    # For plain functions.
+    status_sync = sync_twin(status)
+    result_sync = sync_twin(result)
+    progress_sync = sync_twin(progress)
+    cancel_sync = sync_twin(cancel)
+    run_again_sync = sync_twin(run_again)
 
     def __repr__(self) -> str:
-        return f"<RunHandle of {self._name} {self.run_id}: {self.state}>"
-
-    def _encode(self, arguments: Mapping[str, Any]) -> str:
-        if self._handler is not None:
-            return self._handler.encode((), arguments)
-        return payloads.encode(dict(arguments), f"the payload of {self._name}")
-
-    def _decode(self, text: str | None) -> Any:
-        if self._handler is not None:
-            return self._handler.decode_result(text)
-        return None if text is None else msgspec.json.decode(text)
+        return f"<RunHandle of {self._work.name} {self.run_id}: {self.state}>"
 
     async def _final(self, database: Database, timeout: float | None) -> dict[str, Any]:
         """Look until the run is final. One that is not there may be committed yet."""
@@ -186,7 +155,7 @@ class RunHandle(Generic[T]):
             run = await runs.find(database, self.run_id)
             return (run["state"], run) if run else (_NOT_THERE, {})
 
-        return await until_final(database.clock, look, runs.FINAL, f"run {self.run_id} of {self._name}", timeout)
+        return await until_final(database.clock, look, runs.FINAL, f"run {self.run_id} of {self._work.name}", timeout)
 
 
 def _last_traceback(run: dict[str, Any]) -> str | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, Unpack
 
 from duly.sdk.choices import Choices, Work
-from duly.sdk.handle import Handle
 from duly.sdk.keywords import Keywords
 from duly.sdk.submitter import Submitter
 
@@ -17,28 +15,21 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 
 
-class Submittable(Generic[Q, T]):
-    """Work of an app, and the ways to submit it."""
+class Submittable(Submitter[Q, T]):
+    """Work of an app, to be submitted as it is, or with choices made."""
 
     def __init__(self, app: App, work: Work) -> None:
-        self._app = app
-        self._work = work
-        self._submitter: Submitter[Q, T] = Submitter(app, work, Choices(work, {}))
+        super().__init__(app, work, Choices(work, {}))
 
     @property
     def name(self) -> str:
         """The name that runs carry."""
-        return self._work.name
+        return self.work.name
 
     @property
     def queue(self) -> str:
         """The queue its runs go to, unless a submit says otherwise."""
-        return self._work.queue
-
-    @property
-    def submitter(self) -> Submitter[Q, T]:
-        """The way to submit it with no choices made."""
-        return self._submitter
+        return self.work.queue
 
     def options(self, **chosen: Unpack[Keywords]) -> Submitter[Q, T]:
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
@@ -59,20 +50,4 @@ class Submittable(Generic[Q, T]):
         succeeded before it runs, or pairs such as `(handle, "always")`, or `"failure"`. `connection`: the caller's own, inside
         whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
-        return Submitter(self._app, self._work, Choices(self._work, chosen))
-
-    async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
-        """Make one run of it durable, due now. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
-        return await self._submitter.submit(*args, **kwargs)
-
-    def submit_sync(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
-        """Make one run of it durable, from a plain function."""
-        return self._submitter.submit_sync(*args, **kwargs)
-
-    async def submit_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
-        """Make one run for each set of arguments durable: all of them or none."""
-        return await self._submitter.submit_many(arguments)
-
-    def submit_many_sync(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
-        """Make one run for each set of arguments durable, from a plain function: all of them or none."""
-        return self._submitter.submit_many_sync(arguments)
+        return Submitter(self.app, self.work, Choices(self.work, chosen))

@@ -40,26 +40,11 @@ Send = Callable[[Connection, str], Awaitable[Sequence[Submitted]]]
 class Submitter(Generic[Q, T]):
     """A handler with choices made."""
 
-    def __init__(self, app: App, handler: Work, choices: Choices) -> None:
+    def __init__(self, app: App, work: Work, choices: Choices) -> None:
         app.check_queue(choices.job.queue)
-        self._app = app
-        self._handler = handler
-        self._choices = choices
-
-    @property
-    def app(self) -> App:
-        """Whose it is."""
-        return self._app
-
-    @property
-    def work(self) -> Work:
-        """What is submitted."""
-        return self._handler
-
-    @property
-    def choices(self) -> Choices:
-        """What was chosen for it."""
-        return self._choices
+        self.app = app
+        self.work = work
+        self.choices = choices
 
     async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
         """Make one job durable. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
@@ -80,83 +65,82 @@ class Submitter(Generic[Q, T]):
         return self._submit_sync(self._many(arguments))
 
     def _one(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
-        payload = self._handler.encode(args, kwargs)
-        self._check_calls(self._choices.job.options)
-        if self._choices.recurring is not None:
-            job = msgspec.structs.replace(self._choices.recurring, payload=payload)
+        payload = self.work.encode(args, kwargs)
+        self._check_calls(self.choices.job.options)
+        if self.choices.recurring is not None:
+            job = msgspec.structs.replace(self.choices.recurring, payload=payload)
             return lambda connection, key: _listed(
                 moves.submit_recurring(connection, job, key=key, tenant=self._tenant)
             )
-        shot = self._choices.shot(payload)
+        shot = self.choices.shot(payload)
         return lambda connection, key: _listed(moves.submit(connection, shot, key=key, tenant=self._tenant))
 
     def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
-        if self._choices.recurring is not None:
+        if self.choices.recurring is not None:
             raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
         shots = [self._shot(number, kwargs) for number, kwargs in enumerate(arguments)]
         if shots:
-            self._check_calls(self._choices.job.options)
+            self._check_calls(self.choices.job.options)
         return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
 
     def _shot(self, number: int, kwargs: Mapping[str, Any]) -> Submission:
         """Make one of many. Raises InvalidArguments or InvalidPayload, saying which it is."""
         try:
-            payload = self._handler.encode((), check_arguments(kwargs, self._handler.name))
+            payload = self.work.encode((), check_arguments(kwargs, self.work.name))
         except (InvalidArguments, InvalidPayload) as error:
             raise type(error)(f"arguments[{number}]: {error}") from None
-        return self._choices.shot(payload)
+        return self.choices.shot(payload)
 
     def _check_calls(self, options: RunOptions) -> None:
         if options is not NO_OPTIONS:
-            self._app.connections.check_calls(called_by(options))
+            self.app.connections.check_calls(called_by(options))
 
     async def _submit(self, send: Send) -> list[Handle[T]]:
         key = self._key()
-        if (caller := self._choices.given.get("connection")) is not None:
-            connection = callers.awaited(caller, self._app.connections.keyring)
+        if (caller := self.choices.given.get("connection")) is not None:
+            connection = callers.awaited(caller, self.app.connections.keyring)
             return self._handles(key, await send(connection, key))
-        database = await self._app.connections.database()
-        if (
-            self._choices.recurring is None
-        ):  # What a program submits all day is on record with its runs; a schedule is noted.
+        database = await self.app.connections.database()
+        # What a program submits all day is on record with its runs; a schedule is noted.
+        if self.choices.recurring is None:
             database = database.acting_as(None)
         submitted = await ask_until_answered(database, self._checked(send), key, "job")
-        if self._choices.recurring is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
-            (await self._app.connections.waker()).wake(DUE)
+        if self.choices.recurring is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
+            (await self.app.connections.waker()).wake(DUE)
         if submitted and self._is_due_soon():
-            (await self._app.connections.waker()).wake(self._choices.job.queue)
+            (await self.app.connections.waker()).wake(self.choices.job.queue)
         return self._handles(key, submitted)
 
     def _checked(self, send: Send) -> Send:
         """See first that the tenant is there. On a caller's own connection nobody looks: it may have no right to."""
 
         async def checked(connection: Connection, key: str) -> Sequence[Submitted]:
-            await self._app.connections.check_tenant(self._tenant)
+            await self.app.connections.check_tenant(self._tenant)
             return await send(connection, key)
 
         return checked
 
     def _submit_sync(self, send: Send) -> list[Handle[T]]:
-        if (caller := self._choices.given.get("connection")) is None:
-            return self._app.background.run(self._submit(send))
+        if (caller := self.choices.given.get("connection")) is None:
+            return self.app.background.run(self._submit(send))
         key = self._key()
-        connection = callers.plain(caller, self._app.connections.keyring)
+        connection = callers.plain(caller, self.app.connections.keyring)
         return self._handles(key, callers.at_once(_answer(send(connection, key))))
 
     def _handles(self, key: str, submitted: Sequence[Submitted]) -> list[Handle[T]]:
-        return [Handle(self._app, self._handler, key, one) for one in submitted]
+        return [Handle(self.app, self.work, key, one) for one in submitted]
 
     def _key(self) -> str:
-        return str(self._choices.given.get("key") or secrets.token_urlsafe(16))
+        return str(self.choices.given.get("key") or secrets.token_urlsafe(16))
 
     def _is_due_soon(self) -> bool:
         """Say whether it went straight to ready; what waits longer is found by the workers' own looks."""
-        shot = self._choices.one_shot
+        shot = self.choices.one_shot
         return shot is not None and shot.at is None and (shot.delay is None or shot.delay <= timedelta())
 
     @property
     def _tenant(self) -> int:
-        return int(self._choices.given.get("tenant", self._app.tenant))
+        return int(self.choices.given.get("tenant", self.app.tenant))
 
 
 async def ask_until_answered(

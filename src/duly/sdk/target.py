@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-import msgspec
-
-from duly.domain.errors import InvalidArguments, InvalidOption
-from duly.domain.jobs.job import check_arguments, check_name, check_priority
-from duly.domain.runs import payload as payloads
-from duly.domain.runs.options import RunOptions, options_of
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
-from duly.domain.targets.checks import check_target
-from duly.domain.targets.target import Target as Kind
+from duly.domain.errors import InvalidOption
+from duly.domain.jobs.job import check_name, check_priority
+from duly.domain.runs.options import options_of
+from duly.domain.runs.run import PRIORITY_DEFAULT
+from duly.domain.targets.spec import Called, read_target
 from duly.domain.targets.target import handler_of
 from duly.domain.triggers.errors import shown
-from duly.sdk.choices import handler_options
+from duly.sdk.choices import UncheckedWork, handler_options
 from duly.sdk.declaration import Declaration
 from duly.sdk.keywords import Declared, check_known, shape_of
 from duly.sdk.submittable import Submittable
@@ -25,37 +21,12 @@ if TYPE_CHECKING:
     from duly.sdk.app import App
 
 
-class TargetWork(msgspec.Struct, frozen=True):
-    """A target as a submit sees it."""
-
-    name: str
-    options: RunOptions
-    queue: str = QUEUE_DEFAULT
-    priority: int = PRIORITY_DEFAULT
-    is_compiled: bool = True
-
-    def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Write a payload, given by keywords or as one mapping. Raises InvalidArguments, InvalidPayload."""
-        return self.encode_open(args, kwargs, lambda given: given)
-
-    def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
-        """Write a payload of which some is not known yet, which `write` writes otherwise. Raises as `encode` does."""
-        if len(args) > 1 or (args and kwargs):
-            raise InvalidArguments(f"{self.name} takes its payload by keywords, or as one mapping; give one of them")
-        given = check_arguments(args[0], self.name) if args else kwargs
-        return payloads.encode(write(dict(given)), f"the payload of {self.name}")
-
-    def decode_result(self, result: str | None) -> Any:
-        """Read what a run resulted in."""
-        return None if result is None else msgspec.json.decode(result)
-
-
 class Target(Submittable[..., Any]):
     """What an app can have run besides its own functions. Its payload is given by keywords, or as one mapping."""
 
-    def __init__(self, app: App, target: Kind, queue: str) -> None:
-        kept = check_target(target)
-        super().__init__(app, TargetWork(handler_of(kept), options_of(target=kept), check_name(queue, "queue")))
+    def __init__(self, app: App, target: Called, queue: str) -> None:
+        kept = read_target(target)
+        super().__init__(app, UncheckedWork(handler_of(kept), options_of(target=kept), check_name(queue, "queue")))
         self._target = kept
 
     def declare(self, name: str, **declared: Unpack[Declared]) -> None:
@@ -69,12 +40,12 @@ class Target(Submittable[..., Any]):
             raise InvalidOption(f"the schedule {name!r} does not say when; give cron=, every=, when= or schedule=")
         queue, priority = declared.get("queue"), declared.get("priority")
         chosen = self.queue if queue is None else check_name(queue, "queue")
-        self._app.check_queue(chosen)
+        self.app.check_queue(chosen)
         options = handler_options(declared).but(target=self._target)
-        work = TargetWork(
+        work = UncheckedWork(
             self.name, options, chosen, PRIORITY_DEFAULT if priority is None else check_priority(priority)
         )
-        self._app.declare(Declaration(name, work, shape, declared.get("payload")))
+        self.app.declare(Declaration(name, work, shape, declared.get("payload")))
 
     def __repr__(self) -> str:
         return f"<Target {self.name}>"

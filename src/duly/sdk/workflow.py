@@ -26,13 +26,11 @@ from duly.domain.workflows.workflow import Node as KnownNode
 from duly.domain.workflows.workflow import On, check_node_name, check_workflow
 from duly.domain.workflows.workflow import Workflow as Known
 from duly.moves.workflows.workflows import add_nodes, submit_workflow
-from duly.sdk.choices import Choices
+from duly.sdk.choices import Choices, UncheckedWork
 from duly.sdk.declaration import Declaration
 from duly.sdk.keywords import Told, When, check_known, shape_of
 from duly.sdk.references import Edge, Fault, Item, OfNode, Reference, placeholders, written
-from duly.sdk.submittable import Submittable
 from duly.sdk.submitter import Submitter, ask_until_answered
-from duly.sdk.target import TargetWork
 from duly.sdk.workflow_handle import WorkflowHandle
 from duly.worker.context import RunContext
 
@@ -115,7 +113,7 @@ class Workflow:
     def add(
         self,
         name: str,
-        work: Submittable[..., Any] | Submitter[..., Any],
+        work: Submitter[..., Any],
         /,
         *args: Any,
         after: Sequence[Node | Edge] = (),
@@ -132,7 +130,7 @@ class Workflow:
     def map(
         self,
         name: str,
-        work: Submittable[..., Any] | Submitter[..., Any],
+        work: Submitter[..., Any],
         /,
         *args: Any,
         over: Reference,
@@ -217,7 +215,7 @@ class Workflow:
             target=target_for(msgspec.structs.replace(workflow, then=None)), tags=self._tags, then=self._then
         )
         self.app.declare(
-            Declaration(chosen, TargetWork(WORKFLOW, options, queue, check_priority(priority)), shape, None)
+            Declaration(chosen, UncheckedWork(WORKFLOW, options, queue, check_priority(priority)), shape, None)
         )
 
     @property
@@ -233,36 +231,34 @@ class Workflow:
     def _add(
         self,
         name: str,
-        work: Submittable[..., Any] | Submitter[..., Any],
+        work: Submitter[..., Any],
         args: Sequence[Any],
         kwargs: dict[str, Any],
         after: Sequence[Node | Edge],
         over: Reference | None,
     ) -> Node:
-        if isinstance(name, Submittable | Submitter):
+        if isinstance(name, Submitter):
             raise InvalidWorkflow(f"the name of a node comes first: wf.add('a name', {name!r}, …)")
         if check_node_name(name) in self._nodes:
             raise InvalidWorkflow(f"two nodes of {self.name} are called {name!r}; give one of them another name")
-        submitter = self._submitter(name, work)
+        self._check_work(name, work)
         given = [*placeholders([args, kwargs]), *(() if over is None else (over,))]
         edges = self._edges(name, after, [one for one in given if isinstance(one, OfNode)])
-        payload = submitter.work.encode_open(args, kwargs, written)
-        shot = submitter.choices.shot(payload)
+        shot = work.choices.shot(work.work.encode_open(args, kwargs, written))
         reference = None if over is None else KnownReference(over.node, over.path)
         self._nodes[name] = KnownNode(name, shot, edges, reference)
         return Node(self, name)
 
-    def _submitter(self, name: str, work: object) -> Submitter[..., Any]:
-        submitter = work.submitter if isinstance(work, Submittable) else work
-        if not isinstance(submitter, Submitter):
+    def _check_work(self, name: str, work: Submitter[..., Any]) -> None:
+        """Refuse what is no work of this workflow's app. Raises InvalidWorkflow, InvalidOption."""
+        if not isinstance(work, Submitter):
             raise InvalidWorkflow(
                 f"node {name!r}: {shown(work)} is neither a handler nor a target of an app; decorate it with @app.handler"
             )
-        if self._app is not None and submitter.app is not self._app:
-            raise InvalidWorkflow(f"node {name!r}: {submitter.work.name} is of another app; a workflow is of one")
-        _check_choices(name, submitter.choices)
-        self._app = submitter.app
-        return submitter
+        if self._app is not None and work.app is not self._app:
+            raise InvalidWorkflow(f"node {name!r}: {work.work.name} is of another app; a workflow is of one")
+        _check_choices(name, work.choices)
+        self._app = work.app
 
     def _edges(self, name: str, after: Sequence[Node | Edge], references: Sequence[OfNode]) -> tuple[KnownEdge, ...]:
         """Give what a node waits for: what was named, and what its arguments refer to, by what of it they are given."""

@@ -13,6 +13,7 @@ from duly.domain.jobs.job import check_reason
 from duly.domain.workflows.told import told_nodes
 from duly.domain.workflows.workflow import FINAL
 from duly.moves.workflows import workflows as moves
+from duly.sdk.background import sync_twin
 from duly.sdk.waiting import until_final
 from duly.store.connection.database import Database
 from duly.store.tables import workflows
@@ -98,37 +99,15 @@ class WorkflowHandle:
         """
         return (await moves.replay_workflow(await self._database(), self._app.tenant, self.workflow_id, node)).nodes
 
-    def status_sync(self) -> str:
-        """Say how it stands, from a plain function."""
-        return self._app.background.run(self.status())
-
-    def nodes_sync(self) -> dict[str, dict[str, Any]]:
-        """Tell how each node stands, from a plain function."""
-        return self._app.background.run(self.nodes())
-
-    def wait_sync(self, timeout: float | None = None) -> str:
-        """Wait until it has ended, from a plain function."""
-        return self._app.background.run(self.wait(timeout))
-
-    def result_sync(self, node: str | None = None, timeout: float | None = None) -> Any:
-        """Wait until it has ended and give results, from a plain function."""
-        return self._app.background.run(self.result(node, timeout))
-
-    def cancel_sync(self, reason: str = "cancelled on request") -> str:
-        """Cancel it, from a plain function."""
-        return self._app.background.run(self.cancel(reason))
-
-    def pause_sync(self) -> str:
-        """Let no further node start for now, from a plain function."""
-        return self._app.background.run(self.pause())
-
-    def resume_sync(self) -> str:
-        """Let it go on, from a plain function."""
-        return self._app.background.run(self.resume())
-
-    def replay_sync(self, node: str) -> list[str]:
-        """Run a node and all that follow again, from a plain function."""
-        return self._app.background.run(self.replay(node))
+    # For plain functions.
+    status_sync = sync_twin(status)
+    nodes_sync = sync_twin(nodes)
+    wait_sync = sync_twin(wait)
+    result_sync = sync_twin(result)
+    cancel_sync = sync_twin(cancel)
+    pause_sync = sync_twin(pause)
+    resume_sync = sync_twin(resume)
+    replay_sync = sync_twin(replay)
 
     def __repr__(self) -> str:
         return f"<WorkflowHandle of {self.name or 'a workflow'} {self.workflow_id}>"

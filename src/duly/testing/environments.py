@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
+from uuid import UUID
 
 import msgspec
 
@@ -21,6 +22,7 @@ from duly.domain.duration import Duration, parse
 from duly.domain.errors import InvalidSchedule
 from duly.domain.jobs.job import check_moment
 from duly.domain.runs.outcome import Awaited, Outcome, Parked, TimedOut
+from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import Run
 from duly.domain.targets.target import WORKFLOW
 from duly.domain.tenancy.sealing import KEY_BYTES, Keyring
@@ -32,19 +34,18 @@ from duly.moves.schedules.backfill import go_on
 from duly.moves.schedules.declare import declare
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
-from duly.moves.upkeep.dependencies import check_followers
-from duly.moves.upkeep.expire import expire
+from duly.moves.upkeep import check_followers, expire
 from duly.moves.workflows.hand_out import hand_out
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands
 from duly.sdk.app import App
+from duly.sdk.background import sync_twin
 from duly.sdk.handler import Handler
 from duly.store.boxes import ready, runs
 from duly.store.connection import test_clock
 from duly.store.connection.database import Database
 from duly.store.tables import schedules, shards, workers
-from duly.testing.desk import EnvironmentDesk
-from duly.testing.fires import Fire, fire_of
+from duly.testing.fires import Fire, Line, fire_of
 from duly.testing.scratch import scratch
 from duly.worker.context import RunContext
 from duly.worker.execute.attempt import attempt_in_thread, attempt_on_loop
@@ -125,17 +126,10 @@ class Environment:
         """Let time pass while nobody schedules and nobody works: what falls due is late, and by then perhaps a misfire."""
         await self._move_to(self._at + _span(duration, "outage"))
 
-    def run_due_sync(self) -> list[Fire]:
-        """Run what is due at this moment, from a plain test."""
-        return self._app.background.run(self.run_due())
-
-    def advance_sync(self, duration: Duration) -> list[Fire]:
-        """Let time pass, from a plain test."""
-        return self._app.background.run(self.advance(duration))
-
-    def outage_sync(self, duration: Duration) -> None:
-        """Let time pass while nobody schedules and nobody works, from a plain test."""
-        self._app.background.run(self.outage(duration))
+    # For plain functions.
+    run_due_sync = sync_twin(run_due)
+    advance_sync = sync_twin(advance)
+    outage_sync = sync_twin(outage)
 
     def __enter__(self) -> Self:
         self._take_place()
@@ -240,6 +234,39 @@ class Environment:
         fire = fire_of(handler, run, payload, self._at, outcome, desk.lines)
         self.fires.append(fire)
         return fire
+
+
+class EnvironmentDesk:
+    """Serves one attempt: checkpoints and progress go to the real store, log lines to the test."""
+
+    def __init__(self, app: App, worker_id: UUID) -> None:
+        self._app = app
+        self._worker_id = worker_id
+        self.lines: list[Line] = []
+        self._progress: Progress | None = None
+
+    def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
+        """Keep a line for the test."""
+        self.lines.append(Line(level, message, fields))
+
+    async def checkpoint(self, run: Run, body: str) -> bool:
+        """Save a checkpoint. False: the lease is lost."""
+        database = await self._app.connections.database()
+        return await runs.save_checkpoint(database, run.run_id, run.fence, self._worker_id, body)
+
+    def progress(self, run: Run, progress: Progress) -> None:
+        """Note how far the run has come; it is written when the attempt ends."""
+        self._progress = progress
+
+    async def flush(self, run: Run) -> None:
+        """Write how far the run has come."""
+        if self._progress is not None:
+            database = await self._app.connections.database()
+            await runs.save_progress(database, run.run_id, run.fence, self._worker_id, self._progress)
+
+    def checkpoint_sync(self, run: Run, body: str) -> bool:
+        """Save a checkpoint from a plain function."""
+        return self._app.background.run(self.checkpoint(run, body))
 
 
 def _span(duration: Duration, what: str) -> timedelta:

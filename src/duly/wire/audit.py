@@ -10,7 +10,7 @@ from msgspec import Meta
 from duly.domain.fields import PRINTABLE, Moment
 from duly.domain.tenancy.audit import Action
 from duly.wire.keys import TenantNumber
-from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.pages import Page, PageQuery
 from duly.wire.schema.shapes import Told, check_reach
 
 ActionName = Annotated[
@@ -81,8 +81,5 @@ class AuditEntry(Told, frozen=True):
     ]
 
 
-class AuditList(Told, frozen=True):
+class AuditList(Page[AuditEntry], frozen=True):
     """Some of the changes, the newest first."""
-
-    items: list[AuditEntry]
-    next_page_token: NextPageToken

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from duly.domain.fields import Moment
+from duly.wire.pages import Items
 from duly.wire.schema.schedule_schema import CalendarFields
 from duly.wire.schema.shapes import Told
 
@@ -31,7 +32,5 @@ class KeptCalendar(Calendar, frozen=True, kw_only=True):
     schedules: int
 
 
-class Calendars(Told, frozen=True):
+class Calendars(Items[Calendar], frozen=True):
     """All calendars of a tenant."""
-
-    items: list[Calendar]

@@ -10,6 +10,8 @@ from msgspec import Meta
 from duly.domain.fields import Duration, Moment
 from duly.wire.schema.shapes import Asked, Told
 
+RetryAfter = Annotated[Duration, Meta(description="Not before so long from now; believed up to a day.")]
+
 
 class CallbackOutcome(Asked, frozen=True):
     """What came of a webhook that was answered 202. `result` is of a success; `reason`, `retry`, `retry_after` of a failure."""
@@ -18,9 +20,7 @@ class CallbackOutcome(Asked, frozen=True):
     result: Any = None
     reason: Annotated[str, Meta(max_length=2_000, description="What went wrong, for people.")] | None = None
     retry: Annotated[bool, Meta(description="Whether another attempt makes sense.")] = True
-    retry_after: Annotated[Duration, Meta(description="Not before so long from now; believed up to a day.")] | None = (
-        None
-    )
+    retry_after: RetryAfter | None = None
 
 
 class CallbackSettled(Told, frozen=True):

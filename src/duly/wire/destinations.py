@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.fields import Duration, Moment
 from duly.domain.targets.destination import PLACES_DEFAULT, PLACES_MAX, RATE_MAX, RATE_MIN, RETRY_SHARE_DEFAULT
-from duly.wire.pages import NextPageToken
+from duly.wire.pages import Items, Page
 from duly.wire.schema.shapes import Asked, Told
 
 Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="How many requests are under way at once, at most.")]
@@ -83,11 +83,8 @@ class Destination(Told, frozen=True):
     turned_away_total: Annotated[int, Meta(description="How often a retry had to wait, because there were too many.")]
 
 
-class DestinationList(Told, frozen=True):
+class DestinationList(Page[Destination], frozen=True):
     """A page of destinations, in order of their origins."""
-
-    items: list[Destination]
-    next_page_token: NextPageToken
 
 
 class DestinationOpening(Asked, frozen=True):
@@ -108,11 +105,8 @@ class WaitingRun(Told, frozen=True):
     waits_since: Moment
 
 
-class WaitingRunList(Told, frozen=True):
+class WaitingRunList(Page[WaitingRun], frozen=True):
     """A page of runs that wait for a destination, in the order in which they go on."""
-
-    items: list[WaitingRun]
-    next_page_token: NextPageToken
 
 
 class FailedAttempt(Told, frozen=True):
@@ -127,11 +121,8 @@ class FailedAttempt(Told, frozen=True):
     reason: Annotated[str | None, Meta(description="In words.")]
 
 
-class FailedAttemptList(Told, frozen=True):
+class FailedAttemptList(Page[FailedAttempt], frozen=True):
     """A page of attempts that failed at a destination, the last first."""
-
-    items: list[FailedAttempt]
-    next_page_token: NextPageToken
 
 
 class SigningSecret(Told, frozen=True):
@@ -150,7 +141,5 @@ class SigningSecret(Told, frozen=True):
         return [(name, "***" if name == "secret" else getattr(self, name)) for name in self.__struct_fields__]
 
 
-class SigningSecrets(Told, frozen=True):
+class SigningSecrets(Items[SigningSecret], frozen=True):
     """The secrets that are good, the newest first. While there are two, requests are signed with both."""
-
-    items: list[SigningSecret]

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from duly.domain.fields import Moment, Name
 from duly.domain.jobs.spec import Kind, Source
+from duly.wire.pages import Items
 from duly.wire.schema.shapes import Asked, Told
 
 MEDIA_TYPE = "application/cloudevents+json"
@@ -61,10 +62,8 @@ class EventTaken(Told, frozen=True):
     runs: list[UUID]
 
 
-class EventsTaken(Told, frozen=True):
+class EventsTaken(Items[EventTaken], frozen=True):
     """What became of each event of a batch, in its order."""
-
-    items: list[EventTaken]
 
 
 class StreamQuery(Asked, frozen=True):

@@ -9,7 +9,7 @@ from msgspec import Meta
 from duly.domain.fields import Duration, Moment
 from duly.domain.jobs.job import GATE_PLACES_MAX
 from duly.domain.limits.concurrency import BURST_MAX, RATE_MAX
-from duly.wire.pages import NextPageToken
+from duly.wire.pages import Page
 from duly.wire.schema.shapes import Asked, Told
 
 Places = Annotated[
@@ -58,8 +58,5 @@ class Gate(Told, frozen=True):
     limits: Annotated[SetLimits | None, Meta(description="What was set for the key; null: what its runs carry counts.")]
 
 
-class GateList(Told, frozen=True):
+class GateList(Page[Gate], frozen=True):
     """A page of keys that are in use or limited, in their order."""
-
-    items: list[Gate]
-    next_page_token: NextPageToken

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from duly.domain.fields import Duration, Moment, Name
 from duly.domain.limits.limit import PLACES_MAX
-from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.pages import Page, PageQuery
 from duly.wire.schema.shapes import Asked, Told, check_reach
 
 TENANT_HEADER = "Duly-Tenant"  # Percent-encoded. Local callers name the tenant they act in; others act in their key's.
@@ -82,11 +82,8 @@ class KeyQuery(PageQuery, frozen=True):
     tenant: TenantNumber | None = None
 
 
-class KeyList(Told, frozen=True):
+class KeyList(Page[Key], frozen=True):
     """A page of keys, in order of their ids."""
-
-    items: list[Key]
-    next_page_token: NextPageToken
 
 
 class TenantLimits(Asked, frozen=True):
@@ -127,8 +124,5 @@ class Tenant(Told, frozen=True):
     created_at: Moment
 
 
-class TenantList(Told, frozen=True):
+class TenantList(Page[Tenant], frozen=True):
     """A page of tenants, in order of their numbers."""
-
-    items: list[Tenant]
-    next_page_token: NextPageToken

@@ -8,7 +8,16 @@ from msgspec import Meta
 
 from duly.domain.fields import Moment, Name
 from duly.wire.keys import Places, TenantNumber
+from duly.wire.pages import Items
 from duly.wire.schema.shapes import Asked, Told
+
+
+class Scoped(Asked, frozen=True):
+    """A queue, a tenant, a tenant's share of a queue, or with `all` everything."""
+
+    all: bool = False
+    queue: Name | None = None
+    tenant: TenantNumber | None = None
 
 
 class LimitRequest(Asked, frozen=True):
@@ -23,12 +32,8 @@ class LimitRequest(Asked, frozen=True):
     tenant: TenantNumber | None = None
 
 
-class LimitQuery(Asked, frozen=True):
+class LimitQuery(Scoped, frozen=True):
     """Whose limit: the same that was set."""
-
-    all: bool = False
-    queue: Name | None = None
-    tenant: TenantNumber | None = None
 
 
 class Limit(Told, frozen=True):
@@ -42,7 +47,5 @@ class Limit(Told, frozen=True):
     set_at: Moment
 
 
-class LimitList(Told, frozen=True):
+class LimitList(Items[Limit], frozen=True):
     """All limits, the widest first."""
-
-    items: list[Limit]

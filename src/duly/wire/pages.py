@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Generic, Literal, TypeVar
 from uuid import UUID
 
 from msgspec import Meta
 
-from duly.wire.schema.shapes import Asked
+from duly.wire.schema.shapes import Asked, Told
 
+T = TypeVar("T")
 PAGE_SIZE_MAX = 200
 
 PageSize = Annotated[
@@ -34,6 +35,18 @@ ListFilter = Annotated[
     ),
 ]
 DeadFilter = Annotated[str, _terms('queue:(mail,reports) AND reason:Timeout* AND buried_at>"2026-11-01"')]
+
+
+class Items(Told, Generic[T], frozen=True):
+    """A list that is told whole."""
+
+    items: list[T]
+
+
+class Page(Items[T], frozen=True):
+    """A part of a list, and where the next one begins."""
+
+    next_page_token: NextPageToken
 
 
 class PageQuery(Asked, frozen=True):

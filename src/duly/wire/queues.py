@@ -8,9 +8,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.domain.fields import PRINTABLE, Duration, Moment, Name
+from duly.domain.fields import PRINTABLE, Duration, Moment
 from duly.domain.jobs.job import REASON_CHARACTERS_MAX
-from duly.wire.keys import TenantNumber
+from duly.wire.limits import Scoped
+from duly.wire.pages import Items
 from duly.wire.schema.shapes import Asked, Told
 
 Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)]
@@ -91,27 +92,18 @@ class QueueChanged(Told, frozen=True):
     age_limit_seconds: float
 
 
-class QueueList(Told, frozen=True):
+class QueueList(Items[Queue], frozen=True):
     """Every queue that has work or a worker, or is held by its name."""
 
-    items: list[Queue]
 
-
-class HoldRequest(Asked, frozen=True):
+class HoldRequest(Scoped, frozen=True):
     """What is to be paused: a queue, a tenant, or with `all` everything. An admin of a tenant pauses within that tenant."""
 
-    all: bool = False
-    queue: Name | None = None
-    tenant: TenantNumber | None = None
     reason: Reason = "paused on request"
 
 
-class LiftRequest(Asked, frozen=True):
+class LiftRequest(Scoped, frozen=True):
     """What is to go on: the same that was paused."""
-
-    all: bool = False
-    queue: Name | None = None
-    tenant: TenantNumber | None = None
 
 
 class QueuePause(Asked, frozen=True):
@@ -137,10 +129,8 @@ class Hold(Told, frozen=True):
     held_at: Moment
 
 
-class HoldList(Told, frozen=True):
+class HoldList(Items[Hold], frozen=True):
     """All that is held."""
-
-    items: list[Hold]
 
 
 class HoldChange(Told, frozen=True):
@@ -187,10 +177,9 @@ class HeldRun(Told, frozen=True):
     claimed_at: Moment
 
 
-class HeldRuns(Told, frozen=True):
+class HeldRuns(Items[HeldRun], frozen=True):
     """What a worker holds, what was due first in front; 200 of it at most."""
 
-    items: list[HeldRun]
     is_complete: bool
 
 
@@ -202,7 +191,5 @@ class Draining(Told, frozen=True):
     held: int
 
 
-class WorkerList(Told, frozen=True):
+class WorkerList(Items[Worker], frozen=True):
     """Every worker that lives."""
-
-    items: list[Worker]

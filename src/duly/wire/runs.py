@@ -9,13 +9,11 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Moment, Name, Priority
+from duly.domain.jobs.filter import RunState as State
 from duly.wire.jobs.definitions import RunDefinition
-from duly.wire.pages import DeadFilter, NextPageToken, PageQuery, PageToken
+from duly.wire.pages import DeadFilter, Items, NextPageToken, Page, PageQuery, PageToken
 from duly.wire.schema.shapes import Asked, Told, check_reach
 
-State = Literal[
-    "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
-]
 FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
 Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoozed", "fenced", "skipped"]
 
@@ -187,17 +185,12 @@ class SavedCheckpoint(CheckpointSize, frozen=True):
     value: Any
 
 
-class RunList(Told, frozen=True):
+class RunList(Page[RunSummary], frozen=True):
     """A page of runs, the last scheduled first."""
 
-    items: list[RunSummary]
-    next_page_token: NextPageToken
 
-
-class AttemptList(Told, frozen=True):
+class AttemptList(Items[Attempt], frozen=True):
     """All attempts of a run."""
-
-    items: list[Attempt]
 
 
 class LogLine(Told, frozen=True):
@@ -315,11 +308,9 @@ class DeadGroup(Told, frozen=True):
     sample: list[UUID]
 
 
-class DeadList(Told, frozen=True):
+class DeadList(Page[DeadLetter], frozen=True):
     """A page of dead letters, the last buried first. With group=error, groups instead, of the last 10,000 that fit."""
 
-    items: list[DeadLetter]
-    next_page_token: NextPageToken
     groups: list[DeadGroup] | None = None
 
 
@@ -337,6 +328,7 @@ class DeadEdit(Asked, frozen=True):
 
 
 BULK_LIMIT_DEFAULT, BULK_LIMIT_MAX = 1_000, 10_000
+ReplayRate = Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
 
 
 class BulkRequest(Asked, frozen=True):
@@ -355,10 +347,7 @@ class BulkRequest(Asked, frozen=True):
 class BulkReplay(BulkRequest, frozen=True, kw_only=True):
     """At once, or at a pace: each is due a moment after the one before."""
 
-    rate: (
-        Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
-        | None
-    ) = None
+    rate: ReplayRate | None = None
 
 
 class BulkEdit(BulkRequest, frozen=True, kw_only=True):

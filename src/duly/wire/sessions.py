@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from duly.domain.fields import Moment
 from duly.wire.keys import TenantNumber
-from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.pages import Page, PageQuery
 from duly.wire.schema.shapes import Asked, Told
 
 
@@ -53,8 +53,5 @@ class Session(Told, frozen=True):
     is_current: Annotated[bool, Meta(description="Whether this is the session that asks.")]
 
 
-class SessionList(Told, frozen=True):
+class SessionList(Page[Session], frozen=True):
     """A page of sessions, the last opened first."""
-
-    items: list[Session]
-    next_page_token: NextPageToken

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Duration, Moment, Name, Payload
+from duly.wire.callbacks import RetryAfter
 from duly.wire.schema.shapes import Asked, Told
 
 SLOTS_MAX = 1_000
@@ -143,9 +144,7 @@ class RunOutcome(Asked, frozen=True):
     result: Any = None
     error: RunError | None = None
     retryable: bool = True
-    retry_after: Annotated[Duration, Meta(description="Not before so long from now; believed up to a day.")] | None = (
-        None
-    )
+    retry_after: RetryAfter | None = None
     snooze: Duration | None = None
 
 

@@ -8,15 +8,15 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.domain.fields import PRINTABLE, Moment
-from duly.domain.jobs.job import REASON_CHARACTERS_MAX
+from duly.domain.fields import Moment
+from duly.domain.jobs.filter import WorkflowState
 from duly.domain.jobs.spec import NODE_PATTERN, NodeName, NodeSpec, WorkflowSpec
 from duly.domain.workflows.workflow import NODES_MAX
-from duly.wire.pages import NextPageToken
+from duly.wire.pages import Page
+from duly.wire.queues import Reason
 from duly.wire.runs import TargetSummary
 from duly.wire.schema.shapes import Asked, IdempotencyKey, Told
 
-WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
 NodeState = Literal["waiting", "ready", "running", "succeeded", "failed", "cancelled", "skipped", "expired"]
 
 
@@ -52,11 +52,8 @@ class WorkflowSummary(Told, frozen=True):
     reason: str | None
 
 
-class WorkflowList(Told, frozen=True):
+class WorkflowList(Page[WorkflowSummary], frozen=True):
     """A page of workflows, the newest first."""
-
-    items: list[WorkflowSummary]
-    next_page_token: NextPageToken
 
 
 class Edge(Told, frozen=True):
@@ -116,9 +113,7 @@ class NodeResult(Node, frozen=True):
 class WorkflowCancellation(Asked, frozen=True):
     """Why it is cancelled."""
 
-    reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)] = (
-        "cancelled on request"
-    )
+    reason: Reason = "cancelled on request"
 
 
 class WorkflowStatus(Told, frozen=True):

@@ -14,7 +14,7 @@ import msgspec
 from duly.domain.errors import WorkerExpired
 from duly.domain.limits.pause import Holds
 from duly.domain.runs.lifecycle import spent
-from duly.domain.runs.policy import PLAIN, RunPolicy
+from duly.domain.runs.options import PLAIN, RunPolicy
 from duly.domain.runs.run import Run
 from duly.log import Log
 from duly.moves.claim import claim

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from duly.api.operations import SAFE, check_audited
+from duly.api.operations import SAFE, check_declared
 from duly.api.routes import OPERATIONS
 from duly.domain.runs.outcome import Failed
 from duly.domain.tenancy.audit import Action
@@ -104,12 +104,17 @@ def test_an_operation_that_says_neither_or_both_cannot_be_added(audits, unaudite
     forgetful = msgspec.structs.replace(BY_NAME["pause_job"], audits=audits, unaudited=unaudited)
 
     with pytest.raises(AssertionError, match=r"POST .*pause_job.* changes something: give it audits or unaudited"):
-        check_audited(forgetful)
+        check_declared(forgetful)
+
+
+def test_an_operation_without_a_scope_cannot_be_added():
+    with pytest.raises(AssertionError, match="pause_job names no scope"):
+        check_declared(msgspec.structs.replace(BY_NAME["pause_job"], scope=""))
 
 
 def test_a_read_is_not_audited():
     with pytest.raises(AssertionError, match="read_job only reads"):
-        check_audited(msgspec.structs.replace(BY_NAME["read_job"], audits=(Action.JOB_PAUSED,)))
+        check_declared(msgspec.structs.replace(BY_NAME["read_job"], audits=(Action.JOB_PAUSED,)))
 
 
 def test_the_description_tells_what_is_audited():

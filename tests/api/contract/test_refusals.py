@@ -16,13 +16,12 @@ from duly.api.admission import CLAIMS, EVENTS, LOGS
 from duly.api.operations import Operation
 from duly.api.request import HEADER_BYTES_MAX
 from duly.api.response import EVENT_STREAM, NDJSON
+from duly.api.routes.jobs import LISTS
 from duly.domain.jobs.declaration import OWNER
-from duly.domain.limits.limit import LIMITS_MAX
-from duly.domain.limits.pause import HOLDS_MAX
+from duly.domain.limits.pause import SCOPES_MAX
 from duly.domain.tenancy.api_key import ANYBODY, Scope, implied_by
 from duly.moves.submit import submit_recurring
 from duly.store.connection.database import Database
-from duly.store.reads import lists
 from duly.store.tables.remote_workers import WORKERS_MAX
 from duly.store.tenancy import tenants
 from duly.store.tenancy.tenants import Limits
@@ -349,7 +348,7 @@ async def without_patience(scene: Scene, operation: Operation) -> httpx.Response
         await asked.by(scene.api)
     with scene.patience.context() as patience:
         moves = ("workers.receive", "cancel", "schedules.apply", "admin.destinations")
-        for name in ("schedules.conflict.LOOKS_MAX", *(f"{move}._LOOKS_MAX" for move in moves)):
+        for name in ("schedules.schedule.LOOKS_MAX", *(f"{move}._LOOKS_MAX" for move in moves)):
             patience.setattr(f"duly.moves.{name}", 0)
         return await asked.by(scene.api)
 
@@ -395,7 +394,7 @@ async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Re
         "insert into duly.holds (tenant, queue, reason, held_by, held_at)"
         " select tenant, 'queue-' || number, 'full', 'test', duly.clock_now()"
         "   from generate_series(1, $1::int) as number, unnest(array[1, null]) as tenant",
-        HOLDS_MAX,
+        SCOPES_MAX,
     )
     return await (await scene.yard.request(operation)).by(scene.api)
 
@@ -404,7 +403,7 @@ async def beside_too_many_limits(scene: Scene, operation: Operation) -> httpx.Re
     await scene.front.database.execute(
         "insert into duly.limits (queue, places, set_by, set_at)"
         " select 'queue-' || number, 1, 'test', duly.clock_now() from generate_series(1, $1::int) as number",
-        LIMITS_MAX,
+        SCOPES_MAX,
     )
     return await (await scene.yard.request(operation)).by(scene.api)
 
@@ -582,7 +581,8 @@ async def for_no_time(scene, asked):
 
 
 async def in_an_order_for_fewer(scene, asked):
-    scene.patience.setattr("duly.store.reads.lists.jobs_by_next", partial(lists.jobs_by_next, most=0))
+    name, position, read = LISTS["next_run_at"]
+    scene.patience.setitem(LISTS, "next_run_at", (name, position, partial(read, most=0)))
     await scene.api.a_job()
     return await asked.with_query("sort=next_run_at").by(scene.api)
 

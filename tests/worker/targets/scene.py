@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from duly.domain.runs.options import RunPolicy
 from duly.domain.runs.outcome import Outcome
-from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.run import Run
 from duly.domain.targets.target import Command, Container, handler_of
 from duly.worker.context import RunContext

@@ -13,8 +13,7 @@ import pytest
 from duly.clock import Rng
 from duly.domain.runs.outcome import Parked
 from duly.domain.runs.run import Run
-from duly.domain.targets.circuit import TICK_SECONDS
-from duly.domain.targets.verdict import Verdict
+from duly.domain.targets.circuit import TICK_SECONDS, Verdict
 from duly.moves.admin.destinations import limit, mind, report
 from duly.moves.defer import Deferred, defer
 from duly.store.connection.database import Database

@@ -16,15 +16,13 @@ from duly import __version__
 from duly.clock import Rng
 from duly.domain.fields import non_defaults
 from duly.domain.runs.callback_token import CallbackTokens
-from duly.domain.runs.metadata import RunMetadata
-from duly.domain.runs.options import options_of
+from duly.domain.runs.options import RunMetadata, RunPolicy, options_of
 from duly.domain.runs.outcome import Awaited, Failed, Parked, Succeeded, TimedOut
-from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import TENANT_DEFAULT, Run
+from duly.domain.targets.circuit import Verdict
 from duly.domain.targets.spec import spec_of_target
 from duly.domain.targets.target import WEBHOOK, Webhook
-from duly.domain.targets.verdict import Verdict
 from duly.domain.targets.webhook_secret import show_secret
 from duly.domain.tenancy.sealed_options import seal_options
 from duly.domain.tenancy.sealing import KEY_BYTES, Keyring, new_key_line, read_keyring
@@ -37,9 +35,8 @@ from duly.webhooks import verify
 from duly.worker.context import RunContext
 from duly.worker.handlers import Registry
 from duly.worker.targets import Targets
-from duly.worker.targets.callbacks import ReceiverCallbacks
 from duly.worker.targets.permits import Permits
-from duly.worker.targets.webhook import CannotSign, Sender
+from duly.worker.targets.webhook import CannotSign, ReceiverCallbacks, Sender
 from tests.outbound.servers import Names, a_caller, answer, answering, read_request, serving
 from tests.worker.stories import attempts_of, ended, submitted, until, working
 

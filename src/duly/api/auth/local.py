@@ -6,7 +6,6 @@ header can: a scope is made by the server. The header `Duly-Tenant` lets a local
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -32,12 +31,12 @@ def for_local(app: Any, actor: Actor) -> Any:
     return call
 
 
-async def local_caller(database: Database, request: AnyRequest) -> Identity | None:
-    """Return the local account that a request comes from, in the tenant it names; None: over the network. Raises NotFound."""
+async def local_caller(database: Database, request: AnyRequest) -> Identity:
+    """Return the local account that a request comes from, in the tenant it names. Raises NotFound."""
     scope: Any = request.scope
-    identity: Identity | None = scope.get(LOCAL)
+    identity: Identity = scope[LOCAL]
     named = request.headers.get(TENANT_HEADER)
-    if identity is None or named is None:
+    if named is None:
         return identity
     tenant = unquote(named)
     key = replace(identity.key, tenant=await tenants.number_of(database, tenant), tenant_name=tenant)
@@ -62,15 +61,7 @@ def _operator(actor: Actor) -> Identity:
         key_id=actor.id,
         tenant=TENANT_DEFAULT,
         tenant_name="default",
-        tenant_state="active",
-        tenant_rate=None,
         name=actor.name,
-        secret_hash=b"",
         scopes=frozenset({Scope.ADMIN}),
-        rate=None,
-        created_at=datetime.min.replace(tzinfo=UTC),
-        expires_at=None,
-        revoked_at=None,
-        last_used_at=None,
     )
     return Identity(key, frozenset(map(str, implied_by(key.scopes))), is_local=True)

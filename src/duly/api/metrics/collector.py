@@ -26,7 +26,7 @@ from duly import __version__
 from duly.api.health import Vitals
 from duly.api.metrics.destinations import PARKED_MAX, families
 from duly.api.metrics.labels import OF_TENANT_MAX, OTHER, Labels
-from duly.domain.diagnosis.clocks import HostClock
+from duly.domain.diagnosis.doctor import HostClock
 from duly.domain.errors import DulyError
 from duly.domain.limits.overload import AGE_LIMIT, Overload
 from duly.domain.limits.pause import SCOPE_KINDS

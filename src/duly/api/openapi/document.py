@@ -23,13 +23,13 @@ from duly.wire.problems import KINDS, MEDIA_TYPE, Problem
 _PARAMETER = re.compile(r"{(\w+)}")
 # A name at the end of a path may contain what divides a path; within it, it may not.
 _NAME: Schema = {"type": "string", "minLength": 1, "maxLength": 200, "pattern": NAME_PATTERN}
-_NAME_WITHIN: Schema = {
-    "type": "string",
-    "minLength": 1,
-    "maxLength": 200,
-    "pattern": NAME_PATTERN.replace("^", "^(?!.*/)"),
+_NAME_WITHIN: Schema = {**_NAME, "pattern": NAME_PATTERN.replace("^", "^(?!.*/)")}
+_IN_PATH: dict[str, Schema] = {  # What is not named here is an id.
+    "tenant": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+    "key_id": {"type": "string", "pattern": "^[a-z2-7]{10}$"},
+    "token": {"type": "string", "pattern": callback_token.PATTERN},
+    "node": {"type": "string", "maxLength": 120, "pattern": NODE_PATTERN},
 }
-_NODE: Schema = {"type": "string", "maxLength": 120, "pattern": NODE_PATTERN}
 
 _ABOUT = """Duly runs what is due: once, later, or again and again.
 
@@ -129,17 +129,9 @@ def _in_path(operation: Operation) -> list[Schema]:
 
 
 def _path_schema(operation: Operation, name: str) -> Schema:
-    if name == "tenant":
-        return {"type": "integer", "minimum": 1, "maximum": 999_999_999}
-    if name == "key_id":
-        return {"type": "string", "pattern": "^[a-z2-7]{10}$"}
-    if name == "token":
-        return {"type": "string", "pattern": callback_token.PATTERN}
-    if name == "node":
-        return _NODE
     if name == "name":
         return _NAME if operation.path.endswith("{name}") else _NAME_WITHIN
-    return {"type": "string", "format": "uuid"}
+    return _IN_PATH.get(name, {"type": "string", "format": "uuid"})
 
 
 def _in_query(operation: Operation, schemas: Schemas) -> list[Schema]:

@@ -42,6 +42,7 @@ _ROUTES = (
     events.routes,
     limits.gate_routes,
     queues.routes,
+    queues.worker_routes,
     figures.routes,
     recovery.routes,
     limits.routes,

@@ -9,12 +9,12 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api import definitions
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal, found_in
 from duly.api.response import NDJSON, Response
-from duly.api.routes.jobs import due_of
+from duly.api.routes.jobs import carried_by, due_of
 from duly.domain.errors import QuotaReached, Refused
+from duly.domain.jobs.compile import compile_spec
 from duly.domain.jobs.job import Recurring, Submission, check_key
 from duly.domain.jobs.when import is_for_now
 from duly.domain.tenancy.audit import Action
@@ -29,7 +29,7 @@ from duly.wire.jobs.jobs import NewJob
 from duly.wire.schema.reading import read_body
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("jobs")
+routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _TURN = 500  # lines read before others on this loop have their turn
 _TOGETHER = 5_000
 _encoder = msgspec.json.Encoder()
@@ -47,10 +47,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs:batch",
-    scope="jobs:write",
-    body=bytes,
+    "POST /v1/jobs:batch",
     media_type=NDJSON,
     responses={200: LineAnswer},
     response_type=NDJSON,
@@ -115,7 +112,7 @@ async def _read(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]], answ
             await call.clock.sleep(0)
         try:
             asked = read_body(line, NewJob)
-            job = definitions.compiled(asked, now, extra, call.services.allowed)
+            job = call.services.allowed.admitted(compile_spec(asked, now, carried=carried_by(asked) | extra))
             if isinstance(job, Submission) or is_for_now(asked):
                 at = due_of(job, now) if isinstance(job, Submission) else None
                 call.services.shedding.check(call.tenant, job.queue, job.priority, at, now)

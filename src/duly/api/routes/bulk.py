@@ -19,13 +19,13 @@ from duly.domain.jobs.filter import JOBS, RUNS, Field, Filter, parse
 from duly.domain.jobs.job import check_reason
 from duly.domain.tenancy.audit import Action
 from duly.moves.bulk import jobs_and_runs
-from duly.moves.bulk.dead import check_rate
-from duly.moves.bulk.jobs_and_runs import ChangeJob, ChangeRuns, Done, OpenSession, Place, Read, Way
+from duly.moves.bulk.dead import check_rate, replay
+from duly.moves.bulk.jobs_and_runs import ChangeJob, ChangeRuns, Done, Place, Read, Way
 from duly.moves.cancel import cancel_live, end_job
-from duly.moves.replay import replay
 from duly.moves.schedules import pause as pauses
 from duly.store.boxes import runs
 from duly.store.connection.database import Database, Unavailable
+from duly.store.connection.together import OpenSession
 from duly.store.reads import lists
 from duly.store.tables import jobs
 from duly.wire.jobs.bulk import (
@@ -40,26 +40,23 @@ from duly.wire.jobs.bulk import (
 )
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("bulk")
 _CHOOSE = "Which are meant is not said: a filter that asks for something, ids, or all of them; one of the three."
 _REMEDY = 'Give a filter, or in its place `"ids": [...]` or `"all": true`.'
 _REFUSED = ("invalid_filter", "invalid_query")
 _SECONDS_MAX = 60.0
-_CHANGE_SECONDS, _COUNT_SECONDS = 40.0, 20.0  # then it says how far it came
-
-
-@routes.add(
-    "POST",
-    "/v1/jobs:pause",
+routes = Routes(
+    "bulk",
     scope="jobs:write",
-    body=ManyPaused,
     responses={200: ManyDone},
-    refuses=(*_REFUSED, "invalid_option"),
+    refuses=_REFUSED,
     seconds_max=_SECONDS_MAX,
     in_session=False,
     is_resumable=True,
-    audits=(Action.JOB_PAUSED,),
 )
+_CHANGE_SECONDS, _COUNT_SECONDS = 40.0, 20.0  # then it says how far it came
+
+
+@routes.add("POST /v1/jobs:pause", refuses=(*_REFUSED, "invalid_option"), audits=(Action.JOB_PAUSED,))
 async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Response:
     """Pause the jobs that fit; with `dry_run` those that fire now are only counted."""
     reason = check_reason(call.body.reason)
@@ -70,18 +67,7 @@ async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Response:
     return await _jobs(call, ("active",), pause)
 
 
-@routes.add(
-    "POST",
-    "/v1/jobs:resume",
-    scope="jobs:write",
-    body=ManyResumed,
-    responses={200: ManyDone},
-    refuses=_REFUSED,
-    seconds_max=_SECONDS_MAX,
-    in_session=False,
-    is_resumable=True,
-    audits=(Action.JOB_RESUMED,),
-)
+@routes.add("POST /v1/jobs:resume", audits=(Action.JOB_RESUMED,))
 async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Response:
     """Let the jobs that fit fire again; with `dry_run` those that are paused are only counted."""
 
@@ -92,18 +78,7 @@ async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Response:
     return await _jobs(call, ("paused",), resume)
 
 
-@routes.add(
-    "POST",
-    "/v1/jobs:delete",
-    scope="jobs:write",
-    body=ManyDeleted,
-    responses={200: ManyDone},
-    refuses=_REFUSED,
-    seconds_max=_SECONDS_MAX,
-    in_session=False,
-    is_resumable=True,
-    audits=(Action.JOB_CANCELLED,),
-)
+@routes.add("POST /v1/jobs:delete", audits=(Action.JOB_CANCELLED,))
 async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Response:
     """End the jobs that fit: their future runs are cancelled; those that have started go on, or are asked to stop."""
 
@@ -114,18 +89,7 @@ async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Response:
     return await _jobs(call, jobs_and_runs.OPEN, end)
 
 
-@routes.add(
-    "POST",
-    "/v1/runs:cancel",
-    scope="jobs:write",
-    body=Many,
-    responses={200: ManyDone},
-    refuses=_REFUSED,
-    seconds_max=_SECONDS_MAX,
-    in_session=False,
-    is_resumable=True,
-    audits=(Action.RUN_CANCELLED,),
-)
+@routes.add("POST /v1/runs:cancel", audits=(Action.RUN_CANCELLED,))
 async def cancel_runs(call: Call[Nothing, Many]) -> Response:
     """Cancel the runs that fit and have not ended: those that wait are taken out, of those that run the workers are asked."""
 
@@ -135,18 +99,7 @@ async def cancel_runs(call: Call[Nothing, Many]) -> Response:
     return await _runs(call, jobs_and_runs.LIVE, cancel)
 
 
-@routes.add(
-    "POST",
-    "/v1/runs:replay",
-    scope="jobs:write",
-    body=ManyReplayed,
-    responses={200: ManyDone},
-    refuses=_REFUSED,
-    seconds_max=_SECONDS_MAX,
-    in_session=False,
-    is_resumable=True,
-    audits=(Action.DEAD_REPLAYED,),
-)
+@routes.add("POST /v1/runs:replay", audits=(Action.DEAD_REPLAYED,))
 async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Response:
     """Give the dead runs that fit another set of attempts, at once or so many a second. They keep their ids."""
     rate = check_rate(call.body.rate)
@@ -270,13 +223,5 @@ def _reading(read: Callable[..., Awaitable[Any]], tenant: int, chosen: Filter) -
 
 
 def _told(asked: Many, done: Done, of: str) -> Response:
-    told = ManyDone(
-        matched=done.matched,
-        changed=done.changed,
-        dry_run=asked.dry_run,
-        sample=done.sample,
-        refused=[NotChanged(id=one.id, why=one.why) for one in done.refused],
-        next_page_token=paging.next_token(done.after, of),
-        is_partial=done.is_partial,
-    )
-    return Response(200, told)
+    refused, more = [NotChanged.of(one) for one in done.refused], paging.next_token(done.after, of)
+    return Response(200, ManyDone.of(done, dry_run=asked.dry_run, refused=refused, next_page_token=more))

@@ -25,22 +25,16 @@ from duly.store.boxes.leased import Handle
 from duly.wire.callbacks import CallbackExtended, CallbackExtension, CallbackOutcome, CallbackProgress, CallbackSettled
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("callbacks")
 _IN_ATTEMPTS = "What a receiver says of a run is on record with the run's attempts."
+routes = Routes("callbacks", scope=OPEN, in_session=False, takes_key=False, unaudited=_IN_ATTEMPTS)
 _REASON_CHARACTERS_MAX = 2_000
 _REMEDY = "Use the token of the last request that the run has sent, whole, as X-Callback-Token says it."
 
 
 @routes.add(
-    "POST",
-    "/v1/callbacks/{token}",
-    scope=OPEN,
-    body=CallbackOutcome,
+    "POST /v1/callbacks/{token}",
     responses={200: CallbackSettled},
     refuses=("attempt_over", "conflict", "invalid_option", "rate_limited"),
-    in_session=False,
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
 )
 async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Response:
     """Say what came of a webhook that was answered 202. Asked again with the same outcome, it answers the same.
@@ -51,19 +45,13 @@ async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Response:
         received = await receive(call.database, await _handle(call), _outcome(call.body), call.services.rng)
     if received.queue is not None:
         call.wake(received.queue)
-    return Response(200, CallbackSettled(run_id=received.run_id, attempt=received.attempt, state=received.state))
+    return Response(200, CallbackSettled.of(received))
 
 
 @routes.add(
-    "POST",
-    "/v1/callbacks/{token}/extend",
-    scope=OPEN,
-    body=CallbackExtension,
+    "POST /v1/callbacks/{token}/extend",
     responses={200: CallbackExtended},
     refuses=("attempt_over", "conflict", "invalid_option", "rate_limited"),
-    in_session=False,
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
 )
 async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Response:
     """Say that it takes longer. Past its deadline the attempt has timed out, and is tried again or given up."""
@@ -75,15 +63,7 @@ async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/callbacks/{token}/progress",
-    scope=OPEN,
-    body=CallbackProgress,
-    responses={204: None},
-    refuses=("attempt_over", "conflict", "rate_limited"),
-    in_session=False,
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
+    "POST /v1/callbacks/{token}/progress", responses={204: None}, refuses=("attempt_over", "conflict", "rate_limited")
 )
 async def report_callback(call: Call[Nothing, CallbackProgress]) -> Response:
     """Show how far a run has come. Once a second is often enough; the deadline stays as it is."""

@@ -16,8 +16,7 @@ from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import DEAD, parse
 from duly.domain.tenancy.audit import Action
 from duly.moves.bulk import dead as moves
-from duly.moves.bulk.dead import Bulk
-from duly.moves.replay import discard, replay
+from duly.moves.bulk.dead import Bulk, discard, replay
 from duly.store.reads import lists
 from duly.store.reads.lists import DeadAt
 from duly.wire.runs import (
@@ -34,34 +33,26 @@ from duly.wire.runs import (
 )
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("dead letters")
+routes = Routes("dead letters", reads="jobs:read", writes="jobs:write")
 
 
-@routes.add(
-    "GET", "/v1/dead", scope="jobs:read", query=DeadQuery, responses={200: DeadList}, refuses=("invalid_filter",)
-)
+@routes.add("GET /v1/dead", responses={200: DeadList}, refuses=("invalid_filter",))
 async def list_dead(call: Call[DeadQuery, None]) -> Response:
     """List dead letters, the last buried first; with group=error, count them by what is alike in their reasons."""
     asked, of = call.query, f"dead {call.query.filter or ''}"
     if asked.group is not None:
         chosen = parse(asked.filter or "", DEAD)
         found = await lists.dead_groups(call.database, call.tenant, chosen, asked.page_size, lists.GROUPED_MAX)
-        groups = [DeadGroup(**{name: row[name] for name in DeadGroup.__struct_fields__}) for row in found]
+        groups = [DeadGroup.of(row) for row in found]
         return Response(200, DeadList(items=[], next_page_token=None, groups=groups))
     after = paging.position(asked.page_token, of, DeadAt)
     page = await lists.dead(call.database, call.tenant, parse(asked.filter or "", DEAD), asked.page_size, after)
-    items = [DeadLetter(**{name: row[name] for name in DeadLetter.__struct_fields__}) for row in page.rows]
-    return Response(200, DeadList(items=items, next_page_token=paging.next_token(page.after, of)))
+    items = [DeadLetter.of(row) for row in page.rows]
+    return paging.page(DeadList, items, page.after, of)
 
 
 @routes.add(
-    "PATCH",
-    "/v1/dead/{run_id}",
-    scope="jobs:write",
-    body=DeadEdit,
-    responses={204: None},
-    refuses=("invalid_payload",),
-    audits=(Action.DEAD_EDITED,),
+    "PATCH /v1/dead/{run_id}", responses={204: None}, refuses=("invalid_payload",), audits=(Action.DEAD_EDITED,)
 )
 async def edit_dead(call: Call[Nothing, DeadEdit]) -> Response:
     """Give a dead run another payload, for its replay."""
@@ -71,13 +62,7 @@ async def edit_dead(call: Call[Nothing, DeadEdit]) -> Response:
     return Response(204)
 
 
-@routes.add(
-    "POST",
-    "/v1/dead/{run_id}/replay",
-    scope="jobs:write",
-    responses={202: RunMoved},
-    audits=(Action.DEAD_REPLAYED,),
-)
+@routes.add("POST /v1/dead/{run_id}/replay", responses={202: RunMoved}, audits=(Action.DEAD_REPLAYED,))
 async def replay_dead(call: Call[Nothing, None]) -> Response:
     """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
     run_id = await _dead_id(call)
@@ -86,13 +71,7 @@ async def replay_dead(call: Call[Nothing, None]) -> Response:
     return Response(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
 
 
-@routes.add(
-    "DELETE",
-    "/v1/dead/{run_id}",
-    scope="jobs:write",
-    responses={200: RunMoved},
-    audits=(Action.DEAD_DISCARDED,),
-)
+@routes.add("DELETE /v1/dead/{run_id}", responses={200: RunMoved}, audits=(Action.DEAD_DISCARDED,))
 async def discard_dead(call: Call[Nothing, None]) -> Response:
     """Give a dead run up for good. Its record stays."""
     run_id = await _dead_id(call)
@@ -105,28 +84,14 @@ _CHOOSE = "Which dead letters is not said: either a filter that asks for somethi
 _BULK_REFUSED = ("invalid_filter", "invalid_query")
 
 
-@routes.add(
-    "POST",
-    "/v1/dead:replay",
-    scope="jobs:write",
-    body=BulkReplay,
-    responses={200: BulkAnswer},
-    refuses=_BULK_REFUSED,
-    audits=(Action.DEAD_REPLAYED,),
-)
+@routes.add("POST /v1/dead:replay", responses={200: BulkAnswer}, refuses=_BULK_REFUSED, audits=(Action.DEAD_REPLAYED,))
 async def replay_matching(call: Call[Nothing, BulkReplay]) -> Response:
     """Replay the dead letters that fit a filter, at once or so many a second; with `dry_run` they are only counted."""
     return await _bulk(call, partial(moves.replay_matching, rate=call.body.rate))
 
 
 @routes.add(
-    "POST",
-    "/v1/dead:discard",
-    scope="jobs:write",
-    body=BulkRequest,
-    responses={200: BulkAnswer},
-    refuses=_BULK_REFUSED,
-    audits=(Action.DEAD_DISCARDED,),
+    "POST /v1/dead:discard", responses={200: BulkAnswer}, refuses=_BULK_REFUSED, audits=(Action.DEAD_DISCARDED,)
 )
 async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
     """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted."""
@@ -134,10 +99,7 @@ async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/dead:edit",
-    scope="jobs:write",
-    body=BulkEdit,
+    "POST /v1/dead:edit",
     responses={200: BulkAnswer},
     refuses=(*_BULK_REFUSED, "invalid_payload"),
     audits=(Action.DEAD_EDITED,),
@@ -174,12 +136,5 @@ async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) 
         dry_run=asked.dry_run,
         after=paging.position(asked.page_token, of, DeadAt),
     )
-    told = BulkAnswer(
-        matched=done.matched,
-        moved=done.moved,
-        dry_run=asked.dry_run,
-        sample=done.sample,
-        next_page_token=paging.next_token(done.after, of),
-        is_partial=done.is_partial,
-    )
-    return Response(200, told)
+    more = paging.next_token(done.after, of)
+    return Response(200, BulkAnswer.of(done, dry_run=asked.dry_run, next_page_token=more))

@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
@@ -33,23 +31,20 @@ from duly.wire.destinations import (
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("destinations")
+routes = Routes("destinations", reads="jobs:read", writes="jobs:write")
 
 
-@routes.add("GET", "/v1/destinations", scope="jobs:read", query=PageQuery, responses={200: DestinationList})
+@routes.add("GET /v1/destinations", responses={200: DestinationList})
 async def list_destinations(call: Call[PageQuery, None]) -> Response:
     """List the places that webhooks go to."""
     after = paging.position(call.query.page_token, "destinations", str)
     found = await destinations.page(call.database, call.tenant, after, call.query.page_size)
-    more = paging.token(found[-1].origin, "destinations") if len(found) == call.query.page_size else None
-    return Response(200, DestinationList(items=[_shown(one) for one in found], next_page_token=more))
+    last = found[-1].origin if len(found) == call.query.page_size else None
+    return paging.page(DestinationList, [_shown(one) for one in found], last, "destinations")
 
 
 @routes.add(
-    "POST",
-    "/v1/destinations",
-    scope="jobs:write",
-    body=DestinationRequest,
+    "POST /v1/destinations",
     responses={201: Destination},
     refuses=("invalid_option", "conflict"),
     takes_key=False,
@@ -72,19 +67,14 @@ async def make_destination(call: Call[Nothing, DestinationRequest]) -> Response:
     return Response(201, _shown(made), {"Location": f"/v1/destinations/{made.destination_id}"})
 
 
-@routes.add("GET", "/v1/destinations/{destination_id}", scope="jobs:read", responses={200: Destination})
+@routes.add("GET /v1/destinations/{destination_id}", responses={200: Destination})
 async def read_destination(call: Call[Nothing, None]) -> Response:
     """Read a destination."""
     return Response(200, _shown(await _found(call)))
 
 
 @routes.add(
-    "PATCH",
-    "/v1/destinations/{destination_id}",
-    scope="jobs:write",
-    body=DestinationChange,
-    responses={200: Destination},
-    audits=(Action.DESTINATION_LIMITED,),
+    "PATCH /v1/destinations/{destination_id}", responses={200: Destination}, audits=(Action.DESTINATION_LIMITED,)
 )
 async def limit_destination(call: Call[Nothing, DestinationChange]) -> Response:
     """Say what a destination may be sent. All workers together keep to it within about a second."""
@@ -101,9 +91,7 @@ async def limit_destination(call: Call[Nothing, DestinationChange]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/destinations/{destination_id}/close",
-    scope="jobs:write",
+    "POST /v1/destinations/{destination_id}/close",
     responses={200: Destination},
     refuses=("conflict",),
     takes_key=False,
@@ -115,10 +103,7 @@ async def close_destination(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/destinations/{destination_id}/open",
-    scope="jobs:write",
-    body=DestinationOpening,
+    "POST /v1/destinations/{destination_id}/open",
     responses={200: Destination},
     refuses=("conflict", "invalid_option"),
     takes_key=False,
@@ -131,13 +116,7 @@ async def open_destination(call: Call[Nothing, DestinationOpening]) -> Response:
     return Response(200, _shown(opened))
 
 
-@routes.add(
-    "GET",
-    "/v1/destinations/{destination_id}/runs",
-    scope="jobs:read",
-    query=PageQuery,
-    responses={200: WaitingRunList},
-)
+@routes.add("GET /v1/destinations/{destination_id}/runs", responses={200: WaitingRunList})
 async def list_waiting_runs(call: Call[PageQuery, None]) -> Response:
     """List the runs that wait for a destination, in the order in which they go on."""
     found, asked = await _found(call), call.query
@@ -145,18 +124,11 @@ async def list_waiting_runs(call: Call[PageQuery, None]) -> Response:
     after = paging.position(asked.page_token, of, tuple[datetime, UUID])
     runs = await destinations.parked_page(call.database, call.tenant, found.origin, after, asked.page_size)
     last = (runs[-1].due_at, runs[-1].run_id) if len(runs) == asked.page_size else None
-    return Response(
-        200, WaitingRunList(items=[_waiting(run) for run in runs], next_page_token=paging.next_token(last, of))
-    )
+    items = [WaitingRun.of(run, waits_since=run.blocked_at) for run in runs]
+    return paging.page(WaitingRunList, items, last, of)
 
 
-@routes.add(
-    "GET",
-    "/v1/destinations/{destination_id}/failures",
-    scope="jobs:read",
-    query=PageQuery,
-    responses={200: FailedAttemptList},
-)
+@routes.add("GET /v1/destinations/{destination_id}/failures", responses={200: FailedAttemptList})
 async def list_failures(call: Call[PageQuery, None]) -> Response:
     """List the attempts that failed at a destination, the last first, as long as history is kept."""
     found, asked = await _found(call), call.query
@@ -165,14 +137,11 @@ async def list_failures(call: Call[PageQuery, None]) -> Response:
     failed = await destinations.failures_page(call.database, call.tenant, found.origin, before, asked.page_size)
     last = failed[-1] if len(failed) == asked.page_size else None
     position = None if last is None else (last.finished_at, last.run_id, last.attempt)
-    return Response(
-        200, FailedAttemptList(items=[_failed(one) for one in failed], next_page_token=paging.next_token(position, of))
-    )
+    return paging.page(FailedAttemptList, [FailedAttempt.of(one) for one in failed], position, of)
 
 
 @routes.add(
-    "POST",
-    "/v1/destinations/{destination_id}/rotate",
+    "POST /v1/destinations/{destination_id}/rotate",
     scope="admin",
     responses={201: SigningSecret},
     refuses=("conflict",),
@@ -190,8 +159,7 @@ async def rotate_secret(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "GET",
-    "/v1/destinations/{destination_id}/secrets",
+    "GET /v1/destinations/{destination_id}/secrets",
     scope="admin",
     responses={200: SigningSecrets},
     refuses=("conflict",),
@@ -212,24 +180,9 @@ async def _found(call: Call[Any, Any]) -> destinations.Destination:
 
 
 def _shown(one: destinations.Destination) -> Destination:
-    fields = {name: getattr(one, name) for name in Destination.__struct_fields__}
-    return Destination(**{**fields, "state": one.state.value, "wait_until": _ahead(one.wait_until, one.read_at)})
-
-
-def _waiting(run: destinations.ParkedRun) -> WaitingRun:
-    copied = ("run_id", "job_id", "queue", "attempt", "scheduled_at", "due_at")
-    return WaitingRun(**{name: getattr(run, name) for name in copied}, waits_since=run.blocked_at)
-
-
-def _failed(one: destinations.FailedAttempt) -> FailedAttempt:
-    return FailedAttempt(**msgspec.structs.asdict(one))
-
-
-def _ahead(moment: datetime | None, now: datetime) -> datetime | None:
-    return moment if moment is not None and moment > now else None
+    is_ahead = one.wait_until is not None and one.wait_until > one.read_at
+    return Destination.of(one, state=one.state.value, wait_until=one.wait_until if is_ahead else None)
 
 
 def _secret(one: moves.SigningSecret) -> SigningSecret:
-    return SigningSecret(
-        number=one.number, secret=one.text.reveal(), made_at=one.kept.made_at, retires_at=one.kept.retires_at
-    )
+    return SigningSecret.of(one.kept, number=one.number, secret=one.text.reveal())

@@ -15,6 +15,7 @@ from duly.domain.errors import InvalidOption, InvalidPayload
 from duly.domain.jobs.job import check_name
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX, encode
 from duly.domain.tenancy.audit import Action
+from duly.domain.wanted import meant
 from duly.moves.take_event import Event, note_events, take_event
 from duly.store.tables.events import Taken
 from duly.wire.binary_events import is_binary, read_binary
@@ -28,15 +29,13 @@ from duly.wire.events import (
     EventTaken,
     StreamQuery,
 )
-from duly.wire.schema.fitting import nearest
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("events")
+routes = Routes("events", reads="jobs:read", writes="jobs:write")
 
 
 @routes.add(
-    "POST",
-    "/v1/events",
+    "POST /v1/events",
     scope="jobs:trigger",
     body=CloudEvent,
     media_type=MEDIA_TYPE,
@@ -101,14 +100,7 @@ def _event(asked: CloudEvent) -> Event:
 
 
 @routes.add(
-    "GET",
-    "/v1/events",
-    scope="jobs:read",
-    query=StreamQuery,
-    responses={200: bytes},
-    refuses=("quota_reached",),
-    response_type=EVENT_STREAM,
-    in_session=False,
+    "GET /v1/events", responses={200: bytes}, refuses=("quota_reached",), response_type=EVENT_STREAM, in_session=False
 )
 async def stream_events(call: Call[StreamQuery, None]) -> Response:
     """Hear of runs as they start and end: server-sent events, each a CloudEvent in JSON.
@@ -128,5 +120,5 @@ def _types(text: str | None) -> frozenset[str] | None:
         return None
     types = frozenset(part.strip() for part in text.split(","))
     for unknown in sorted(types - set(TYPES)):
-        raise Refusal("invalid_query", f"There are no events of type {unknown!r}; {nearest(unknown, TYPES)}")
+        raise Refusal("invalid_query", f"There are no events of type {unknown!r}; {meant(unknown, TYPES)}")
     return types

@@ -38,7 +38,7 @@ from duly.wire.figures import (
 )
 from duly.wire.schema.shapes import Nothing, check_reach
 
-routes = Routes("figures")
+routes = Routes("figures", reads="jobs:read", is_figure=True)
 POINTS_MAX = 1_500
 _HOUR = timedelta(hours=1)
 _SPAN_MAX, _MINUTES_SPAN_MAX = timedelta(days=92), timedelta(days=2)
@@ -49,18 +49,11 @@ _MINUTES = 60
 _COHORTS_MAX = 200
 _FIRES_OF_COHORT_MAX = 3_600
 _CHANGES_AHEAD = timedelta(days=35)
+_SHARES = (50, 95, 99)
 _BECAME = ("succeeded", "retried", "dead", "skipped", "cancelled")
 
 
-@routes.add(
-    "GET",
-    "/v1/series",
-    scope="jobs:read",
-    query=SeriesQuery,
-    responses={200: Series},
-    refuses=("invalid_option",),
-    is_figure=True,
-)
+@routes.add("GET /v1/series", responses={200: Series}, refuses=("invalid_option",))
 async def read_series(call: Call[SeriesQuery, None]) -> Response:
     """Read what ended over time: counts, the share of successes, and how late and how long, as percentiles.
 
@@ -78,7 +71,7 @@ async def read_series(call: Call[SeriesQuery, None]) -> Response:
     return Response(200, Series(since=since, until=until, step=seconds, queue=asked.queue, total=total, points=points))
 
 
-@routes.add("GET", "/v1/overview", scope="jobs:read", responses={200: Overview}, in_session=False, is_figure=True)
+@routes.add("GET /v1/overview", responses={200: Overview}, in_session=False)
 async def read_overview(call: Call[Nothing, None]) -> Response:
     """Show how things stand, in four numbers, queue by queue, and what needs a person.
 
@@ -124,7 +117,7 @@ async def read_overview(call: Call[Nothing, None]) -> Response:
     return Response(200, shown)
 
 
-@routes.add("GET", "/v1/coming", scope="jobs:read", responses={200: ComingFires}, in_session=False, is_figure=True)
+@routes.add("GET /v1/coming", responses={200: ComingFires}, in_session=False)
 async def read_coming(call: Call[Nothing, None]) -> Response:
     """Count the fires of the next hour, minute by minute."""
     now = (await call.database.read_clock()).replace(second=0, microsecond=0)
@@ -137,15 +130,7 @@ async def read_coming(call: Call[Nothing, None]) -> Response:
     return Response(200, ComingFires(minutes=minutes, is_complete=is_complete))
 
 
-@routes.add(
-    "GET",
-    "/v1/jobs/{job_id}/days",
-    scope="jobs:read",
-    query=DaysQuery,
-    responses={200: JobDays},
-    refuses=("invalid_option",),
-    is_figure=True,
-)
+@routes.add("GET /v1/jobs/{job_id}/days", responses={200: JobDays}, refuses=("invalid_option",))
 async def read_job_days(call: Call[DaysQuery, None]) -> Response:
     """Count what became of a schedule's occurrences, day by day of a time zone."""
     job_id = call.id("job_id")
@@ -218,18 +203,14 @@ def _point(at: datetime, step: Step | None) -> Point:
     found = step or _NOTHING
     failed = found.failed + found.timed_out + found.lost
     judged = found.succeeded + failed
-    return Point(
+    return Point.of(
+        found,
         at=at,
         ended=found.started,
         failed=failed,
         success_rate=found.succeeded / judged if judged else None,
-        **{name: getattr(found, name) for name in ("succeeded", "retried", "dead", "cancelled", "skipped", "expired")},
-        skew_p50=percentile(found.skew, 0.50),
-        skew_p95=percentile(found.skew, 0.95),
-        skew_p99=percentile(found.skew, 0.99),
-        duration_p50=percentile(found.duration, 0.50),
-        duration_p95=percentile(found.duration, 0.95),
-        duration_p99=percentile(found.duration, 0.99),
+        **{f"skew_p{share}": percentile(found.skew, share / 100) for share in _SHARES},
+        **{f"duration_p{share}": percentile(found.duration, share / 100) for share in _SHARES},
     )
 
 

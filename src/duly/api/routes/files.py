@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from duly.api import paging
@@ -36,15 +34,11 @@ from duly.wire.pages import PageQuery
 from duly.wire.schema.reading import read_value
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("schedules as code")
+routes = Routes("schedules as code", reads="jobs:read", writes="jobs:write")
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs:apply",
-    scope="jobs:write",
-    query=ApplyQuery,
-    body=FileShape,
+    "POST /v1/jobs:apply",
     responses={200: Applied},
     refuses=("invalid_manifest", "not_the_files", "plan_changed", "conflict", "rate_limited", "quota_reached"),
     body_bytes_max=MANIFEST_BYTES_MAX,
@@ -52,7 +46,7 @@ routes = Routes("schedules as code")
     is_submit=True,
     audits=(Action.FILE_APPLIED,),
 )
-async def apply_file(call: Call[ApplyQuery, dict[str, Any]]) -> Response:
+async def apply_file(call: Call[ApplyQuery, FileShape]) -> Response:
     """Bring the jobs of a file to what it says, in one transaction: all of it, or none.
 
     The body is the file, as JSON. Names own jobs: one that is there is changed, one that is not is made. With `dry_run` the
@@ -75,14 +69,7 @@ async def apply_file(call: Call[ApplyQuery, dict[str, Any]]) -> Response:
     return Response(200, _told(made.plan, made.done, made.orphans))
 
 
-@routes.add(
-    "GET",
-    "/v1/jobs:export",
-    scope="jobs:read",
-    query=ExportQuery,
-    responses={200: FileShape},
-    refuses=("invalid_option", "not_found"),
-)
+@routes.add("GET /v1/jobs:export", responses={200: FileShape}, refuses=("invalid_option", "not_found"))
 async def export_file(call: Call[ExportQuery, None]) -> Response:
     """Write the jobs of a file as that file: applied again, it changes nothing.
 
@@ -123,25 +110,18 @@ def _told(found: Plan, done: tuple[Done, ...] = (), orphans: tuple[str, ...] = (
 _PAGE_MAX = 50  # Each is counted anew.
 
 
-@routes.add("GET", "/v1/files", scope="jobs:read", query=PageQuery, responses={200: FileList}, is_figure=True)
+@routes.add("GET /v1/files", responses={200: FileList}, is_figure=True)
 async def list_files(call: Call[PageQuery, None]) -> Response:
     """List the files of schedules that were applied, and how many of the jobs of each have drifted."""
     after = paging.position(call.query.page_token, "files", str)
     size = min(call.query.page_size, _PAGE_MAX)
     found = await applied.files(call.database, call.tenant, after or "", size)
-    more = paging.token(found[-1].source, "files") if len(found) == size else None
-    return Response(200, FileList(items=[_shown(one) for one in found], next_page_token=more))
+    last = found[-1].source if len(found) == size else None
+    return paging.page(FileList, [FileSummary.of(one) for one in found], last, "files")
 
 
 # Before the one that is found by its name alone, which may have any end.
-@routes.add(
-    "GET",
-    "/v1/files/{name}/jobs",
-    scope="jobs:read",
-    query=FileJobQuery,
-    responses={200: FileJobList},
-    is_figure=True,
-)
+@routes.add("GET /v1/files/{name}/jobs", responses={200: FileJobList}, is_figure=True)
 async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
     """List the jobs of a file, each with what was changed by hand since the file was applied, field by field.
 
@@ -155,37 +135,28 @@ async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
     found = await applied.file_jobs(
         call.database, call.tenant, source, after or "", asked.page_size, drifted=asked.drifted
     )
-    more = paging.token(found[-1].now.name, of) if len(found) == asked.page_size else None
-    return Response(200, FileJobList(items=[_job(one) for one in found], next_page_token=more))
+    last = found[-1].now.name if len(found) == asked.page_size else None
+    return paging.page(FileJobList, [_job(one) for one in found], last, of)
 
 
-@routes.add("GET", "/v1/files/{name}", scope="jobs:read", responses={200: FileSummary}, is_figure=True)
+@routes.add("GET /v1/files/{name}", responses={200: FileSummary}, is_figure=True)
 async def read_file(call: Call[Nothing, None]) -> Response:
     """Read when a file was applied and by whom, and how many of its jobs have drifted. Its name is its `source`."""
     found = await applied.file(call.database, call.tenant, call.known_name)
     if found is None:
         raise _no_file(call.name)
-    return Response(200, _shown(found))
-
-
-def _shown(one: applied.AppliedFile) -> FileSummary:
-    return FileSummary(**{name: getattr(one, name) for name in FileSummary.__struct_fields__})
+    return Response(200, FileSummary.of(found))
 
 
 def _job(one: applied.AppliedJob) -> FileJob:
     now = one.now
-    differences = () if one.was is None else drift(one.was, now)
-    status: Any = now.state
     assert now.applied is not None
-    return FileJob(
-        job_id=now.job_id,
-        name=now.name,
-        status=status,
-        pause_reason=now.pause_reason,
-        version=now.version,
+    return FileJob.of(
+        now,
+        status=now.state,
         applied_version=now.applied,
         drift=one.drift,
-        differences=[FileDifference(field=each.field, before=each.before, after=each.after) for each in differences],
+        differences=[FileDifference.of(each) for each in (() if one.was is None else drift(one.was, now))],
         changed_at=one.changed_at,
     )
 

@@ -7,22 +7,22 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
-from duly.api import definitions, paging
+from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
 from duly.api.routes.jobs import find_live_job
 from duly.api.views.jobs import asked_schedule, no_job
+from duly.api.views.runs import target_shape
 from duly.domain.errors import NotFound
 from duly.domain.jobs.job import check_reason
 from duly.domain.jobs.spec_of import carried_of, rules_of, waits_of
+from duly.domain.runs import payload as payloads
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules import backfill as backfills
 from duly.moves.schedules import pause as pauses
 from duly.moves.schedules.backfill import cancel_backfill as stop
-from duly.moves.schedules.skip_next import skip_next as leave_out
+from duly.moves.schedules.pause import skip_next as leave_out
 from duly.moves.trigger import TriggerState, trigger
 from duly.store.tables import jobs, schedules, zones
 from duly.wire.jobs.verbs import (
@@ -43,14 +43,12 @@ from duly.wire.jobs.versions import JobVersion, JobVersionList, MovedFire, Moved
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("jobs")
+routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/trigger",
+    "POST /v1/jobs/{job_id}/trigger",
     scope="jobs:trigger",
-    body=TriggerRequest,
     responses={202: TriggeredRun},
     refuses=("invalid_payload", "conflict", "quota_reached"),
     audits=(Action.JOB_TRIGGERED,),
@@ -59,7 +57,7 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Response:
     """Run a job now, beside its schedule, with a payload of its own if one is given."""
     found = await find_live_job(call, call.id("job_id"))
     payload = call.body.payload
-    text = None if payload is None else definitions.payload_text(payload, found["handler"])
+    text = None if payload is None else payloads.encode(payload, f"the payload of {found['handler']}")
     key = call.key or str(call.services.rng.uuid())
     made = await trigger(call.database, found["job_id"], key=key, payload=text, beside=call.body.beside)
     if made.state == TriggerState.READY:
@@ -69,10 +67,7 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/pause",
-    scope="jobs:write",
-    body=PauseRequest,
+    "POST /v1/jobs/{job_id}/pause",
     responses={200: JobStatus},
     refuses=("invalid_option", "conflict"),
     audits=(Action.JOB_PAUSED,),
@@ -90,13 +85,7 @@ async def pause_job(call: Call[Nothing, PauseRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/resume",
-    scope="jobs:write",
-    body=ResumeRequest,
-    responses={200: JobStatus},
-    refuses=("conflict",),
-    audits=(Action.JOB_RESUMED,),
+    "POST /v1/jobs/{job_id}/resume", responses={200: JobStatus}, refuses=("conflict",), audits=(Action.JOB_RESUMED,)
 )
 async def resume_job(call: Call[Nothing, ResumeRequest]) -> Response:
     """Let a job fire again."""
@@ -113,9 +102,7 @@ async def resume_job(call: Call[Nothing, ResumeRequest]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/skip-next",
-    scope="jobs:write",
+    "POST /v1/jobs/{job_id}/skip-next",
     responses={200: SkippedNext},
     refuses=("invalid_option", "conflict"),
     audits=(Action.JOB_SKIPPED_NEXT,),
@@ -128,10 +115,7 @@ async def skip_next(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs/{job_id}/backfill",
-    scope="jobs:write",
-    body=BackfillRequest,
+    "POST /v1/jobs/{job_id}/backfill",
     responses={202: BackfillAsked},
     refuses=("invalid_option", "conflict"),
     seconds_max=60.0,
@@ -151,23 +135,13 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
         confirm=asked.confirm,
     )
     headers = {} if made.backfill_id is None else {"Location": f"/v1/backfills/{made.backfill_id}"}
-    return Response(
-        202,
-        BackfillAsked(
-            backfill_id=made.backfill_id,
-            job_id=found["job_id"],
-            count=made.count,
-            first=made.first,
-            is_partial=made.is_partial,
-        ),
-        headers,
-    )
+    return Response(202, BackfillAsked.of(made, job_id=found["job_id"]), headers)
 
 
 _PAGE_MAX = 20  # Each comes with its payload.
 
 
-@routes.add("GET", "/v1/jobs/{job_id}/versions", scope="jobs:read", query=PageQuery, responses={200: JobVersionList})
+@routes.add("GET /v1/jobs/{job_id}/versions", responses={200: JobVersionList})
 async def list_job_versions(call: Call[PageQuery, None]) -> Response:
     """Show what a job's definition was, the newest first: the one that stands, and the last hundred before it.
 
@@ -181,30 +155,27 @@ async def list_job_versions(call: Call[PageQuery, None]) -> Response:
     if not found and before == jobs.NEWEST_VERSION:
         raise no_job(job_id)
     last = found[-1]["generation"] if len(found) == size else None
-    return Response(
-        200, JobVersionList(items=[_shown_version(row) for row in found], next_page_token=paging.next_token(last, of))
-    )
+    return paging.page(JobVersionList, [_shown_version(row) for row in found], last, of)
 
 
 def _shown_version(row: Mapping[str, Any]) -> JobVersion:
     options = row["options"]
-    copied = ("made_at", "replaced_at", "owner", "source", "name", "queue", "priority")
-    return JobVersion(
-        **{name: row[name] for name in copied},
+    return JobVersion.of(
+        row,
         version=row["generation"],
         request_id=carried_of(options).get("request_id"),
-        target=definitions.target_shape(row["handler"], options),
+        target=target_shape(row["handler"], options),
         payload=None if row["payload"] is None else read_anyhow(row["payload"]),
         **waits_of(asked_schedule(row)),
         **rules_of(options),
     )
 
 
-backfill_routes = Routes("backfills")
+backfill_routes = Routes("backfills", reads="jobs:read", writes="jobs:write")
 _NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))
 
 
-@backfill_routes.add("GET", "/v1/backfills", scope="jobs:read", query=BackfillQuery, responses={200: BackfillList})
+@backfill_routes.add("GET /v1/backfills", responses={200: BackfillList})
 async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
     """List backfills, the last asked for first: of a job, or of all. Missed ones that are made up for are among them."""
     asked, of = call.query, f"backfills {call.query.job_id or ''}"
@@ -215,10 +186,10 @@ async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
         found = await schedules.backfills_of_job(call.database, call.tenant, asked.job_id, after, asked.page_size)
     last = (found[-1]["asked_at"], found[-1]["backfill_id"]) if len(found) == asked.page_size else None
     items = [BackfillStatus(**row) for row in found]
-    return Response(200, BackfillList(items=items, next_page_token=paging.next_token(last, of)))
+    return paging.page(BackfillList, items, last, of)
 
 
-@backfill_routes.add("GET", "/v1/backfills/{backfill_id}", scope="jobs:read", responses={200: BackfillStatus})
+@backfill_routes.add("GET /v1/backfills/{backfill_id}", responses={200: BackfillStatus})
 async def read_backfill(call: Call[Nothing, None]) -> Response:
     """Say how far a backfill has come."""
     backfill_id = call.id("backfill_id")
@@ -229,11 +200,7 @@ async def read_backfill(call: Call[Nothing, None]) -> Response:
 
 
 @backfill_routes.add(
-    "DELETE",
-    "/v1/backfills/{backfill_id}",
-    scope="jobs:write",
-    responses={200: BackfillCancelled},
-    audits=(Action.BACKFILL_CANCELLED,),
+    "DELETE /v1/backfills/{backfill_id}", responses={200: BackfillCancelled}, audits=(Action.BACKFILL_CANCELLED,)
 )
 async def cancel_backfill(call: Call[Nothing, None]) -> Response:
     """Stop a backfill; its runs that have not begun are taken back. One of which nothing is left is not found."""
@@ -243,10 +210,8 @@ async def cancel_backfill(call: Call[Nothing, None]) -> Response:
     return Response(200, BackfillCancelled(backfill_id=backfill_id, taken_back=await stop(call.database, backfill_id)))
 
 
-@routes.add(
-    "GET", "/v1/moved-fires", scope="jobs:read", query=MovedQuery, responses={200: MovedFires}, in_session=False
-)
+@routes.add("GET /v1/moved-fires", responses={200: MovedFires}, in_session=False)
 async def list_moved_fires(call: Call[MovedQuery, None]) -> Response:
     """List the next fires, of a job or of all, that new time zone data has moved by more than a minute."""
     found = await zones.moves(call.database, call.tenant, call.query.job_id, call.query.limit)
-    return Response(200, MovedFires(items=[MovedFire(**msgspec.structs.asdict(one)) for one in found]))
+    return Response(200, MovedFires(items=[MovedFire.of(one) for one in found]))

@@ -8,7 +8,6 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api import definitions
 from duly.api.operations import MERGE_PATCH, Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import Response
@@ -22,6 +21,7 @@ from duly.api.routes.jobs import (
 )
 from duly.api.views.jobs import shown_job
 from duly.domain.errors import DeclaredInCode, InvalidOption, NameTaken, NotFound, VersionChanged
+from duly.domain.jobs.compile import compile_one_shot, compile_recurring
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.job import check_name
@@ -32,23 +32,21 @@ from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
 from duly.domain.runs.options import RunOptions
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules.change_one_shot import change_one_shot
-from duly.moves.schedules.conflict import until_settled
 from duly.moves.schedules.edit import edit_version
+from duly.moves.schedules.schedule import until_settled
 from duly.store.reads import lists, overview
 from duly.store.tables import jobs
 from duly.wire.jobs.jobs import Job, JobPatch, PutJob
 from duly.wire.schema.reading import merge_patch, read_value
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("jobs")
+routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _DEFINITION = tuple(JobSpec.__struct_fields__)
 _KEPT = ("parent", "after", "again_of")  # A change of a one-shot leaves where it comes from.
 
 
 @routes.add(
-    "PUT",
-    "/v1/jobs/{job_id}",
-    scope="jobs:write",
+    "PUT /v1/jobs/{job_id}",
     body=PutJob,
     responses={200: Job},
     refuses=(*REFUSED, "declared_in_code", "conflict"),
@@ -69,17 +67,14 @@ async def replace_job(call: Call[Nothing, JobSpec]) -> Response:
 
 
 @routes.add(
-    "PATCH",
-    "/v1/jobs/{job_id}",
-    scope="jobs:write",
-    body=JobPatch,
+    "PATCH /v1/jobs/{job_id}",
     media_type=MERGE_PATCH,
     responses={200: Job},
     refuses=(*REFUSED, "declared_in_code", "conflict"),
     is_matched=True,
     audits=(Action.JOB_EDITED,),
 )
-async def change_job(call: Call[Nothing, dict[str, Any]]) -> Response:
+async def change_job(call: Call[Nothing, JobPatch]) -> Response:
     """Change parts of a job's definition, from now on, by a merge patch (RFC 7396): null takes a part away.
 
     `If-Match` names the version that was read, or is `*`. A schedule is merged, too: whoever changes the type of its trigger
@@ -95,9 +90,7 @@ async def change_job(call: Call[Nothing, dict[str, Any]]) -> Response:
 
 
 @routes.add(
-    "PUT",
-    "/v1/jobs/by-name/{name}",
-    scope="jobs:write",
+    "PUT /v1/jobs/by-name/{name}",
     body=PutJob,
     responses={200: Job, 201: Job},
     refuses=(
@@ -180,7 +173,9 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
 async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobSpec) -> Response | None:
     """Change a one-shot without a name while it waits; None: somebody was faster. Raises VersionChanged, Refused."""
     if not is_one_shot_spec(asked):
-        raise definitions.not_plain()
+        raise InvalidOption(
+            "a one-shot takes no name, on_event or other schedule than a moment; create a job with them"
+        )
     carried = await overview.arguments(call.database, job_id)
     options: RunOptions = carried["options"]
     version: int = carried["generation"]
@@ -188,7 +183,7 @@ async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None
     shown = await shown_job(call.database, call.tenant, job_id)
     if _parts(asked) == _parts(read_value(_standing(shown), JobSpec)):
         return Response(200, shown, {"ETag": tag_of(shown.version)})
-    job = definitions.one_shot(asked, carried_of(options) | call.run_metadata, call.services.allowed)
+    job = call.services.allowed.admitted(compile_one_shot(asked, carried_of(options) | call.run_metadata))
     kept = {name: getattr(options.metadata, name) for name in _KEPT}
     job = msgspec.structs.replace(job, options=job.options.but(**kept))
     if not await change_one_shot(call.database, call.tenant, job_id, version, job, options):
@@ -213,7 +208,7 @@ async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobSpec)
     if found["owner"] == OWNER:
         raise DeclaredInCode(f"job {found['name']!r} is declared in {found['source']}; change it there")
     marks = carried_of(found["options"]) | call.run_metadata
-    job = definitions.recurring(asked, call.now, marks, call.services.allowed)
+    job = call.services.allowed.admitted(compile_recurring(asked, call.now, marks))
     job = msgspec.structs.replace(job, owner=found["owner"], source=found["source"])
     await edit_version(call.database, found["job_id"], found["generation"], job)
     shown = await shown_job(call.database, call.tenant, found["job_id"])

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from duly.api import definitions, paging
+from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import Response
-from duly.api.routes.runs import shown_explanation
-from duly.api.views.jobs import FINEST, job_summary, no_job, shown_job
+from duly.api.views.jobs import FINEST, NEXT_FIRES, coming_fires, job_summary, no_job, shown_job
+from duly.api.views.runs import shown_explanation
 from duly.domain.errors import InvalidOption, NotFound
+from duly.domain.jobs.compile import compile_one_shot, compile_recurring
 from duly.domain.jobs.filter import JOBS, parse
 from duly.domain.jobs.job import Submission
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.when import is_for_now
 from duly.domain.jobs.when import is_one_shot as is_one_shot_spec
+from duly.domain.runs.dependencies import check_after
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action
 from duly.domain.triggers.on_event import NEVER
@@ -36,18 +39,23 @@ from duly.wire.explanations import Explanation
 from duly.wire.jobs.jobs import CreatedJob, Job, JobList, NewJob
 from duly.wire.jobs.verbs import Deleted, Deletion
 from duly.wire.pages import JobsQuery
+from duly.wire.runs import FollowedJob
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("jobs")
+routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _ONE_SHOT = "Change or delete it while it waits, and run it again when it has ended; or give jobs a name or a schedule."
+# What a list is called in its page tokens, where a page of it begins, and how it is read.
+LISTS: dict[str, tuple[str, type, Callable[..., Awaitable[Any]]]] = {
+    "created": ("jobs", UUID, lists.jobs),
+    "name": ("jobs by name", NamedAt, lists.jobs_by_name),
+    "next_run_at": ("jobs by next fire", NextAt, lists.jobs_by_next),
+    "one_shots": ("jobs and one-shots", UUID, lists.jobs_and_one_shots),
+}
 REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_workflow", "name_taken")
 
 
 @routes.add(
-    "POST",
-    "/v1/jobs",
-    scope="jobs:write",
-    body=NewJob,
+    "POST /v1/jobs",
     responses={202: CreatedJob, 200: CreatedJob},
     refuses=(*REFUSED, "conflict", "rate_limited", "quota_reached", "shed"),
     in_session=False,
@@ -66,14 +74,7 @@ async def create_job(call: Call[Nothing, NewJob]) -> Response:
     return Response(202, made, created_headers(made.job_id, made.version))
 
 
-@routes.add(
-    "GET",
-    "/v1/jobs",
-    scope="jobs:read",
-    query=JobsQuery,
-    responses={200: JobList},
-    refuses=("invalid_filter", "invalid_option"),
-)
+@routes.add("GET /v1/jobs", responses={200: JobList}, refuses=("invalid_filter", "invalid_option"))
 async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     """List jobs with a schedule or a name, the newest first, by name or by next fire.
 
@@ -81,37 +82,24 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     between two pages may be on both.
     """
     asked, chosen = call.query, parse(call.query.filter or "", JOBS)
-    page: lists.JobPage | lists.NamedPage | lists.NextPage
     if asked.include is not None and asked.sort != "created":
         raise InvalidOption(f"include one_shots does not go with sort {asked.sort}; leave one of them out")
-    if asked.include is not None:
-        of = f"jobs and one-shots {asked.filter or ''}"
-        behind_id = paging.position(asked.page_token, of, UUID)
-        page = await lists.jobs_and_one_shots(call.database, call.tenant, chosen, asked.page_size, behind_id)
-    elif asked.sort == "name":
-        of = f"jobs by name {asked.filter or ''}"
-        behind = paging.position(asked.page_token, of, NamedAt)
-        page = await lists.jobs_by_name(call.database, call.tenant, chosen, asked.page_size, behind)
-    elif asked.sort == "next_run_at":
-        of = f"jobs by next fire {asked.filter or ''}"
-        later = paging.position(asked.page_token, of, NextAt)
-        page = await lists.jobs_by_next(call.database, call.tenant, chosen, asked.page_size, later)
-    else:
-        of = f"jobs {asked.filter or ''}"
-        after = paging.position(asked.page_token, of, UUID)
-        page = await lists.jobs(call.database, call.tenant, chosen, asked.page_size, after)
+    name, position, read = LISTS[asked.include or asked.sort]
+    of = f"{name} {asked.filter or ''}"
+    after = paging.position(asked.page_token, of, position)
+    page = await read(call.database, call.tenant, chosen, asked.page_size, after)
     items = [job_summary(row) for row in page.rows]
-    return Response(200, JobList(items=items, next_page_token=paging.next_token(page.after, of)))
+    return paging.page(JobList, items, page.after, of)
 
 
-@routes.add("GET", "/v1/jobs/{job_id}", scope="jobs:read", responses={200: Job})
+@routes.add("GET /v1/jobs/{job_id}", responses={200: Job})
 async def read_job(call: Call[Nothing, None]) -> Response:
     """Read a job as it stands, with its next fires and its last run."""
     job = await shown_job(call.database, call.tenant, call.id("job_id"))
     return Response(200, job, {"ETag": tag_of(job.version)})
 
 
-@routes.add("GET", "/v1/jobs/by-name/{name}", scope="jobs:read", responses={200: Job})
+@routes.add("GET /v1/jobs/by-name/{name}", responses={200: Job})
 async def read_job_by_name(call: Call[Nothing, None]) -> Response:
     """Read the job that has a name now. One that is over has given its name up, and is found by its id."""
     name = call.known_name
@@ -122,7 +110,7 @@ async def read_job_by_name(call: Call[Nothing, None]) -> Response:
     return Response(200, job, {"ETag": tag_of(job.version), "Content-Location": f"/v1/jobs/{job.job_id}"})
 
 
-@routes.add("GET", "/v1/jobs/{job_id}/explain", scope="jobs:read", responses={200: Explanation}, in_session=False)
+@routes.add("GET /v1/jobs/{job_id}/explain", responses={200: Explanation}, in_session=False)
 async def explain_job(call: Call[Nothing, None]) -> Response:
     """Say why a job stands as it does: when it fires next, what holds it up, and how its last runs went.
 
@@ -139,10 +127,7 @@ async def explain_job(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "DELETE",
-    "/v1/jobs/{job_id}",
-    scope="jobs:write",
-    query=Deletion,
+    "DELETE /v1/jobs/{job_id}",
     responses={200: Deleted},
     refuses=("declared_in_code", "conflict"),
     audits=(Action.JOB_CANCELLED, Action.JOB_PURGED),
@@ -199,7 +184,8 @@ async def is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
 
 
 async def _submit_plain(call: Call[Nothing, NewJob]) -> CreatedJob:
-    shot = definitions.one_shot(call.body, call.run_metadata, call.services.allowed)
+    carried = carried_by(call.body) | call.run_metadata
+    shot = call.services.allowed.admitted(compile_one_shot(call.body, carried))
     await call.services.shedding.look()
     call.services.shedding.check(call.tenant, shot.queue, shot.priority, due_of(shot, call.now), call.now)
     submitted = await call.services.group_commit.submit(call.database, shot, key=call.key, tenant=call.tenant)
@@ -219,7 +205,8 @@ async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
 
 async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
     """Make a job that has a definition of its own. Raises Refused."""
-    job = definitions.recurring(asked, call.now, call.run_metadata, call.services.allowed)
+    carried = carried_by(asked) | call.run_metadata
+    job = call.services.allowed.admitted(compile_recurring(asked, call.now, carried))
     key = call.key or str(call.services.rng.uuid())
     accepted = await call.in_transaction(
         lambda database: moves.submit_recurring(database, job, key=key, tenant=call.tenant)
@@ -227,6 +214,17 @@ async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
     if accepted.scheduled_at != NEVER and accepted.scheduled_at - call.now <= HORIZON:
         call.wake(DUE)
     return _scheduled(accepted, job.name)
+
+
+def carried_by(body: JobSpec) -> dict[str, Any]:
+    """Give the options of runs that only the request that creates a job names. Raises InvalidOption."""
+    if not isinstance(body, NewJob):
+        return {}
+    found: dict[str, Any] = {} if body.parent is None else {"parent": body.parent}
+    if body.after:
+        pairs = ((one.job, one.on) if isinstance(one, FollowedJob) else (one, "success") for one in body.after)
+        found["after"] = check_after(pairs)
+    return found
 
 
 def due_of(shot: Submission, now: datetime) -> datetime | None:
@@ -248,7 +246,7 @@ def _scheduled(accepted: Accepted, name: str | None) -> CreatedJob:
     job_id, first = accepted.job_id, accepted.scheduled_at
     if first == NEVER:
         return _created(job_id, None, name, None, [], sentence(accepted.schedule))
-    fires = definitions.coming_fires(accepted.schedule, first - FINEST, definitions.NEXT_FIRES, str(job_id))
+    fires = coming_fires(accepted.schedule, first - FINEST, NEXT_FIRES, str(job_id))
     run_id = only_run_id(accepted.schedule, job_id, first)
     return _created(job_id, run_id, name, first, fires, sentence(accepted.schedule))
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
-
-import msgspec
 
 from duly.api import paging
 from duly.api.operations import Call, Routes
-from duly.api.problems import Refusal
 from duly.api.response import Response
 from duly.domain.duration import parse_option
 from duly.domain.errors import InvalidOption, NotFound
@@ -21,32 +17,25 @@ from duly.store.tenancy import api_keys
 from duly.wire.keys import Key, KeyList, KeyQuery, KeyRequest, MadeKey
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("keys")
+routes = Routes("keys", scope="admin", in_session=False, takes_key=False)
+_OF_ANOTHER = "Keys of another tenant are"
 
 
-@routes.add("GET", "/v1/keys", scope="admin", query=KeyQuery, responses={200: KeyList}, in_session=False)
+@routes.add("GET /v1/keys", responses={200: KeyList})
 async def list_keys(call: Call[KeyQuery, None]) -> Response:
     """List keys, without their secrets."""
     asked = call.query
-    tenant = _tenant(call, asked.tenant)
+    tenant = call.tenant_or(asked.tenant, _OF_ANOTHER)
     of = f"keys {tenant}"
     after = paging.position(asked.page_token, of, str)
     found = await api_keys.page(call.database, tenant, after, asked.page_size)
-    more = paging.token(found[-1].key_id, of) if len(found) == asked.page_size else None
+    last = found[-1].key_id if len(found) == asked.page_size else None
     items = [_shown(key, call.now) for key in found]
-    return Response(200, KeyList(items=items, next_page_token=more))
+    return paging.page(KeyList, items, last, of)
 
 
 @routes.add(
-    "POST",
-    "/v1/keys",
-    scope="admin",
-    body=KeyRequest,
-    responses={201: MadeKey},
-    refuses=("invalid_option", "not_found"),
-    in_session=False,
-    takes_key=False,
-    audits=(Action.KEY_CREATED,),
+    "POST /v1/keys", responses={201: MadeKey}, refuses=("invalid_option", "not_found"), audits=(Action.KEY_CREATED,)
 )
 async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
     """Make a key. Its text is in the answer and nowhere else: there is no second look.
@@ -54,7 +43,7 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
     This takes no idempotency key, because an answer that is kept would keep the secret.
     """
     asked = call.body
-    tenant, scopes = _tenant(call, asked.tenant), read_scopes(asked.scopes)
+    tenant, scopes = call.tenant_or(asked.tenant, _OF_ANOTHER), read_scopes(asked.scopes)
     expires_at = await _expiry(call.database, asked)
     made = await create_key(
         call.database,
@@ -65,13 +54,9 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
         expires_at=expires_at,
         rate=asked.rate,
     )
-    told = MadeKey(
-        key_id=made.key_id,
-        tenant=tenant,
-        name=asked.name,
-        scopes=sorted(set(asked.scopes)),
-        expires_at=expires_at,
-        key=made.text.reveal(),
+    scopes_shown = sorted(set(asked.scopes))
+    told = MadeKey.of(
+        asked, key_id=made.key_id, tenant=tenant, scopes=scopes_shown, expires_at=expires_at, key=made.text.reveal()
     )
     return Response(201, told, {"Location": f"/v1/keys/{made.key_id}"})
 
@@ -85,14 +70,7 @@ async def _expiry(database: Database, asked: KeyRequest) -> datetime | None:
     return await database.read_clock() + parse_option(asked.expires_after, "expires_after")
 
 
-@routes.add(
-    "DELETE",
-    "/v1/keys/{key_id}",
-    scope="admin",
-    responses={204: None},
-    in_session=False,
-    audits=(Action.KEY_REVOKED,),
-)
+@routes.add("DELETE /v1/keys/{key_id}", responses={204: None}, audits=(Action.KEY_REVOKED,))
 async def end_key(call: Call[Nothing, None]) -> Response:
     """End a key for good. Within five seconds it opens nothing any more."""
     key_id = call.path["key_id"]
@@ -102,15 +80,8 @@ async def end_key(call: Call[Nothing, None]) -> Response:
     return Response(204)
 
 
-def _tenant(call: Call[Any, Any], asked: int | None) -> int:
-    if asked is not None and asked != call.tenant and not call.identity.is_operator:
-        raise Refusal("forbidden", "Keys of another tenant are for the operator: an admin of the first tenant.")
-    return call.tenant if asked is None else asked
-
-
 def _shown(key: ApiKey, now: datetime) -> Key:
-    fields = msgspec.structs.asdict(key) | {"scopes": sorted(key.scopes), "state": _state(key, now)}
-    return Key(**{name: fields[name] for name in Key.__struct_fields__})
+    return Key.of(key, scopes=sorted(key.scopes), state=_state(key, now))
 
 
 def _state(key: ApiKey, now: datetime) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 from duly.api import paging
 from duly.api.operations import Call, Routes
-from duly.api.problems import Refusal
 from duly.api.response import Response
-from duly.domain.errors import InvalidOption, NotFound
+from duly.api.routes.queues import check_tenant, scope_of
+from duly.domain.errors import NotFound
 from duly.domain.limits.concurrency import Rate, in_words, kind_of
 from duly.domain.limits.limit import Limit as Known
 from duly.domain.limits.pause import Scope
@@ -16,16 +16,16 @@ from duly.domain.tenancy.audit import Action
 from duly.moves.admin import concurrency_keys as moves
 from duly.moves.admin.limit import limit, unlimit
 from duly.store.tables import concurrency_keys, limits
-from duly.store.tenancy import tenants
 from duly.wire.gates import Gate, GateLimits, GateList, GateRate, SetLimits
 from duly.wire.limits import Limit, LimitList, LimitQuery, LimitRequest
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("limits")
+routes = Routes("limits", reads="jobs:read", writes="admin", in_session=False)
+_OWN = "share of a queue"
 
 
-@routes.add("GET", "/v1/limits", scope="jobs:read", responses={200: LimitList}, in_session=False)
+@routes.add("GET /v1/limits", responses={200: LimitList})
 async def list_limits(call: Call[Nothing, None]) -> Response:
     """Show the limits of the caller's own; to the operator, all."""
     standing = await limits.standing(call.database)
@@ -33,14 +33,9 @@ async def list_limits(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "PUT",
-    "/v1/limits",
-    scope="admin",
-    body=LimitRequest,
+    "PUT /v1/limits",
     responses={200: Limit},
     refuses=("invalid_option", "not_found", "conflict"),
-    in_session=False,
-    takes_key=False,
     audits=(Action.LIMIT_SET,),
 )
 async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
@@ -49,21 +44,16 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
     Where the operator has limited a tenant's share of a queue, an admin of the tenant is refused with 409: that limit stays.
     """
     scope = _scope(call, call.body)
-    if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
-        raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
+    await check_tenant(call, scope)
     by, is_operator = call.identity.shown_name, call.identity.is_operator
     made = await limit(call.database, scope, call.body.places, set_by=by, is_operator=is_operator)
     return Response(200, _shown(made))
 
 
 @routes.add(
-    "DELETE",
-    "/v1/limits",
-    scope="admin",
-    query=LimitQuery,
+    "DELETE /v1/limits",
     responses={204: None},
     refuses=("invalid_option", "not_found", "conflict"),
-    in_session=False,
     audits=(Action.LIMIT_REMOVED,),
 )
 async def remove_limit(call: Call[LimitQuery, None]) -> Response:
@@ -74,17 +64,10 @@ async def remove_limit(call: Call[LimitQuery, None]) -> Response:
 
 def _scope(call: Call[Any, Any], asked: LimitRequest | LimitQuery) -> Scope:
     """Say what is meant. A tenant's whole is its quota, and so the operator's to set."""
-    if asked.all and (asked.queue is not None or asked.tenant is not None):
-        raise InvalidOption("all is everything; give it alone, or name a queue, a tenant or both")
-    if not asked.all and asked.queue is None and asked.tenant is None:
-        raise InvalidOption("nothing is named; give all, a queue, a tenant, or a queue and a tenant")
-    if call.identity.is_operator:
-        return Scope(asked.tenant, asked.queue)
-    if asked.queue is None or asked.tenant not in (None, call.tenant):
-        raise Refusal(
-            "forbidden", "More than one's own share of a queue is for the operator: an admin of the first tenant."
-        )
-    return Scope(call.tenant, asked.queue)
+    scope = scope_of(call, asked, _OWN)
+    if scope.queue is None:
+        call.check_operator(f"More than one's own {_OWN} is")
+    return scope
 
 
 def _is_seen(call: Call[Any, Any], one: Known) -> bool:
@@ -92,29 +75,22 @@ def _is_seen(call: Call[Any, Any], one: Known) -> bool:
 
 
 def _shown(one: Known) -> Limit:
-    return Limit(
-        tenant=one.scope.tenant,
-        queue=one.scope.queue,
-        places=one.places,
-        running=one.running,
-        set_by=one.set_by,
-        set_at=one.set_at,
-    )
+    return Limit.of(one, tenant=one.scope.tenant, queue=one.scope.queue)
 
 
-gate_routes = Routes("gates")
+gate_routes = Routes("gates", reads="jobs:read", writes="jobs:write")
 
 
-@gate_routes.add("GET", "/v1/gates", scope="jobs:read", query=PageQuery, responses={200: GateList})
+@gate_routes.add("GET /v1/gates", responses={200: GateList})
 async def list_gates(call: Call[PageQuery, None]) -> Response:
     """List the keys that hold runs back, or are limited."""
     after = paging.position(call.query.page_token, "gates", str)
     found = await concurrency_keys.page(call.database, call.tenant, after, call.query.page_size)
-    more = paging.token(found[-1].key, "gates") if len(found) == call.query.page_size else None
-    return Response(200, GateList(items=[_shown_gate(one) for one in found], next_page_token=more))
+    last = found[-1].key if len(found) == call.query.page_size else None
+    return paging.page(GateList, [_shown_gate(one) for one in found], last, "gates")
 
 
-@gate_routes.add("GET", "/v1/gates/{name}", scope="jobs:read", responses={200: Gate})
+@gate_routes.add("GET /v1/gates/{name}", responses={200: Gate})
 async def read_gate(call: Call[Nothing, None]) -> Response:
     """Read a key: how many of its runs are inside, how many wait, and what is set for it."""
     key = call.known_name
@@ -125,13 +101,7 @@ async def read_gate(call: Call[Nothing, None]) -> Response:
 
 
 @gate_routes.add(
-    "PUT",
-    "/v1/gates/{name}",
-    scope="jobs:write",
-    body=GateLimits,
-    responses={200: Gate},
-    refuses=("invalid_option",),
-    audits=(Action.GATE_LIMITED,),
+    "PUT /v1/gates/{name}", responses={200: Gate}, refuses=("invalid_option",), audits=(Action.GATE_LIMITED,)
 )
 async def limit_gate(call: Call[Nothing, GateLimits]) -> Response:
     """Set what a key allows, whatever its runs carry. It holds within two seconds, across the whole fleet."""
@@ -142,13 +112,7 @@ async def limit_gate(call: Call[Nothing, GateLimits]) -> Response:
     )
 
 
-@gate_routes.add(
-    "DELETE",
-    "/v1/gates/{name}",
-    scope="jobs:write",
-    responses={204: None},
-    audits=(Action.GATE_LIFTED,),
-)
+@gate_routes.add("DELETE /v1/gates/{name}", responses={204: None}, audits=(Action.GATE_LIFTED,))
 async def lift_gate(call: Call[Nothing, None]) -> Response:
     """Take the limits of a key away: what its runs carry counts again."""
     await moves.lift(call.database, call.tenant, call.known_name)
@@ -162,8 +126,7 @@ def _shown_gate(one: concurrency_keys.Gate) -> Gate:
         limits = SetLimits(limit=one.limit_places, rate=rate, changed_at=one.changed_at)
     has_places = one.places is not None or one.waiting > 0 or one.limit_places is not None
     kind: Any = kind_of(one.key, is_line=one.is_line, has_places=has_places)
-    counts = {name: getattr(one, name) for name in ("key", "places", "inside", "waiting", "waiting_turn")}
-    return Gate(**counts, kind=kind, rate=_rate(one.per_second, one.burst), limits=limits)
+    return Gate.of(one, kind=kind, rate=_rate(one.per_second, one.burst), limits=limits)
 
 
 def _rate(per_second: float | None, burst: int | None) -> GateRate | None:

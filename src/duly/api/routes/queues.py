@@ -9,7 +9,6 @@ from uuid import UUID
 import msgspec
 
 from duly.api.operations import Call, Routes
-from duly.api.problems import Refusal
 from duly.api.request import read_duration
 from duly.api.response import Response
 from duly.domain.errors import InvalidOption, NotFound
@@ -27,6 +26,7 @@ from duly.store.tables import overloads, pauses
 from duly.store.tables import workers as store
 from duly.store.tables.workers import WorkerRow
 from duly.store.tenancy import tenants
+from duly.wire.limits import LimitRequest, Scoped
 from duly.wire.queues import (
     Draining,
     HeldRun,
@@ -50,19 +50,19 @@ from duly.wire.queues import (
 )
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("queues")
+routes = Routes("queues", reads="jobs:read", writes="jobs:write", in_session=False, takes_key=False)
 _HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
 
 
-@routes.add("GET", "/v1/queues", scope="jobs:read", query=QueueQuery, responses={200: QueueList}, in_session=False)
+@routes.add("GET /v1/queues", responses={200: QueueList})
 async def list_queues(call: Call[QueueQuery, None]) -> Response:
     """Show what waits of the caller's own in each queue, who serves it, and whether it is held.
 
     With `everyone`, which is for the operator, all that waits, and the handlers that no live worker has.
     """
     everyone = call.query.everyone
-    if everyone and not call.identity.is_operator:
-        raise Refusal("forbidden", "What waits of everyone is for the operator: an admin of the first tenant.")
+    if everyone:
+        call.check_operator("What waits of everyone is")
     pressure = await call.services.gauge.read(call.tenant)
     standing = (await overloads.standing(call.database)).values()
     overloaded = [one for one in standing if everyone or one.tenant == call.tenant]
@@ -77,13 +77,10 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
 
 
 @routes.add(
-    "PUT",
-    "/v1/queues/{name}",
+    "PUT /v1/queues/{name}",
     scope="admin",
-    body=QueueChange,
     responses={200: QueueChanged},
     refuses=("invalid_option",),
-    in_session=False,
     is_operators=True,
     audits=(Action.QUEUE_CHANGED,),
 )
@@ -103,14 +100,9 @@ async def change_queue(call: Call[Nothing, QueueChange]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/queues/{name}/pause",
-    scope="jobs:write",
-    body=QueuePause,
+    "POST /v1/queues/{name}/pause",
     responses={200: HoldChange},
     refuses=("invalid_option", "conflict"),
-    in_session=False,
-    takes_key=False,
     audits=(Action.HOLD_PLACED,),
 )
 async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
@@ -120,14 +112,9 @@ async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/queues/{name}/resume",
-    scope="jobs:write",
-    body=QueueResume,
+    "POST /v1/queues/{name}/resume",
     responses={200: HoldChange},
     refuses=("invalid_option",),
-    in_session=False,
-    takes_key=False,
     audits=(Action.HOLD_LIFTED,),
 )
 async def resume_queue(call: Call[Nothing, QueueResume]) -> Response:
@@ -135,7 +122,7 @@ async def resume_queue(call: Call[Nothing, QueueResume]) -> Response:
     return _told(call, await lift(call.database, _scope_of_queue(call, call.body.everyone)))
 
 
-@routes.add("GET", "/v1/holds", scope="jobs:read", responses={200: HoldList}, in_session=False)
+@routes.add("GET /v1/holds", responses={200: HoldList})
 async def list_holds(call: Call[Nothing, None]) -> Response:
     """Show all that is held and touches the caller's runs; to the operator, all."""
     standing = await pauses.standing(call.database)
@@ -143,41 +130,35 @@ async def list_holds(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/pause",
+    "POST /v1/pause",
     scope="admin",
-    body=HoldRequest,
     responses={200: HoldChange},
     refuses=("invalid_option", "not_found", "conflict"),
-    in_session=False,
-    takes_key=False,
     audits=(Action.HOLD_PLACED,),
 )
 async def pause(call: Call[Nothing, HoldRequest]) -> Response:
     """The emergency stop: within a second nothing new of what is named starts. What waits is kept, what runs ends as ever."""
-    scope = _scope(call, call.body)
-    if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
-        raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
+    scope = scope_of(call, call.body)
+    await check_tenant(call, scope)
     return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=call.identity.shown_name))
 
 
 @routes.add(
-    "POST",
-    "/v1/resume",
+    "POST /v1/resume",
     scope="admin",
-    body=LiftRequest,
     responses={200: HoldChange},
     refuses=("invalid_option",),
-    in_session=False,
-    takes_key=False,
     audits=(Action.HOLD_LIFTED,),
 )
 async def resume(call: Call[Nothing, LiftRequest]) -> Response:
     """Let go on what was paused; what other pauses cover stays held."""
-    return _told(call, await lift(call.database, _scope(call, call.body)))
+    return _told(call, await lift(call.database, scope_of(call, call.body)))
 
 
-@routes.add("GET", "/v1/workers", scope="admin", responses={200: WorkerList}, in_session=False, is_operators=True)
+worker_routes = Routes("queues", scope="admin", in_session=False, takes_key=False, is_operators=True)
+
+
+@worker_routes.add("GET /v1/workers", responses={200: WorkerList})
 async def list_workers(call: Call[Nothing, None]) -> Response:
     """Show every worker that lives, what it serves and how long its lease still holds."""
     living = [row for row in await store.live(call.database) if row.until > row.read_at]
@@ -185,33 +166,17 @@ async def list_workers(call: Call[Nothing, None]) -> Response:
     return Response(200, WorkerList(items=[_worker(row, held.get(row.worker_id, 0)) for row in living]))
 
 
-@routes.add(
-    "GET",
-    "/v1/workers/{worker_id}/runs",
-    scope="admin",
-    responses={200: HeldRuns},
-    in_session=False,
-    is_operators=True,
-)
+@worker_routes.add("GET /v1/workers/{worker_id}/runs", responses={200: HeldRuns})
 async def list_held_runs(call: Call[Nothing, None]) -> Response:
     """Show what a worker has in its hands: what it runs, and what it claimed ahead."""
     worker_id = call.id("worker_id")
     await _living(call, worker_id)
     found = await store.held_runs(call.database, worker_id, _HELD_SHOWN_MAX + 1)
-    items = [HeldRun(**{name: row[name] for name in HeldRun.__struct_fields__}) for row in found[:_HELD_SHOWN_MAX]]
+    items = [HeldRun.of(row) for row in found[:_HELD_SHOWN_MAX]]
     return Response(200, HeldRuns(items=items, is_complete=len(found) <= _HELD_SHOWN_MAX))
 
 
-@routes.add(
-    "POST",
-    "/v1/workers/{worker_id}/drain",
-    scope="admin",
-    responses={200: Draining},
-    in_session=False,
-    takes_key=False,
-    is_operators=True,
-    audits=(Action.WORKER_DRAINED,),
-)
+@worker_routes.add("POST /v1/workers/{worker_id}/drain", responses={200: Draining}, audits=(Action.WORKER_DRAINED,))
 async def drain_worker(call: Call[Nothing, None]) -> Response:
     """Ask a worker to take nothing more: it finishes what it runs and hands back the rest, and lives on without work.
 
@@ -221,16 +186,7 @@ async def drain_worker(call: Call[Nothing, None]) -> Response:
     return await _draining(call, is_draining=True)
 
 
-@routes.add(
-    "POST",
-    "/v1/workers/{worker_id}/resume",
-    scope="admin",
-    responses={200: Draining},
-    in_session=False,
-    takes_key=False,
-    is_operators=True,
-    audits=(Action.WORKER_RESUMED,),
-)
+@worker_routes.add("POST /v1/workers/{worker_id}/resume", responses={200: Draining}, audits=(Action.WORKER_RESUMED,))
 async def resume_worker(call: Call[Nothing, None]) -> Response:
     """Let a worker that was drained take runs again."""
     await undrain(call.database, call.id("worker_id"))
@@ -291,27 +247,22 @@ def _queue(name: str, seen: _Seen) -> Queue:
             )
             for one in overloaded
         ],
-        unknown_handlers=[
-            UnknownHandler(handler=row["handler"], runs=row["runs"]) for row in seen.unknown if row["queue"] == name
-        ],
+        unknown_handlers=[UnknownHandler.of(row) for row in seen.unknown if row["queue"] == name],
     )
 
 
 def _worker(row: WorkerRow, held: int) -> Worker:
-    copied = ("worker_id", "name", "version", "tenant", "queues", "weights", "handlers", "slots", "pools", "started_at")
-    left = (row.until - row.read_at).total_seconds()
-    shown = {name: getattr(row, name) for name in (*copied, "is_draining", "stalled_at", "stalled_in")}
-    return Worker(**shown, lease_seconds_left=left, held=held)
+    return Worker.of(row, lease_seconds_left=(row.until - row.read_at).total_seconds(), held=held)
 
 
 def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
-    if everyone and not call.identity.is_operator:
-        raise Refusal("forbidden", "A queue of everyone is for the operator: an admin of the first tenant.")
+    if everyone:
+        call.check_operator("A queue of everyone is")
     return Scope(None if everyone else call.tenant, call.name)
 
 
-def _scope(call: Call[Any, Any], asked: HoldRequest | LiftRequest) -> Scope:
-    """Say what is meant; an admin of a tenant means that tenant's."""
+def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, own: str = "tenant") -> Scope:
+    """Say what is meant; an admin of a tenant means that tenant's. Raises InvalidOption, Refusal."""
     if asked.all and (asked.queue is not None or asked.tenant is not None):
         raise InvalidOption("all is everything; give it alone, or name a queue, a tenant or both")
     if not asked.all and asked.queue is None and asked.tenant is None:
@@ -319,8 +270,14 @@ def _scope(call: Call[Any, Any], asked: HoldRequest | LiftRequest) -> Scope:
     if call.identity.is_operator:
         return Scope(asked.tenant, asked.queue)
     if asked.all or asked.tenant not in (None, call.tenant):
-        raise Refusal("forbidden", "More than one's own tenant is for the operator: an admin of the first tenant.")
+        call.check_operator(f"More than one's own {own} is")
     return Scope(call.tenant, asked.queue)
+
+
+async def check_tenant(call: Call[Any, Any], scope: Scope) -> None:
+    """Refuse a scope of a tenant that is none. Raises NotFound."""
+    if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
+        raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
 
 
 def _told(call: Call[Any, Any], change: Change) -> Response:
@@ -333,5 +290,4 @@ def _shown(call: Call[Any, Any], standing: Sequence[Held]) -> list[Hold]:
 
 
 def _hold(one: Held) -> Hold:
-    scope = one.scope
-    return Hold(tenant=scope.tenant, queue=scope.queue, reason=one.reason, held_by=one.held_by, held_at=one.held_at)
+    return Hold.of(one, tenant=one.scope.tenant, queue=one.scope.queue)

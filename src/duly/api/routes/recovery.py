@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
 from duly.domain.jobs.recovery import Rule
@@ -14,14 +12,15 @@ from duly.log import Log
 from duly.moves.schedules import recover
 from duly.store.reads import recovery_plan
 from duly.store.reads.recovery_plan import Plan
+from duly.store.tables.recovery import Recovery, Totals
 from duly.wire.recovery import RecoveryApproval, RecoveryItem, RecoveryPlan, RecoveryState, RecoveryTenant, ToldRule
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("recovery")
+routes = Routes("recovery", scope="admin", in_session=False, takes_key=False, is_operators=True)
 _LOG = Log("recovery")
 
 
-@routes.add("GET", "/v1/recovery", scope="admin", responses={200: RecoveryPlan}, in_session=False, is_operators=True)
+@routes.add("GET /v1/recovery", responses={200: RecoveryPlan})
 async def read_recovery(call: Call[Nothing, None]) -> Response:
     """Show what was missed while no scheduler lived, what each schedule's policy would make of it, a rate and a finish time.
 
@@ -31,15 +30,9 @@ async def read_recovery(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/recovery/approve",
-    scope="admin",
-    body=RecoveryApproval,
+    "POST /v1/recovery/approve",
     responses={200: RecoveryPlan},
     refuses=("conflict",),
-    in_session=False,
-    takes_key=False,
-    is_operators=True,
     audits=(Action.RECOVERY_APPROVED,),
 )
 async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
@@ -59,14 +52,7 @@ async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
 
 
 @routes.add(
-    "DELETE",
-    "/v1/recovery",
-    scope="admin",
-    responses={200: RecoveryPlan},
-    refuses=("conflict",),
-    in_session=False,
-    is_operators=True,
-    audits=(Action.RECOVERY_DISMISSED,),
+    "DELETE /v1/recovery", responses={200: RecoveryPlan}, refuses=("conflict",), audits=(Action.RECOVERY_DISMISSED,)
 )
 async def dismiss_recovery(call: Call[Nothing, None]) -> Response:
     """Leave out what was missed and is not made yet; each schedule's history tells it."""
@@ -79,28 +65,17 @@ async def _shown(call: Call[Any, Any]) -> RecoveryPlan:
 
 
 def _shown_plan(plan: Plan) -> RecoveryPlan:
-    return RecoveryPlan(
-        recovery=_state(plan),
+    return RecoveryPlan.of(
+        plan,
+        recovery=None if plan.recovery is None else _state(plan.recovery, plan.totals),
         left=plan.runs,
-        proposed_rate=plan.proposed_rate,
-        finish_at=plan.finish_at,
-        tenants=[RecoveryTenant(**msgspec.structs.asdict(one)) for one in plan.tenants],
-        items=[RecoveryItem(**msgspec.structs.asdict(one)) for one in plan.items],
-        is_partial=plan.is_partial,
+        tenants=[RecoveryTenant.of(one) for one in plan.tenants],
+        items=[RecoveryItem.of(one) for one in plan.items],
     )
 
 
-def _state(plan: Plan) -> RecoveryState | None:
-    found = plan.recovery
-    if found is None:
-        return None
-    copied = ("recovery_id", "down_since", "opened_at", "decided_at", "decided_by", "ended_at", "rate")
-    fields: dict[str, Any] = {name: getattr(found, name) for name in copied}
-    return RecoveryState(
-        **fields,
-        state=found.state,  # type: ignore[arg-type]
-        rules=[ToldRule(choice=rule.choice, tenant=rule.tenant, job_id=rule.job_id) for rule in found.rules],
-        schedules_held=plan.totals.held,
-        schedules_decided=plan.totals.decided,
-        made=plan.totals.made,
+def _state(found: Recovery, totals: Totals) -> RecoveryState:
+    rules = [ToldRule.of(rule) for rule in found.rules]
+    return RecoveryState.of(
+        found, rules=rules, schedules_held=totals.held, schedules_decided=totals.decided, made=totals.made
     )

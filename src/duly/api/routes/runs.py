@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 from uuid import UUID
 
-import msgspec
 from msgspec import Meta
 
-from duly.api import definitions, paging
+from duly.api import paging
 from duly.api.admission import LOGS
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import EVENT_STREAM, Response
 from duly.api.streams.logs import Place, place_of, told
-from duly.api.views.runs import decoded, find_run, no_run, run_summary, shown_attempt, shown_run
+from duly.api.views.runs import (
+    decoded,
+    find_run,
+    no_run,
+    run_summary,
+    shown_attempt,
+    shown_explanation,
+    shown_run,
+)
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import RUNS, parse
 from duly.domain.jobs.job import check_name
+from duly.domain.runs import payload as payloads
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action
+from duly.moves.bulk.dead import replay
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
-from duly.moves.replay import replay
 from duly.moves.run_again import Changes
 from duly.moves.run_again import run_again as make_again
 from duly.store.boxes import runs
 from duly.store.reads import explain, lists
-from duly.store.reads.explain import Explanation as Explained
-from duly.wire.explanations import Explanation, Holding, Reason
+from duly.wire.explanations import Explanation
 from duly.wire.pages import RunsQuery
 from duly.wire.runs import (
     AttemptList,
@@ -45,15 +52,13 @@ from duly.wire.runs import (
 )
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("runs")
+routes = Routes("runs", reads="jobs:read", writes="jobs:write")
 _FIRST_LINE = (0, -1)
 _Number = Annotated[int, Meta(ge=-1, lt=2**31)]
 _LOG_PAGE = 1000  # lines that the store gives at once
 
 
-@routes.add(
-    "GET", "/v1/runs", scope="jobs:read", query=RunsQuery, responses={200: RunList}, refuses=("invalid_filter",)
-)
+@routes.add("GET /v1/runs", responses={200: RunList}, refuses=("invalid_filter",))
 async def list_runs(call: Call[RunsQuery, None]) -> Response:
     """List runs, wherever they stand, the last scheduled first."""
     asked, of = call.query, f"runs {call.query.workflow or ''} {call.query.filter or ''}"
@@ -62,23 +67,23 @@ async def list_runs(call: Call[RunsQuery, None]) -> Response:
     wanted = parse(asked.filter or "", RUNS).only("workflow", of_workflow)
     page = await lists.runs(call.database, call.tenant, wanted, asked.page_size, after)
     items = [run_summary(row) for row in page.rows]
-    return Response(200, RunList(items=items, next_page_token=paging.next_token(page.after, of)))
+    return paging.page(RunList, items, page.after, of)
 
 
-@routes.add("GET", "/v1/runs/{run_id}", scope="jobs:read", responses={200: Run})
+@routes.add("GET /v1/runs/{run_id}", responses={200: Run})
 async def read_run(call: Call[Nothing, None]) -> Response:
     """Read a run as it stands or ended, with its attempts, its payload, the definition that it used, and its result."""
     return Response(200, await shown_run(call.database, call.tenant, call.id("run_id")))
 
 
-@routes.add("GET", "/v1/runs/{run_id}/attempts", scope="jobs:read", responses={200: AttemptList})
+@routes.add("GET /v1/runs/{run_id}/attempts", responses={200: AttemptList})
 async def list_attempts(call: Call[Nothing, None]) -> Response:
     """List the attempts of a run, in order."""
     found = await find_run(call.database, call.tenant, call.id("run_id"))
     return Response(200, AttemptList(items=[shown_attempt(row) for row in found["attempts"]]))
 
 
-@routes.add("GET", "/v1/runs/{run_id}/checkpoint", scope="jobs:read", responses={200: SavedCheckpoint})
+@routes.add("GET /v1/runs/{run_id}/checkpoint", responses={200: SavedCheckpoint})
 async def read_checkpoint(call: Call[Nothing, None]) -> Response:
     """Read what is kept for the next attempt of a run. It goes when the run has ended well, or was cancelled."""
     run_id = call.id("run_id")
@@ -90,13 +95,7 @@ async def read_checkpoint(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "GET",
-    "/v1/runs/{run_id}/logs",
-    scope="jobs:read",
-    query=LogQuery,
-    responses={200: LogPage},
-    refuses=("invalid_header", "quota_reached"),
-    may_stream=True,
+    "GET /v1/runs/{run_id}/logs", responses={200: LogPage}, refuses=("invalid_header", "quota_reached"), may_stream=True
 )
 async def read_logs(call: Call[LogQuery, None]) -> Response:
     """Read what a run logged, over all its attempts, in order; again with the token for what came since.
@@ -129,7 +128,7 @@ def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Respons
     return Response(200, headers={"X-Accel-Buffering": "no"}, stream=stream, media_type=EVENT_STREAM)
 
 
-@routes.add("GET", "/v1/runs/{run_id}/explain", scope="jobs:read", responses={200: Explanation}, in_session=False)
+@routes.add("GET /v1/runs/{run_id}/explain", responses={200: Explanation}, in_session=False)
 async def explain_run(call: Call[Nothing, None]) -> Response:
     """Say why a run is where it is: what it waits for, what stands in its way, or what it came to.
 
@@ -144,10 +143,7 @@ async def explain_run(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/runs/{run_id}/cancel",
-    scope="jobs:write",
-    query=Cancellation,
+    "POST /v1/runs/{run_id}/cancel",
     responses={200: RunCancelled},
     refuses=("conflict",),
     audits=(Action.RUN_CANCELLED,),
@@ -172,12 +168,7 @@ async def cancel_run(call: Call[Cancellation, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/runs/{run_id}/replay",
-    scope="jobs:write",
-    responses={202: RunMoved},
-    refuses=("conflict",),
-    audits=(Action.DEAD_REPLAYED,),
+    "POST /v1/runs/{run_id}/replay", responses={202: RunMoved}, refuses=("conflict",), audits=(Action.DEAD_REPLAYED,)
 )
 async def replay_run(call: Call[Nothing, None]) -> Response:
     """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
@@ -189,20 +180,8 @@ async def replay_run(call: Call[Nothing, None]) -> Response:
     return Response(202, RunMoved(run_id=run_id, status="replayed"), {"Location": f"/v1/runs/{run_id}"})
 
 
-def shown_explanation(found: Explained) -> Explanation:
-    """Tell an explanation."""
-    reasons = [Reason(code=one.code, text=one.text, facts=dict(one.facts)) for one in found.reasons]
-    held = found.holding
-    holding = None if held is None else Holding(**msgspec.structs.asdict(held))
-    kind: Literal["job", "run"] = "job" if found.kind == "job" else "run"
-    return Explanation(kind=kind, id=found.id, state=found.state, holding=holding, reasons=reasons)
-
-
 @routes.add(
-    "POST",
-    "/v1/runs/{run_id}/run-again",
-    scope="jobs:write",
-    body=RunAgainRequest,
+    "POST /v1/runs/{run_id}/run-again",
     responses={202: RunAgain},
     refuses=("invalid_payload", "invalid_option", "invalid_schedule", "conflict", "quota_reached"),
     audits=(Action.RUN_AGAIN,),
@@ -215,7 +194,7 @@ async def run_again(call: Call[Nothing, RunAgainRequest]) -> Response:
     """
     run_id, asked = call.id("run_id"), call.body
     found = await find_run(call.database, call.tenant, run_id)
-    payload = None if asked.payload is None else definitions.payload_text(asked.payload, found["handler"])
+    payload = None if asked.payload is None else payloads.encode(asked.payload, f"the payload of {found['handler']}")
     queue = None if asked.queue is None else check_name(asked.queue, "queue")
     made = await make_again(
         call.database,
@@ -224,9 +203,10 @@ async def run_again(call: Call[Nothing, RunAgainRequest]) -> Response:
         tenant=call.tenant,
         changes=Changes(payload, queue, asked.priority, asked.at),
         marks=call.run_metadata,
-        check=lambda job: definitions.admitted(job, call.services.allowed),
+        check=call.services.allowed.admitted,
     )
     if made.scheduled_at - call.now <= HORIZON:
         call.wake(made.queue)
-    told = RunAgain(run_id=made.run_id, job_id=made.run_id, again_of=run_id, scheduled_at=made.scheduled_at)
-    return Response(202, told, {"Location": f"/v1/runs/{made.run_id}"})
+    return Response(
+        202, RunAgain.of(made, job_id=made.run_id, again_of=run_id), {"Location": f"/v1/runs/{made.run_id}"}
+    )

@@ -18,18 +18,18 @@ from duly.wire.jobs.previews import Preview, PreviewRequest
 from duly.wire.schema.schedule_schema import CalendarFields
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("calendars")
+routes = Routes("calendars", reads="jobs:read", writes="jobs:write")
 _CALENDAR_USERS_TOLD = 50
 
 
-@routes.add("GET", "/v1/calendars", scope="jobs:read", responses={200: Calendars})
+@routes.add("GET /v1/calendars", responses={200: Calendars})
 async def list_calendars(call: Call[Nothing, None]) -> Response:
     """List all calendars."""
     found = await schedules.calendars(call.database, call.tenant, None)
     return Response(200, Calendars(items=[Calendar(name=name, definition=found[name]) for name in sorted(found)]))
 
 
-@routes.add("GET", "/v1/calendars/{name}", scope="jobs:read", responses={200: Calendar})
+@routes.add("GET /v1/calendars/{name}", responses={200: Calendar})
 async def read_calendar(call: Call[Nothing, None]) -> Response:
     """Read a calendar."""
     name = call.known_name
@@ -40,15 +40,12 @@ async def read_calendar(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "PUT",
-    "/v1/calendars/{name}",
-    scope="jobs:write",
-    body=CalendarFields,
+    "PUT /v1/calendars/{name}",
     responses={200: KeptCalendar},
     refuses=("invalid_schedule", "invalid_option"),
     audits=(Action.CALENDAR_KEPT,),
 )
-async def keep_calendar(call: Call[Nothing, dict[str, Any]]) -> Response:
+async def keep_calendar(call: Call[Nothing, CalendarFields]) -> Response:
     """Keep a calendar, new or changed. The schedules that use it are armed anew."""
     name = call.name
     definition = {"name": name, **call.body}
@@ -60,12 +57,7 @@ async def keep_calendar(call: Call[Nothing, dict[str, Any]]) -> Response:
 
 
 @routes.add(
-    "DELETE",
-    "/v1/calendars/{name}",
-    scope="jobs:write",
-    responses={204: None},
-    refuses=("invalid_option",),
-    audits=(Action.CALENDAR_DELETED,),
+    "DELETE /v1/calendars/{name}", responses={204: None}, refuses=("invalid_option",), audits=(Action.CALENDAR_DELETED,)
 )
 async def delete_calendar(call: Call[Nothing, None]) -> Response:
     """Forget a calendar that no job uses."""
@@ -75,17 +67,15 @@ async def delete_calendar(call: Call[Nothing, None]) -> Response:
 
 async def _users(call: Call[Any, Any], name: str) -> list[CalendarUser]:
     users = await schedules.using_calendar(call.database, call.tenant, name, None, _CALENDAR_USERS_TOLD)
-    return [CalendarUser(job_id=one.job_id, name=one.name, scheduled_at=one.scheduled_at) for one in users]
+    return [CalendarUser.of(one) for one in users]
 
 
-trigger_routes = Routes("triggers")
+trigger_routes = Routes("triggers", reads="jobs:read", writes="jobs:write")
 
 
 @trigger_routes.add(
-    "POST",
-    "/v1/triggers/preview",
+    "POST /v1/triggers/preview",
     scope="jobs:read",
-    body=PreviewRequest,
     responses={200: Preview},
     takes_key=False,
     unaudited="It changes nothing.",

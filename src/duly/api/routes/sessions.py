@@ -6,13 +6,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from duly import __version__
 from duly.api import paging
 from duly.api.auth.browser import Logins, csrf_of
 from duly.api.operations import OPEN, Call, Operation, Routes
-from duly.api.problems import Refusal
 from duly.api.response import Response
 from duly.domain.tenancy.api_key import Identity, Scope, Secret
 from duly.domain.tenancy.audit import Action
@@ -21,36 +18,23 @@ from duly.store.tenancy import browser_sessions
 from duly.wire.schema.shapes import Nothing
 from duly.wire.sessions import LogIn, Session, SessionList, SessionQuery, Who
 
-routes = Routes("sessions")
+routes = Routes("sessions", scope="jobs:read", in_session=False)
 
 
-@routes.add(
-    "GET", "/v1/sessions", scope="jobs:read", query=SessionQuery, responses={200: SessionList}, in_session=False
-)
+@routes.add("GET /v1/sessions", responses={200: SessionList})
 async def list_sessions(call: Call[SessionQuery, None]) -> Response:
     """List the browsers that have logged in: of the tenant for an admin, of the key that asks for all others."""
     asked = call.query
-    tenant = call.tenant if asked.tenant is None else asked.tenant
-    if tenant != call.tenant and not call.identity.is_operator:
-        raise Refusal("forbidden", "Sessions of another tenant are for the operator: an admin of the first tenant.")
+    tenant = call.tenant_or(asked.tenant, "Sessions of another tenant are")
     of = f"sessions {tenant}"
     after = paging.position(asked.page_token, of, tuple[datetime, UUID])
     found = await browser_sessions.page(call.database, tenant, _own_key(call), after, asked.page_size)
     last = (found[-1].opened_at, found[-1].session_id) if len(found) == asked.page_size else None
-    items = [
-        Session(**msgspec.structs.asdict(one), is_current=one.session_id == call.identity.session_id) for one in found
-    ]
-    return Response(200, SessionList(items=items, next_page_token=paging.next_token(last, of)))
+    items = [Session.of(one, is_current=one.session_id == call.identity.session_id) for one in found]
+    return paging.page(SessionList, items, last, of)
 
 
-@routes.add(
-    "DELETE",
-    "/v1/sessions/{session_id}",
-    scope="jobs:read",
-    responses={204: None},
-    in_session=False,
-    audits=(Action.SESSION_CLOSED,),
-)
+@routes.add("DELETE /v1/sessions/{session_id}", responses={204: None}, audits=(Action.SESSION_CLOSED,))
 async def revoke_session(call: Call[Nothing, None]) -> Response:
     """End a session. Within five seconds it opens nothing any more; its key stands."""
     tenant = None if call.identity.is_operator else call.tenant
@@ -69,16 +53,13 @@ _BODY_BYTES_MAX = 1_000
 
 def operations(logins: Logins) -> list[Operation]:
     """Give the operations over these log-ins."""
-    routes = Routes("session")
+    routes = Routes("session", reads="jobs:read", in_session=False)
 
     @routes.add(
-        "POST",
-        _PATH,
+        f"POST {_PATH}",
         scope=OPEN,
-        body=LogIn,
         responses={200: Who},
         body_bytes_max=_BODY_BYTES_MAX,
-        in_session=False,
         takes_key=False,
         refuses=("rate_limited",),
         audits=(Action.SESSION_OPENED,),
@@ -90,20 +71,13 @@ def operations(logins: Logins) -> list[Operation]:
         identity, token = await logins.open(call.body.key.strip(), call.request_id, call.address, user_agent, before)
         return _told(logins, identity, token)
 
-    @routes.add("GET", _PATH, scope="jobs:read", responses={200: Who}, in_session=False)
+    @routes.add(f"GET {_PATH}", responses={200: Who})
     async def read_session(call: Call[Nothing, None]) -> Response:
         """Say who asks, and let the browser keep its cookie for another while."""
         is_session = call.identity.session_id is not None
         return _told(logins, call.identity, logins.token_in(call.headers) if is_session else None)
 
-    @routes.add(
-        "DELETE",
-        _PATH,
-        scope="jobs:read",
-        responses={204: None},
-        in_session=False,
-        audits=(Action.SESSION_CLOSED,),
-    )
+    @routes.add(f"DELETE {_PATH}", scope="jobs:read", responses={204: None}, audits=(Action.SESSION_CLOSED,))
     async def close_session(call: Call[Nothing, None]) -> Response:
         """Log out."""
         token = logins.token_in(call.headers)

@@ -20,36 +20,22 @@ from duly.wire.keys import Tenant, TenantChange, TenantLimits, TenantList, Tenan
 from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
-routes = Routes("tenants")
+routes = Routes("tenants", scope="admin", in_session=False, takes_key=False, is_operators=True)
 
 
-@routes.add(
-    "GET",
-    "/v1/tenants",
-    scope="admin",
-    query=PageQuery,
-    responses={200: TenantList},
-    in_session=False,
-    is_operators=True,
-)
+@routes.add("GET /v1/tenants", responses={200: TenantList})
 async def list_tenants(call: Call[PageQuery, None]) -> Response:
     """List tenants."""
     after = paging.position(call.query.page_token, "tenants", int)
     found = await tenants.page(call.database, after, call.query.page_size)
-    more = paging.token(found[-1].tenant, "tenants") if len(found) == call.query.page_size else None
-    return Response(200, TenantList(items=[_shown(tenant) for tenant in found], next_page_token=more))
+    last = found[-1].tenant if len(found) == call.query.page_size else None
+    return paging.page(TenantList, [_shown(tenant) for tenant in found], last, "tenants")
 
 
 @routes.add(
-    "POST",
-    "/v1/tenants",
-    scope="admin",
-    body=TenantRequest,
+    "POST /v1/tenants",
     responses={201: Tenant},
     refuses=("invalid_option", "name_taken"),
-    in_session=False,
-    takes_key=False,
-    is_operators=True,
     audits=(Action.TENANT_CREATED,),
 )
 async def make_tenant(call: Call[Nothing, TenantRequest]) -> Response:
@@ -58,22 +44,14 @@ async def make_tenant(call: Call[Nothing, TenantRequest]) -> Response:
     return Response(201, _shown(made), {"Location": f"/v1/tenants/{made.tenant}"})
 
 
-@routes.add("GET", "/v1/tenants/{tenant}", scope="admin", responses={200: Tenant}, in_session=False, is_operators=True)
+@routes.add("GET /v1/tenants/{tenant}", responses={200: Tenant})
 async def read_tenant(call: Call[Nothing, None]) -> Response:
     """Read a tenant."""
     return Response(200, _shown(await _found(call)))
 
 
 @routes.add(
-    "PATCH",
-    "/v1/tenants/{tenant}",
-    scope="admin",
-    body=TenantChange,
-    responses={200: Tenant},
-    refuses=("invalid_option",),
-    in_session=False,
-    is_operators=True,
-    audits=(Action.TENANT_CHANGED,),
+    "PATCH /v1/tenants/{tenant}", responses={200: Tenant}, refuses=("invalid_option",), audits=(Action.TENANT_CHANGED,)
 )
 async def change_tenant(call: Call[Nothing, TenantChange]) -> Response:
     """Change what a tenant may have, or suspend it: then it adds nothing and its keys open nothing; its schedules go on."""
@@ -108,10 +86,5 @@ def _shown_limits(limits: Limits) -> TenantLimits:
 
 
 def _shown(tenant: tenants.Tenant) -> Tenant:
-    return Tenant(
-        tenant=tenant.tenant,
-        name=tenant.name,
-        state="active" if tenant.state == "active" else "suspended",
-        limits=_shown_limits(tenant.limits),
-        created_at=tenant.created_at,
-    )
+    state = "active" if tenant.state == "active" else "suspended"
+    return Tenant.of(tenant, state=state, limits=_shown_limits(tenant.limits))

@@ -23,8 +23,8 @@ from duly.domain.jobs.job import check_name
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.progress import Progress, progress_of
 from duly.domain.targets.target import check_handler
+from duly.moves import upkeep
 from duly.moves.settle import hand_back
-from duly.moves.upkeep import retire
 from duly.moves.workers.lend import Parcel, lend
 from duly.moves.workers.take_back import take_back
 from duly.store.boxes import runs
@@ -52,8 +52,8 @@ from duly.wire.workers import (
     Settlement,
 )
 
-routes = Routes("workers")
 _IN_ATTEMPTS = "What a worker does to a run is on record with the run's attempts."
+routes = Routes("workers", scope="worker", takes_key=False, unaudited=_IN_ATTEMPTS)
 _IN_LIST = "A worker that comes or goes changes nobody's work; `GET /v1/workers` shows those that live."
 LEASE_MIN, LEASE_MAX = timedelta(seconds=2), timedelta(minutes=10)
 WAIT_MAX = timedelta(seconds=30)
@@ -64,13 +64,11 @@ _RENEWALS = 5  # in the time of a lease
 
 
 @routes.add(
-    "POST",
-    "/v1/worker/register",
-    scope="worker",
-    body=NewWorker,
+    "POST /v1/worker/register",
     responses={201: RegisteredWorker},
     refuses=("invalid_option", "quota_reached"),
     unaudited=_IN_LIST,
+    takes_key=True,
 )
 async def register_worker(call: Call[Nothing, NewWorker]) -> Response:
     """Begin as a worker. The id is made here, and is never used again: a worker whose lease has ended registers anew."""
@@ -97,16 +95,11 @@ async def register_worker(call: Call[Nothing, NewWorker]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/worker/{worker_id}/claim",
-    scope="worker",
-    body=ClaimRequest,
+    "POST /v1/worker/{worker_id}/claim",
     responses={200: ClaimedRuns},
     refuses=("worker_expired", "conflict", "invalid_option", "quota_reached"),
     seconds_max=WAIT_MAX.total_seconds() + ACT_SECONDS,
     in_session=False,
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
 )
 async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Response:
     """Take runs that are due, of the worker's queues and handlers; wait for them while there are none.
@@ -126,15 +119,7 @@ async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Response:
     return Response(200, ClaimedRuns(runs=list(map(claimed_run, parcels))))
 
 
-@routes.add(
-    "POST",
-    "/v1/worker/{worker_id}/renew",
-    scope="worker",
-    body=Renewal,
-    responses={200: Renewed},
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
-)
+@routes.add("POST /v1/worker/{worker_id}/renew", responses={200: Renewed})
 async def renew_lease(call: Call[Nothing, Renewal]) -> Response:
     """Say that the worker lives, and what it holds; be told what to stop. To be asked five times in a lease."""
     renewal = await remote_workers.renew(
@@ -150,15 +135,10 @@ async def renew_lease(call: Call[Nothing, Renewal]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/worker/{worker_id}/settle",
-    scope="worker",
-    body=Settlement,
+    "POST /v1/worker/{worker_id}/settle",
     responses={200: Settled},
     refuses=("invalid_option",),
     body_bytes_max=SETTLE_BYTES_MAX,
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
 )
 async def settle_runs(call: Call[Nothing, Settlement]) -> Response:
     """Say what runs came to. Asked again after a lost answer, it answers the same.
@@ -180,16 +160,7 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Response:
     return Response(200, Settled(outcomes=statuses))
 
 
-@routes.add(
-    "POST",
-    "/v1/worker/{worker_id}/progress",
-    scope="worker",
-    body=ProgressReport,
-    responses={204: None},
-    refuses=("lease_lost",),
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
-)
+@routes.add("POST /v1/worker/{worker_id}/progress", responses={204: None}, refuses=("lease_lost",))
 async def report_progress(call: Call[Nothing, ProgressReport]) -> Response:
     """Show how far a run has come. Once a second is often enough."""
     said = call.body
@@ -205,16 +176,7 @@ def _progress(said: ProgressReport) -> Progress:
     return progress_of(said.done or 0, said.total, said.message if said.note is None else said.note)
 
 
-@routes.add(
-    "POST",
-    "/v1/worker/{worker_id}/checkpoint",
-    scope="worker",
-    body=Checkpoint,
-    responses={204: None},
-    refuses=("lease_lost", "invalid_payload"),
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
-)
+@routes.add("POST /v1/worker/{worker_id}/checkpoint", responses={204: None}, refuses=("lease_lost", "invalid_payload"))
 async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Response:
     """Save what the next attempt is to know; durable when this answers."""
     said = call.body
@@ -225,15 +187,10 @@ async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/worker/{worker_id}/logs",
-    scope="worker",
-    body=LogEntries,
+    "POST /v1/worker/{worker_id}/logs",
     responses={200: LogsKept},
     refuses=("lease_lost", "invalid_payload"),
     body_bytes_max=LOGS_BYTES_MAX,
-    takes_key=False,
-    unaudited=_IN_ATTEMPTS,
 )
 async def append_logs(call: Call[Nothing, LogEntries]) -> Response:
     """Keep lines with the run."""
@@ -248,20 +205,13 @@ async def append_logs(call: Call[Nothing, LogEntries]) -> Response:
     return Response(200, LogsKept(kept=kept))
 
 
-@routes.add(
-    "DELETE",
-    "/v1/worker/{worker_id}",
-    scope="worker",
-    body=Leaving,
-    responses={200: Left},
-    unaudited=_IN_LIST,
-)
+@routes.add("DELETE /v1/worker/{worker_id}", responses={200: Left}, unaudited=_IN_LIST)
 async def leave(call: Call[Nothing, Leaving]) -> Response:
     """Leave for good. What hangs on the worker and is not `held` was not started, and goes back unused.
 
     What was started is settled first. What is `held` still has no outcome: then the lease runs out by itself.
     """
-    has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.held))
+    has_left, returned = await upkeep.leave(call.database, call.id("worker_id"), _handles(call.body.held))
     return Response(200, Left(left=has_left, returned=_shown_handles(returned)))
 
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
-from duly.api import paging, workflow_definitions
+from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.response import Response
-from duly.domain.errors import LeaseOver, NotFound
+from duly.domain.errors import InvalidWorkflow, LeaseOver, NotFound, Refused
+from duly.domain.jobs.compile import AT_ONCE, compile_workflow
 from duly.domain.jobs.filter import WORKFLOWS, parse
 from duly.domain.jobs.job import check_reason
+from duly.domain.jobs.spec import WorkflowSpec
 from duly.domain.runs.payload import read_anyhow
+from duly.domain.targets.target import Allowed
 from duly.domain.tenancy.audit import Action
 from duly.domain.workflows.told import told_nodes
-from duly.domain.workflows.workflow import NodeState
+from duly.domain.workflows.workflow import Node as KnownNode
+from duly.domain.workflows.workflow import NodeState, check_workflow
+from duly.domain.workflows.workflow import Workflow as KnownWorkflow
 from duly.moves.workflows import workflows as moves
 from duly.store.connection.database import Database
 from duly.store.reads import lists
@@ -42,16 +45,13 @@ from duly.wire.workflows import (
     WorkflowSummary,
 )
 
-routes = Routes("workflows")
+routes = Routes("workflows", reads="jobs:read", writes="jobs:write")
 # A thousand nodes, each with a payload of a few KiB.
 WORKFLOW_BYTES_MAX = 8_388_608
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows",
-    scope="jobs:write",
-    body=NewWorkflow,
+    "POST /v1/workflows",
     responses={202: StartedWorkflow},
     refuses=("invalid_workflow", "invalid_option", "rate_limited", "quota_reached", "shed"),
     body_bytes_max=WORKFLOW_BYTES_MAX,
@@ -65,7 +65,7 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Response:
     refused, and `errors` lead to what is wrong. Each node counts as a submit. One whose first nodes are all of priority 7 or
     less urgent, in queues that are overloaded, is not taken: 429, code `shed`.
     """
-    asked = workflow_definitions.workflow(call.body, call.services.allowed, call.run_metadata)
+    asked = compiled_workflow(call.body, call.services.allowed, call.run_metadata)
     await call.services.shedding.look()
     call.services.shedding.check_all(
         call.tenant, [(node.submission.queue, node.submission.priority) for node in asked.nodes if not node.after]
@@ -80,14 +80,7 @@ async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Response:
     return Response(202, body, {"Location": f"/v1/workflows/{made.workflow_id}"})
 
 
-@routes.add(
-    "GET",
-    "/v1/workflows",
-    scope="jobs:read",
-    query=WorkflowsQuery,
-    responses={200: WorkflowList},
-    refuses=("invalid_filter",),
-)
+@routes.add("GET /v1/workflows", responses={200: WorkflowList}, refuses=("invalid_filter",))
 async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
     """List workflows, the newest first."""
     asked, of = call.query, f"workflows {call.query.filter or ''}"
@@ -95,19 +88,19 @@ async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
     page = await lists.workflows(
         call.database, call.tenant, parse(asked.filter or "", WORKFLOWS), asked.page_size, after
     )
-    items = [WorkflowSummary(**{name: row[name] for name in WorkflowSummary.__struct_fields__}) for row in page.rows]
-    return Response(200, WorkflowList(items=items, next_page_token=paging.next_token(page.after, of)))
+    items = [WorkflowSummary.of(row) for row in page.rows]
+    return paging.page(WorkflowList, items, page.after, of)
 
 
-@routes.add("GET", "/v1/workflows/{workflow_id}", scope="jobs:read", responses={200: Workflow})
+@routes.add("GET /v1/workflows/{workflow_id}", responses={200: Workflow})
 async def read_workflow(call: Call[Nothing, None]) -> Response:
     """Read a workflow as it stands, with all its nodes: where each stands, its run, and what it waits for."""
     found = await _found(call.database, call.tenant, call.id("workflow_id"))
     nodes = [_node(node) for node in told_nodes(found["nodes"])]
-    return Response(200, Workflow(**{name: found[name] for name in _COPIED}, nodes=nodes))
+    return Response(200, Workflow.of(found, nodes=nodes))
 
 
-@routes.add("GET", "/v1/workflows/{workflow_id}/nodes/{node}", scope="jobs:read", responses={200: NodeResult})
+@routes.add("GET /v1/workflows/{workflow_id}/nodes/{node}", responses={200: NodeResult})
 async def read_node(call: Call[Nothing, None]) -> Response:
     """Read a node of a workflow as it stands, with its result."""
     workflow_id, name = call.id("workflow_id"), call.path["node"]
@@ -117,15 +110,11 @@ async def read_node(call: Call[Nothing, None]) -> Response:
     if told is None or kept is None:
         raise NotFound(f"workflow {workflow_id} has no node {name!r}; GET /v1/workflows/{workflow_id} shows them")
     payload, result = (None if kept[part] is None else read_anyhow(kept[part]) for part in ("payload", "result"))
-    node = msgspec.structs.asdict(_node(told))
-    return Response(200, NodeResult(**node, workflow_id=workflow_id, payload=payload, result=result))
+    return Response(200, NodeResult.of(_node(told), workflow_id=workflow_id, payload=payload, result=result))
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/cancel",
-    scope="jobs:write",
-    body=WorkflowCancellation,
+    "POST /v1/workflows/{workflow_id}/cancel",
     responses={200: WorkflowStatus},
     refuses=("invalid_option",),
     audits=(Action.WORKFLOW_CANCELLED,),
@@ -141,9 +130,7 @@ async def cancel_workflow(call: Call[Nothing, WorkflowCancellation]) -> Response
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/pause",
-    scope="jobs:write",
+    "POST /v1/workflows/{workflow_id}/pause",
     responses={200: WorkflowStatus},
     refuses=("conflict",),
     audits=(Action.WORKFLOW_PAUSED,),
@@ -156,9 +143,7 @@ async def pause_workflow(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/resume",
-    scope="jobs:write",
+    "POST /v1/workflows/{workflow_id}/resume",
     responses={200: WorkflowStatus},
     refuses=("conflict",),
     audits=(Action.WORKFLOW_RESUMED,),
@@ -172,10 +157,7 @@ async def resume_workflow(call: Call[Nothing, None]) -> Response:
 
 
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/replay",
-    scope="jobs:write",
-    body=WorkflowReplay,
+    "POST /v1/workflows/{workflow_id}/replay",
     responses={200: WorkflowReplayed, 202: WorkflowReplayed},
     refuses=("conflict",),
     audits=(Action.WORKFLOW_REPLAYED,),
@@ -190,22 +172,14 @@ async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Response:
     replay = await move(call.database, call.tenant, workflow_id, call.body.node)
     if call.body.dry_run:
         found = await _found(call.database, call.tenant, workflow_id)
-        return Response(200, _replayed(workflow_id, found, replay, dry_run=True))
+        return Response(200, WorkflowReplayed.of(replay, workflow_id=workflow_id, state=found["state"], dry_run=True))
     found = await _wake(call, workflow_id)
-    body = _replayed(workflow_id, found, replay, dry_run=False)
+    body = WorkflowReplayed.of(replay, workflow_id=workflow_id, state=found["state"])
     return Response(202, body, {"Location": f"/v1/workflows/{workflow_id}"})
 
 
-def _replayed(workflow_id: UUID, found: Mapping[str, Any], replay: moves.Replay, *, dry_run: bool) -> WorkflowReplayed:
-    told = msgspec.structs.asdict(replay)
-    return WorkflowReplayed(workflow_id=workflow_id, state=found["state"], **told, dry_run=dry_run)
-
-
 @routes.add(
-    "POST",
-    "/v1/workflows/{workflow_id}/nodes",
-    scope="jobs:write",
-    body=NodesToAdd,
+    "POST /v1/workflows/{workflow_id}/nodes",
     responses={200: NodesAdded},
     refuses=("invalid_workflow", "lease_lost", "conflict"),
     body_bytes_max=WORKFLOW_BYTES_MAX,
@@ -219,9 +193,27 @@ async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Response:
         await _found(call.database, call.tenant, workflow_id)
     if own is None or own["state"] != NodeState.READY:
         raise LeaseOver(f"workflow {workflow_id} has no node {asked.node!r} that runs; only such a one can add others")
-    nodes = workflow_definitions.nodes(asked.nodes, call.services.allowed)
+    nodes = AT_ONCE.nodes((), asked.nodes)
+    _check_allowed(nodes, call.services.allowed)
     names = await moves.add_nodes(call.database, call.tenant, own["run_id"], asked.fence, nodes)
     return Response(200, NodesAdded(workflow_id=workflow_id, nodes=names))
+
+
+def compiled_workflow(spec: WorkflowSpec, allowed: Allowed, marks: Mapping[str, Any]) -> KnownWorkflow:
+    """Give the workflow that a request asks for, whole, if all it does is allowed here. Raises InvalidWorkflow, InvalidOption."""
+    known = compile_workflow(spec, **marks)
+    allowed.check_told(known.then)
+    _check_allowed(known.nodes, allowed)
+    check_workflow(known)
+    return known
+
+
+def _check_allowed(nodes: Sequence[KnownNode], allowed: Allowed) -> None:
+    for node in nodes:
+        try:
+            allowed.admitted(node.submission)
+        except Refused as error:
+            raise InvalidWorkflow(f"node {node.name!r}: {error}", ("nodes", node.name)) from None
 
 
 async def _wake(call: Call[Any, Any], workflow_id: UUID) -> Mapping[str, Any]:
@@ -244,8 +236,4 @@ def _status(workflow_id: UUID, state: Any) -> Response:
 
 
 def _node(told: Mapping[str, Any]) -> Node:
-    edges = [Edge(**edge) for edge in told["after"]]
-    return Node(**{**told, "target": TargetSummary(**told["target"]), "after": edges})
-
-
-_COPIED = ("workflow_id", "name", "state", "tags", "submitted_at", "ended_at", "reason", "run_id", "replays")
+    return Node.of(told, target=TargetSummary(**told["target"]), after=[Edge(**edge) for edge in told["after"]])

@@ -8,9 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from duly.store.reads.job_changes import Change
+from duly.store.reads.changes import JobChange, WorkflowChange
 from duly.store.reads.stream import Ended, Started
-from duly.store.reads.workflow_changes import WorkflowChange
 from duly.store.reads.workflow_ends import WorkflowEnd
 
 SOURCE, JOBS, WORKFLOWS = "/v1/runs", "/v1/jobs", "/v1/workflows"
@@ -63,7 +62,7 @@ def came_to(ended: Ended) -> Iterator[CloudEvent]:
         yield _of_run(ended, kind, ended.finished_at)
 
 
-def changed(change: Change) -> CloudEvent:
+def changed(change: JobChange) -> CloudEvent:
     """Return the event that a job was created, edited, paused, resumed, completed or cancelled."""
     name = f"{change.job_id}/{change.version}/{change.change}/{change.number}"
     return _event(change, _CHANGED, change.changed_at, JOBS, change.job_id, name, change.queue)
@@ -100,7 +99,7 @@ def _of_run(run: Started | Ended, kind: str, at: datetime) -> CloudEvent:
 
 
 def _event(
-    what: Started | Ended | Change | WorkflowChange | WorkflowEnd,
+    what: Started | Ended | JobChange | WorkflowChange | WorkflowEnd,
     kind: str,
     at: datetime,
     source: str,

@@ -36,7 +36,8 @@ from duly.clock import Rng, moment_of
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.store.connection.database import Database
-from duly.store.reads import job_changes, workflow_changes, workflow_ends
+from duly.store.reads import workflow_ends
+from duly.store.reads.changes import job_changes, workflow_changes
 from duly.store.reads.stream import Beginnings, Ended, Endings
 from duly.store.reads.tail import Position, positions
 from duly.store.reads.workflow_ends import WorkflowEnds
@@ -211,8 +212,8 @@ class EventHub:
 
     def _start_over(self) -> None:
         self._beginnings, self._endings = Beginnings(self._database), Endings(self._database)
-        self._changes, self._workflow_ends = job_changes.changes(self._database), WorkflowEnds(self._database)
-        self._workflow_changes = workflow_changes.changes(self._database)
+        self._changes, self._workflow_ends = job_changes(self._database), WorkflowEnds(self._database)
+        self._workflow_changes = workflow_changes(self._database)
         self._readers: list[Reader] = [
             self._beginnings,
             self._endings,
@@ -299,8 +300,8 @@ class EventHub:
             return [self._gap(now, "the Last-Event-ID is of another database, or of one before a failover")]
         endings = Endings(self._database, seen)
         rows = await endings.look([wanted.tenant])
-        changes = await job_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
-        turns = await workflow_changes.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
+        changes = await job_changes(self._database).recent(wanted.tenant, since - _SKEW, REPLAY_MAX)
+        turns = await workflow_changes(self._database).recent(wanted.tenant, since - _SKEW, REPLAY_MAX)
         ends = await workflow_ends.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
         if endings.left_out or len(rows) > REPLAY_MAX or max(len(changes), len(turns), len(ends)) >= REPLAY_MAX:
             return [self._gap(now, "more has happened since the Last-Event-ID than can be told")]

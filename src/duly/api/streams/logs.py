@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +19,7 @@ from duly.clock import Clock
 from duly.domain.errors import DulyError
 from duly.log import Log
 from duly.store.boxes import runs
-from duly.store.connection.database import Database
+from duly.store.connection.together import OpenSession
 from duly.wire.runs import LogEnd, LogLine
 
 HEARTBEAT_SECONDS = 15.0
@@ -29,7 +28,6 @@ _PLACE = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _BEGIN, _BEAT = b"retry: 1000\n\n", b": alive\n\n"
 
 Place = tuple[int, int]
-OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
 
 
 class LogStreams:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from duly.api import definitions
-from duly.api.views.runs import shown_run, status_of_one_shot
+from duly.api.views.runs import shown_run, status_of_one_shot, target_shape, target_summary
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import Filter
 from duly.domain.jobs.spec_of import rules_of, run_rules_of, waits_of
@@ -18,7 +17,7 @@ from duly.domain.runs.options import NO_OPTIONS
 from duly.domain.runs.payload import read_anyhow
 from duly.domain.triggers.moments import utc_text
 from duly.domain.triggers.schedule.options import asked_shape
-from duly.domain.triggers.schedule.preview import fires_left
+from duly.domain.triggers.schedule.preview import fires, fires_left
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.summary import brief, only_run_id, sentence
 from duly.domain.triggers.schedule.timing import schedule_of
@@ -26,9 +25,10 @@ from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import lists, overview
 from duly.store.tables import jobs
-from duly.wire.jobs.jobs import Job, JobSummary, LastRun
+from duly.wire.jobs.jobs import Fire, Job, JobSummary, LastRun
 
 FINEST = timedelta(microseconds=1)
+NEXT_FIRES = 3
 _BEGUN = ("running", "retrying", "succeeded", "dead", "cancelled")
 _LOOKS = 50  # Runs looked at for the last one that has begun.
 
@@ -56,10 +56,10 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
     carried = await overview.arguments(database, job_id)
     options, is_live = carried.get("options", NO_OPTIONS), run.state not in runs.FINAL
     return Job(
-        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after")},
+        **{name: getattr(run, name) for name in ("job_id", "queue", "payload", "tags", "after", "run_id")},
         name=None,
         status=status_of_one_shot(run.state),
-        target=definitions.target_shape(run.handler, options),
+        target=target_shape(run.handler, options),
         priority=5 if run.priority is None else run.priority,
         schedule={"trigger": {"type": "at", "at": run.scheduled_at.isoformat()}},
         on_event=None,
@@ -67,12 +67,11 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
         next_run_at=run.due_at if is_live and run.state != "running" else None,
         next_fires=[],
         **run_rules_of(options),
-        run_id=run.run_id,
         version=carried.get("generation") or 1,
         owner="api",
         source=None,
         pause_reason=None,
-        last_run=LastRun(run_id=run.run_id, state=run.state, attempts=run.attempt),
+        last_run=LastRun.of(run, attempts=run.attempt),
         created_at=None,
     )
 
@@ -81,18 +80,15 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
     """Tell a job with a definition of its own, as it was read."""
     schedule = await jobs.schedule_of_job(database, found)
     pending, options = found["next_run_at"], found["options"]
-    left = fires_left(found, definitions.NEXT_FIRES)
-    return Job(
-        **{name: found[name] for name in _COPIED},
+    left = fires_left(found, NEXT_FIRES)
+    return Job.of(
+        found,
         status=found["state"],
-        target=definitions.target_shape(found["handler"], options),
+        target=target_shape(found["handler"], options),
         payload=read_anyhow(found["payload"] or "{}"),
         **waits_of(asked_schedule(found)),
         description=sentence(schedule),
-        next_run_at=pending,
-        next_fires=[]
-        if pending is None
-        else definitions.coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
+        next_fires=[] if pending is None else coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
         **rules_of(options),
         version=found["generation"],
         run_id=only_run_id(schedule, found["job_id"], found["pending_at"]),
@@ -110,6 +106,11 @@ def _notes(schedule: Schedule, found: Mapping[str, Any]) -> list[str]:
     return [*saved, *(warning.message for warning in schedule.warnings_after(found["read_at"]))]
 
 
+def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> list[Fire]:
+    """Show the next fires of a schedule from a moment on."""
+    return [Fire(**shape) for shape in fires(schedule, after, n, job_id)]
+
+
 def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
     """Give a schedule as it was asked for; an interval with the moment it counts from, so that it can be put back as it is."""
     shape = asked_shape(row["schedule"], row["every_seconds"])
@@ -122,32 +123,18 @@ def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
 async def _last_run(database: Database, found: Mapping[str, Any]) -> LastRun | None:
     chosen = Filter({"job_id": (str(found["job_id"]),), "state": _BEGUN})
     page = await lists.runs(database, found["tenant"], chosen, 1, looks=_LOOKS)
-    return next((LastRun(run_id=row["run_id"], state=row["state"], attempts=row["attempt"]) for row in page.rows), None)
+    return next((LastRun.of(row, attempts=row["attempt"]) for row in page.rows), None)
 
 
 def job_summary(row: Mapping[str, Any]) -> JobSummary:
     """Tell a job of a list."""
-    copied = (
-        "job_id",
-        "name",
-        "queue",
-        "priority",
-        "tags",
-        "owner",
-        "source",
-        "pause_reason",
-        "next_run_at",
-        "created_at",
-    )
-    return JobSummary(
-        **{name: row[name] for name in copied},
+    return JobSummary.of(
+        row,
         status=row["state"],
-        target=definitions.target_summary(row["handler"], row["options"]),
+        target=target_summary(row["handler"], row["options"]),
         **waits_of(asked_schedule(row)),
         version=row["generation"],
-        run_id=row.get("run_id"),
         description=row.get("description") or _described(row),
-        removed_at=row["removed_at"],
     )
 
 
@@ -157,18 +144,3 @@ def _described(row: Mapping[str, Any]) -> str:
     if stored is not None and stored.pop("calendars", None) is not None:
         row = {**row, "schedule": msgspec.json.encode(stored).decode()}
     return sentence(schedule_of(row["schedule"], row["every_seconds"], row["anchor_at"], {}))
-
-
-_COPIED = (
-    "job_id",
-    "name",
-    "queue",
-    "priority",
-    "owner",
-    "source",
-    "pause_reason",
-    "paused_at",
-    "removed_at",
-    "runs_left",
-    "created_at",
-)

@@ -9,16 +9,20 @@ from uuid import UUID
 
 import msgspec
 
-from duly.api.definitions import run_definition, target_summary
 from duly.domain.errors import NotFound
+from duly.domain.jobs.spec_of import run_rules_of, shown_target
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
 from duly.domain.runs.payload import read_anyhow
+from duly.domain.targets.spec import told_in_short
 from duly.domain.targets.target import WORKFLOW
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import overview
+from duly.store.reads.explain import Explanation as Explained
 from duly.store.tables import workflows
 from duly.store.tenancy import audit
+from duly.wire.explanations import Explanation, Holding, Reason
+from duly.wire.jobs.definitions import JobTarget, RunDefinition
 from duly.wire.runs import (
     Attempt,
     CheckpointSize,
@@ -29,6 +33,7 @@ from duly.wire.runs import (
     RunSummary,
     SkippedStretch,
     Submitter,
+    TargetSummary,
 )
 
 
@@ -62,8 +67,8 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     attempts = [shown_attempt(row) for row in found["attempts"]]
     lease = await runs.find_lease(database, run_id)
     is_final = found["state"] in runs.FINAL
-    return Run(
-        **{name: found[name] for name in _COPIED},
+    return Run.of(
+        found,
         after=[FollowedJob(job=UUID(job), on=on) for job, on in found["after"]],
         started_at=_started(found, lease),
         finished_at=_last([row["finished_at"] for row in found["attempts"]]) if is_final else None,
@@ -78,7 +83,7 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
         lease=None if lease is None else RunLease(**lease),
         payload_kept=bool(carried.get("is_kept")),
         again_of=options.metadata.again_of,
-        definition=run_definition(found["handler"], options, carried.get("generation") or 1),
+        definition=_definition(found["handler"], options, carried.get("generation") or 1),
         submitted_by=await _submitter(database, found),
         missed=_missed(options, found["attempts"]),
     )
@@ -87,9 +92,8 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
 def run_summary(row: Mapping[str, Any]) -> RunSummary:
     """Return a run as lists show it."""
     told = _object(row["detail"])
-    known = {name: row[name] for name in RunSummary.__struct_fields__ if name in row}
     stretch = msgspec.convert(told, SkippedStretch) if "count" in told else None
-    return RunSummary(**known, skipped=stretch, missed=told.get("missed"))
+    return RunSummary.of(row, skipped=stretch, missed=told.get("missed"))
 
 
 def _missed(options: RunOptions, attempts: Sequence[Mapping[str, Any]]) -> int | None:
@@ -105,12 +109,7 @@ def _object(text: str | None) -> dict[str, Any]:
 
 async def _submitter(database: Database, found: Mapping[str, Any]) -> Submitter | None:
     by = await audit.submitter(database, found["tenant"], found["run_id"], found["job_id"], found["scheduled_at"])
-    if by is None:
-        return None
-    actor = by.actor
-    return Submitter(
-        kind=actor.kind, key_id=actor.key_id, name=actor.name, action=by.action, at=by.at, request_id=actor.request_id
-    )
+    return None if by is None else Submitter.of(by.actor, action=by.action, at=by.at)
 
 
 def _started(found: Mapping[str, Any], lease: Mapping[str, Any] | None) -> datetime | None:
@@ -128,32 +127,31 @@ async def _started_workflow(database: Database, found: Mapping[str, Any]) -> UUI
     return await workflows.of_run(database, found["tenant"], found["run_id"])
 
 
-_COPIED = (
-    "run_id",
-    "job_id",
-    "state",
-    "queue",
-    "handler",
-    "priority",
-    "attempt",
-    "scheduled_at",
-    "due_at",
-    "reason",
-    "worker_id",
-    "fence",
-    "tags",
-    "request_id",
-    "traceparent",
-    "parent",
-    "workflow_id",
-    "node",
-)
-
-
 def shown_attempt(row: Mapping[str, Any]) -> Attempt:
     """Return an attempt as responses show it."""
-    copied = ("attempt", "outcome", "started_at", "finished_at", "fence", "worker_id", "reason", "became", "due_at")
-    return Attempt(**{name: row[name] for name in copied}, result=decoded(row["result"]), detail=decoded(row["detail"]))
+    return Attempt.of(row, result=decoded(row["result"]), detail=decoded(row["detail"]))
+
+
+def target_shape(handler: str, options: RunOptions) -> JobTarget:
+    """Show what a job runs, its secrets masked; of a target that this version cannot read, no more than its type."""
+    return JobTarget(**shown_target(handler, options))
+
+
+def target_summary(handler: str, options: RunOptions) -> TargetSummary:
+    """Show what runs, in short."""
+    return TargetSummary(**told_in_short(handler, options))
+
+
+def _definition(handler: str, options: RunOptions, version: int) -> RunDefinition:
+    """Show the definition that a run uses or used, its secrets masked."""
+    return RunDefinition(version=version, target=target_shape(handler, options), **run_rules_of(options))
+
+
+def shown_explanation(found: Explained) -> Explanation:
+    """Tell an explanation."""
+    reasons = [Reason.of(one, facts=dict(one.facts)) for one in found.reasons]
+    holding = None if found.holding is None else Holding.of(found.holding)
+    return Explanation.of(found, holding=holding, reasons=reasons)
 
 
 def _skew(attempts: Sequence[Mapping[str, Any]]) -> float | None:

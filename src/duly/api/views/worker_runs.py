@@ -26,8 +26,8 @@ def claimed_run(parcel: Parcel) -> ClaimedRun:
     """Return a run as the worker that claimed it is given it."""
     run, seconds, metadata = parcel.run, parcel.run.policy.timeout_seconds, parcel.run.metadata
     span, node = None if seconds is None else timedelta(seconds=seconds), metadata.node
-    return ClaimedRun(
-        **{name: getattr(run, name) for name in _COPIED},
+    return ClaimedRun.of(
+        run,
         payload=_raw(run.payload),
         checkpoint=_raw(parcel.saved),
         timeout=None if span is None else to_iso(span),
@@ -40,20 +40,6 @@ def claimed_run(parcel: Parcel) -> ClaimedRun:
         node=None if node is None else node[1],
         parents=None if node is None else _raw(run.parents or "{}"),
     )
-
-
-_COPIED = (
-    "run_id",
-    "fence",
-    "job_id",
-    "handler",
-    "queue",
-    "attempt",
-    "scheduled_at",
-    "due_at",
-    "previous_scheduled_at",
-    "suspect",
-)
 
 
 def _raw(text: str | None) -> Any:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from time import time
+from typing import Annotated
 
 import msgspec
 
 from duly.bench import audit
-from duly.bench.app import STAMPED
-from duly.bench.baseline import Meter
+from duly.bench.app import STAMPED, one_shot
 from duly.bench.bench import Bench, chunks
-from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.bench.report import Result, percentiles, rate
 from duly.moves.submit import submit_many
 from duly.store.connection.database import Database
 
@@ -30,17 +28,13 @@ _SETTLE_SECONDS = 60.0
 class Options(msgspec.Struct, frozen=True):
     """How many, and how long before the instant they are submitted."""
 
-    runs: int = 10_000
-    ahead_seconds: float = 8.0
+    runs: Annotated[int, "How many runs."] = 10_000
+    ahead_seconds: Annotated[float, "Submitted so long before, at least."] = 8.0
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Fire once."""
-    meter = Meter(bench.place.url, options.runs)
-    with bench.steps.step("baseline"):
-        await meter.run()
-    await bench.place.renew()
-    async with bench.place.database() as database:
+    """Start many runs that are due at one instant."""
+    async with bench.baseline(options.runs) as baseline, bench.database() as database:
         async with bench.roles(stamped=True, tell_seconds=0.1) as roles:
             due_at = await _submit(bench, database, options)
             costs = bench.costs(roles)
@@ -57,24 +51,16 @@ async def measure(bench: Bench, options: Options) -> Result:
         stamps = await bench.stamps_by_database()
         verdict = await audit.of_one_shots(database, options.runs, stamps)
         recorded, latency = await audit.recorded(database, due_at, due_at + timedelta(seconds=1))
-    with bench.steps.step("baseline again"):
-        await meter.run()
-    achieved = rate(options.runs, max(stamp.skew for stamp in stamps))
     return Result(
-        scenario="burst",
-        config=bench.config(options),
-        runs_per_second=achieved,
-        baseline_per_second=meter.bare.drain_per_second,
-        ratio=share(achieved, meter.bare.drain_per_second),
-        early=verdict.early,
-        lost=verdict.lost,
-        duplicates=verdict.duplicates,
+        runs_per_second=rate(options.runs, max(stamp.skew for stamp in stamps)),
+        baseline_per_second=baseline.bare.drain_per_second,
+        verdict=verdict,
         latency_ms=latency,
         skew_ms=percentiles(stamp.skew for stamp in stamps),
         more={
             "recorded_skew_ms": recorded,
             "cpu_us_per_run": spent.per_run(options.runs),
-            "baseline": meter.bare,
+            "baseline": baseline.bare,
         },
     )
 
@@ -83,7 +69,7 @@ async def _submit(bench: Bench, database: Database, options: Options) -> datetim
     """Submit everything for one instant. Returns the instant."""
     ahead = timedelta(seconds=options.ahead_seconds + options.runs / _SUBMITTED_PER_SECOND)
     due_at: datetime = await database.fetchval("select clock_timestamp() + $1", ahead)
-    job = Submission(STAMPED, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT, at=due_at)
+    job = one_shot(STAMPED, at=due_at)
     with bench.steps.step(f"{options.runs:,} runs submitted", options.runs) as advance:
         for number, size in enumerate(chunks(options.runs, _BATCH)):
             await submit_many(database, [job] * size, key=f"burst-{number}")

@@ -10,101 +10,89 @@ a key pay for those with one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from time import monotonic
+from typing import Annotated
 
 import msgspec
 
 from duly.bench import audit
-from duly.bench.app import NOOP
-from duly.bench.baseline import Meter
-from duly.bench.bench import Bench, chunks
-from duly.bench.report import Result, rate, share
+from duly.bench.app import NOOP, one_shot
+from duly.bench.bench import TELL_SECONDS, Bench
+from duly.bench.report import Result, rate
 from duly.domain.jobs.job import Submission
 from duly.domain.runs.options import options_of
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.moves.submit import submit_many
 from duly.store.connection import hints
 from duly.store.connection.database import Database
 
-_TELL_SECONDS = 0.05
-_SLOWEST_PER_SECOND = 500
+_SLOWEST_PER_SECOND = 200
 _WAITING = "select count(*) from duly.blocked"
 
 
 class Options(msgspec.Struct, frozen=True):
     """How much."""
 
-    runs: int = 100_000
-    batch: int = 1_000
-    gated: int = 0
+    runs: Annotated[int, "How many runs."] = 100_000
+    batch: Annotated[int, "How many are submitted at once."] = 1_000
+    gated: Annotated[int, "How many others stand beside them, two for each key of one place."] = 0
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Drain once."""
-    baseline = Meter(bench.place.url, options.runs)
-    with bench.steps.step("baseline"):
-        await baseline.run()
-    await bench.place.renew()
-    async with bench.place.database() as database:
-        async with bench.roles(tell_seconds=_TELL_SECONDS) as roles:
-            await _stand_beside(bench, database, options)
-            began_at, began = await _submit(bench, database, options)
+    """Claim, run and settle no-op runs that are all ready at once."""
+    beside = [gated(number, "gated") for number in range(options.gated // 2)]
+    return await drained(bench, [one_shot(NOOP)] * options.runs, options.batch, beside)
+
+
+def gated(key: int, queue: str = QUEUE_DEFAULT) -> Submission:
+    """Give a run under a concurrency key of one place."""
+    return one_shot(NOOP, queue=queue, options=options_of(gate=(f"key-{key}", 1)))
+
+
+async def drained(bench: Bench, jobs: Sequence[Submission], batch: int, beside: Sequence[Submission] = ()) -> Result:
+    """Submit `jobs` in one transaction and measure until the last is settled; each of `beside` stands there twice."""
+    number = len(jobs)
+    async with bench.baseline(number) as baseline, bench.database() as database:
+        async with bench.roles(tell_seconds=TELL_SECONDS) as roles:
+            await _stand_beside(bench, database, beside, batch)
+            began_at, began = await _submit(bench, database, jobs, batch)
             costs = bench.costs(roles)
-            with bench.steps.step(f"{options.runs:,} runs drained", options.runs) as advance:
-
-                def all_settled() -> bool:
-                    advance(roles.settled)
-                    return roles.settled >= options.runs
-
-                await roles.until(all_settled, 10 + options.runs / _SLOWEST_PER_SECOND, "settling every run")
+            await bench.settled(roles, number, 20 + number / _SLOWEST_PER_SECOND, f"{number:,} runs drained")
             seconds, spent = roles.told_at - began, costs.spent()
-        verdict = await audit.of_one_shots(database, options.runs + options.gated)
+        verdict = await audit.of_one_shots(database, number + 2 * len(beside))
         skew, latency = await audit.recorded(database, began_at, datetime.now(UTC))
-    with bench.steps.step("baseline again"):
-        await baseline.run()
-    achieved = rate(options.runs, seconds)
     return Result(
-        scenario="drain",
-        config=bench.config(options),
-        runs_per_second=achieved,
+        runs_per_second=rate(number, seconds),
         baseline_per_second=baseline.bare.drain_per_second,
-        ratio=share(achieved, baseline.bare.drain_per_second),
-        early=verdict.early,
-        lost=verdict.lost,
-        duplicates=verdict.duplicates,
+        verdict=verdict,
         latency_ms=latency,
         skew_ms=skew,
-        more={"seconds": round(seconds, 3), "cpu_us_per_run": spent.per_run(options.runs), "baseline": baseline.bare},
+        more={"seconds": round(seconds, 3), "cpu_us_per_run": spent.per_run(number), "baseline": baseline.bare},
     )
 
 
-async def _stand_beside(bench: Bench, database: Database, options: Options) -> None:
-    """Submit runs under keys, if any are asked for, and wait until half of them wait for their place."""
-    jobs = [
-        Submission(NOOP, "{}", "gated", PRIORITY_DEFAULT, options=options_of(gate=(f"key-{number}", 1)))
-        for number in range(options.gated // 2)
-    ]
-    with bench.steps.step(f"{options.gated:,} runs stand beside them", len(jobs)) as advance:
+async def _stand_beside(bench: Bench, database: Database, jobs: Sequence[Submission], batch: int) -> None:
+    """Submit each of `jobs` twice and wait until half of them wait for their place."""
+    with bench.steps.step(f"{2 * len(jobs):,} runs stand beside them", len(jobs)) as advance:
         for turn in range(2):
-            for number, size in enumerate(chunks(len(jobs), options.batch)):
-                at = number * options.batch
+            for at in range(0, len(jobs), batch):
                 async with database.transaction() as connection:
-                    await submit_many(connection, jobs[at : at + size], key=f"beside-{turn}-{number}")
+                    await submit_many(connection, jobs[at : at + batch], key=f"beside-{turn}-{at}")
         while (waiting := await database.fetchval(_WAITING)) < len(jobs):
             advance(waiting)
-            await asyncio.sleep(_TELL_SECONDS)
+            await asyncio.sleep(TELL_SECONDS)
 
 
-async def _submit(bench: Bench, database: Database, options: Options) -> tuple[datetime, float]:
+async def _submit(bench: Bench, database: Database, jobs: Sequence[Submission], batch: int) -> tuple[datetime, float]:
     """Submit everything in one transaction. Returns when it began, and the monotonic moment of its commit."""
     began_at: datetime = await database.fetchval("select clock_timestamp()")
-    job = Submission(NOOP, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT)
-    with bench.steps.step(f"{options.runs:,} runs submitted", options.runs) as advance:
+    with bench.steps.step(f"{len(jobs):,} runs submitted", len(jobs)) as advance:
         async with database.transaction() as connection:
-            for number, size in enumerate(chunks(options.runs, options.batch)):
-                await submit_many(connection, [job] * size, key=f"drain-{number}")
-                advance(number * options.batch)
+            for at in range(0, len(jobs), batch):
+                await submit_many(connection, jobs[at : at + batch], key=f"drain-{at}")
+                advance(at)
     committed = monotonic()
     await hints.send(database, [QUEUE_DEFAULT])
     return began_at, committed

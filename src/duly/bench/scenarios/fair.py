@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import monotonic
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 
-from duly.bench.app import NOOP, STAMPED
+from duly.bench import audit
+from duly.bench.app import NOOP, STAMPED, one_shot
 from duly.bench.bench import Bench
+from duly.bench.fill import fill_ready
 from duly.bench.report import Result, percentiles, rate
 from duly.bench.stamps import Stamp
-from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.moves.admin.tenants import create_tenant
 from duly.moves.submit import submit
 from duly.store.connection import hints
@@ -28,33 +30,26 @@ from duly.store.tenancy.tenants import Limits
 
 _START_SECONDS = 60.0
 _SETTLE_SECONDS = 60.0
-_FLOOD = """
-insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                        payload_stored, queue, handler, payload)
-select id, id, at, at, 1, 1, 0, $2, 0, false, false, $3, $4, '{}'
-  from (select gen_random_uuid() as id, clock_timestamp() as at from generate_series(1, $1::int)) as made
-"""
 _IS_FLOODED = "select exists (select from duly.ready where queue = $1 and tenant = 1)"
 
 
 class Options(msgspec.Struct, frozen=True):
     """How large the flood is, and how many runs the other submits, so far apart."""
 
-    flood: int = 100_000
-    samples: int = 100
-    pause_ms: float = 50.0
+    flood: Annotated[int, "Ready runs of one tenant."] = 100_000
+    samples: Annotated[int, "Runs of another, one at a time."] = 100
+    pause_ms: Annotated[float, "Pause between two of them."] = 50.0
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Submit one at a time, alone and beside the flood."""
-    await bench.place.renew()
-    async with bench.place.database() as database:
+    """Submit single runs of a tenant, alone and beside another's flood."""
+    async with bench.database() as database:
         other = (await create_tenant(database, "other", Limits())).tenant
         async with bench.roles(stamped=True, tell_seconds=0.1) as roles:
             with bench.steps.step("alone", options.samples) as advance:
                 alone = await _samples(database, other, options, "alone", advance)
             await roles.until(lambda: roles.settled >= len(alone), _START_SECONDS, "settling what came alone")
-            await database.execute(_FLOOD, options.flood, PRIORITY_DEFAULT, QUEUE_DEFAULT, NOOP)
+            await fill_ready(database, options.flood, NOOP)
             await hints.send(database, [QUEUE_DEFAULT])
             before, began = roles.settled, monotonic()
             with bench.steps.step(f"beside {options.flood:,}", options.samples) as advance:
@@ -65,16 +60,10 @@ async def measure(bench: Bench, options: Options) -> Result:
                 lambda: roles.settled >= wanted, _SETTLE_SECONDS + options.flood / 500, "settling the flood"
             )
         stamps = await bench.stamps_by_database()
-    found = {stamp.run_id for stamp in stamps}
     return Result(
-        scenario="fair",
-        config=bench.config(options),
         runs_per_second=achieved,
         baseline_per_second=None,
-        ratio=None,
-        early=sum(stamp.started < stamp.due for stamp in stamps),
-        lost=len({*alone, *beside} - {UUID(bytes=run_id) for run_id in found}),
-        duplicates=len(stamps) - len(found),
+        verdict=audit.of_stamps(len(alone) + len(beside), stamps),
         latency_ms=percentiles(_skews(stamps, alone)),
         skew_ms=percentiles(_skews(stamps, beside)),
         more={"samples_beside": len(beside)},
@@ -91,7 +80,7 @@ async def _samples(
     while_flooded: bool = False,
 ) -> set[UUID]:
     """Submit one at a time. Returns the runs."""
-    job, made = Submission(STAMPED, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT), set[UUID]()
+    job, made = one_shot(STAMPED), set[UUID]()
     for number in range(options.samples):
         if while_flooded and not await database.fetchval(_IS_FLOODED, QUEUE_DEFAULT):
             break

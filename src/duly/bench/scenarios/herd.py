@@ -10,14 +10,16 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from time import monotonic, time
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 
-from duly.bench.app import STAMPED
+from duly.bench import audit
+from duly.bench.app import STAMPED, one_shot
 from duly.bench.bench import Bench
-from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.jobs.job import Recurring, Submission
+from duly.bench.report import Result, percentiles, rate
+from duly.domain.jobs.job import Recurring
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.admin.tenants import create_tenant
 from duly.moves.submit import submit, submit_recurring
@@ -46,16 +48,15 @@ update duly.timers set scheduled_at = clock_timestamp() + $1::interval,
 class Options(msgspec.Struct, frozen=True):
     """How many jobs, over how many seconds their jitter spreads them, and how many runs of another come beside them."""
 
-    jobs: int = 50_000
-    jitter_seconds: float = 60.0
-    steady_per_second: int = 50
-    ahead_seconds: float = 10.0
+    jobs: Annotated[int, "Cron jobs at one instant."] = 50_000
+    jitter_seconds: Annotated[float, "Over so long they are spread."] = 60.0
+    steady_per_second: Annotated[int, "Runs of another tenant beside them."] = 50
+    ahead_seconds: Annotated[float, "The processes start so long before the instant, at least."] = 10.0
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Fire the herd once."""
-    await bench.place.renew()
-    async with bench.place.database() as database:
+    """Fire many cron jobs of one instant, spread by jitter, beside another tenant's steady runs."""
+    async with bench.database() as database:
         other = (await create_tenant(database, "other", Limits())).tenant
         instant = await _fill(bench, database, options)
         async with bench.roles(stamped=True, tell_seconds=0.2) as roles:
@@ -66,18 +67,11 @@ async def measure(bench: Bench, options: Options) -> Result:
             await roles.until(lambda: roles.settled >= wanted, _SETTLE_SECONDS, "settling every run")
         stamps = await bench.stamps_by_database()
     herd = [stamp for stamp in stamps if UUID(bytes=stamp.run_id) not in steady]
-    last = max(stamp.started for stamp in herd)
-    achieved = rate(len(herd), last - min(stamp.due for stamp in herd))
-    offered = options.jobs / options.jitter_seconds
+    span = max(stamp.started for stamp in herd) - min(stamp.due for stamp in herd)
     return Result(
-        scenario="herd",
-        config=bench.config(options),
-        runs_per_second=achieved,
-        baseline_per_second=offered,
-        ratio=share(achieved, offered),
-        early=sum(stamp.started < stamp.due for stamp in stamps),
-        lost=options.jobs + len(steady) - len({stamp.run_id for stamp in stamps}),
-        duplicates=len(stamps) - len({stamp.run_id for stamp in stamps}),
+        runs_per_second=rate(len(herd), span),
+        baseline_per_second=options.jobs / options.jitter_seconds,
+        verdict=audit.of_stamps(options.jobs + len(steady), stamps),
         skew_ms=percentiles(stamp.skew for stamp in herd),
         more={"beside_ms": percentiles(stamp.skew for stamp in stamps if UUID(bytes=stamp.run_id) in steady)},
     )
@@ -102,7 +96,7 @@ async def _steady(
     database: Database, tenant: int, options: Options, seconds: float, advance: Callable[[float], None]
 ) -> set[UUID]:
     """Submit one-shots evenly until the herd's span is over. Returns the runs."""
-    job, made, began = Submission(STAMPED, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT), set[UUID](), monotonic()
+    job, made, began = one_shot(STAMPED), set[UUID](), monotonic()
     while (passed := monotonic() - began) < seconds:
         made.add((await submit(database, job, key=f"steady/{len(made)}", tenant=tenant)).job_id)
         await hints.send(database, [QUEUE_DEFAULT])

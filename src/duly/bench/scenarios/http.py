@@ -7,24 +7,24 @@ stored: `read_ms`, one job; `list_ms`, pages of 50 at depths all over the list.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from itertools import islice, repeat
 from random import Random
 from time import perf_counter
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 
 from duly.api.paging import token
 from duly.bench.app import NOOP
-from duly.bench.bench import Bench, chunks
+from duly.bench.bench import NO_WORKERS, Bench, chunks
 from duly.bench.fill import Jobs, arm, fill_jobs
 from duly.bench.http_calls import Connection, ask_all, connected, request
-from duly.bench.report import Percentiles, Result, percentiles, rate, share
+from duly.bench.report import Percentiles, Result, Verdict, percentiles, rate
 from duly.bench.role_process import RoleConfig
-from duly.bench.roles import running
+from duly.bench.roles import free_port, running
 from duly.clock import Rng
 from duly.domain.tenancy.api_key import Scope
 from duly.moves.admin.api_keys import create_key
@@ -43,35 +43,31 @@ create table duly_bench_baseline.bare (id bigint generated always as identity pr
 class Options(msgspec.Struct, frozen=True):
     """How much."""
 
-    creates: int = 20_000
-    connections: int = 32
-    batches: int = 4
-    jobs: int = 1_000_000
-    reads: int = 5_000
-    readers: int = 4
+    creates: Annotated[int, "Requests that create one job each."] = 20_000
+    connections: Annotated[int, "Over so many connections."] = 32
+    batches: Annotated[int, "Requests that create 50,000 jobs each."] = 4
+    jobs: Annotated[int, "Stored schedules while reading."] = 1_000_000
+    reads: Annotated[int, "How many jobs, and how many pages, are read."] = 5_000
+    readers: Annotated[int, "Over so many connections."] = 4
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Create, read and list."""
-    await bench.place.renew()
-    async with bench.place.database() as database:
+    """Create, read and list jobs over HTTP."""
+    async with bench.database() as database:
         await database.execute(_BARE)
         key = await _key(database)
-        port = _free_port()
+        port = free_port()
         async with running([RoleConfig("api", bench.place.url, "api", port=port)]):
             made, bare = await _creates(bench, port, key, options)
             batch_per_second = await _batches(bench, port, key, options.batches)
             await _fill(bench, database, options.jobs)
             read_ms, list_ms = await _reads(bench, database, port, key, options)
         stored = await database.fetchval("select count(*) from duly.ready")
-    creates, bares = rate(options.creates, sum(made.turns)), rate(options.creates, sum(bare.turns))
     return Result(
-        scenario="http",
-        config=bench.config(options, workers=0, slots=0),
-        runs_per_second=creates,
-        baseline_per_second=bares,
-        ratio=share(creates, bares),
-        lost=options.creates + options.batches * _LINES - stored,
+        config=NO_WORKERS,
+        runs_per_second=rate(options.creates, sum(made.turns)),
+        baseline_per_second=rate(options.creates, sum(bare.turns)),
+        verdict=Verdict(lost=options.creates + options.batches * _LINES - stored),
         latency_ms=percentiles(made.took),
         more={
             "baseline_ms": percentiles(bare.took),
@@ -153,9 +149,3 @@ def _hang_up(connections: Sequence[Connection]) -> None:
 async def _key(database: Database) -> str:
     made = await create_key(database, Rng(), tenant=1, name="bench", scopes=[Scope.ADMIN])
     return made.text.reveal()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from time import monotonic, time
+from typing import Annotated
 
 import msgspec
 
@@ -24,9 +24,8 @@ from duly.bench.app import NOOP
 from duly.bench.bench import Bench
 from duly.bench.costs import Meter
 from duly.bench.fill import Jobs
-from duly.bench.report import Result, rate, share
-from duly.bench.roles import RoleFailed, environment
-from duly.domain.errors import Refused
+from duly.bench.report import Result, Verdict, rate, share
+from duly.bench.roles import RoleFailed, environment, free_port
 from duly.store.connection.database import Database
 
 _START_SECONDS = 60.0
@@ -42,11 +41,11 @@ _IS_UP = "select exists (select from duly.workers) and exists (select from duly.
 class Options(msgspec.Struct, frozen=True):
     """For how long, and how many jobs are few and many; `firing` of them fire every ten seconds."""
 
-    seconds: int = 30
-    few: int = 1_000
-    many: int = 1_000_000
-    firing: int = 500
-    firing_seconds: int = 20
+    seconds: Annotated[int, "How long the idle system is watched."] = 30
+    few: Annotated[int, "Stored jobs."] = 1_000
+    many: Annotated[int, "Stored jobs."] = 1_000_000
+    firing: Annotated[int, "How many of them fire every ten seconds."] = 500
+    firing_seconds: Annotated[int, "How long those are let fire."] = 20
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -55,7 +54,7 @@ class Memory(msgspec.Struct, frozen=True):
     scheduler_mib: float
     worker_mib: float
     settled: int
-    verdict: audit.Verdict
+    verdict: Verdict
 
     @property
     def mib(self) -> float:
@@ -64,9 +63,8 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Watch an idle system, then one with few jobs, then one with many."""
-    if not processes.can_look():
-        raise Refused("this system does not tell what its processes cost: `duly bench idle` needs /proc")
+    """Watch a `duly up` with nothing to do, and memory with few and many stored jobs."""
+    processes.check_can_look("idle")
     await bench.place.renew()
     async with _up(bench) as pid:
         await asyncio.sleep(min(_CALM_SECONDS, options.seconds))
@@ -76,14 +74,11 @@ async def measure(bench: Bench, options: Options) -> Result:
     few = await _memory(bench, options, options.few)
     many = await _memory(bench, options, options.many)
     return Result(
-        scenario="idle",
-        config=bench.config(options, workers=1),
+        config={"workers": 1},
         runs_per_second=rate(many.settled, options.firing_seconds),
         baseline_per_second=rate(few.settled, options.firing_seconds),
         ratio=share(many.mib, few.mib),
-        early=few.verdict.early + many.verdict.early,
-        lost=few.verdict.lost + many.verdict.lost,
-        duplicates=few.verdict.duplicates + many.verdict.duplicates,
+        verdict=few.verdict + many.verdict,
         more={
             "cpu_percent": spent.percent(),
             "memory_mib": {
@@ -99,11 +94,8 @@ async def measure(bench: Bench, options: Options) -> Result:
 @asynccontextmanager
 async def _up(bench: Bench) -> AsyncIterator[int]:
     """Run a real `duly up` with a worker on the scratch database. Gives the number of its first process."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "duly", "up", "--no-demo", "--app", "duly.bench.app:app", "--port", str(port)),
+        *(sys.executable, "-m", "duly", "up", "--no-demo", "--app", "duly.bench.app:app", "--port", str(free_port())),
         *("--database-url", bench.place.url, "--data", str(bench.folder / "up")),
         cwd=bench.folder,
         env=environment(),
@@ -134,8 +126,7 @@ async def _until_up(bench: Bench, process: asyncio.subprocess.Process) -> None:
 async def _memory(bench: Bench, options: Options, stored: int) -> Memory:
     """Run a scheduler and a worker for a while with so many jobs stored."""
     firing = min(options.firing, stored)
-    await bench.place.renew()
-    async with bench.place.database() as database:
+    async with bench.database() as database:
         start = await _fill(bench, database, stored, firing)
         async with bench.roles(workers=1) as roles:
             ahead = max(0.0, start.timestamp() - time())

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import random
 from time import time
+from typing import Annotated
 
 import msgspec
 
 from duly.bench import audit, baseline
 from duly.bench.app import STAMPED, make_app
 from duly.bench.bench import Bench
-from duly.bench.report import Result, percentiles, rate, share
+from duly.bench.report import Result, percentiles, rate
 
 _SETTLE_SECONDS = 10.0
 
@@ -24,12 +25,12 @@ _SETTLE_SECONDS = 10.0
 class Options(msgspec.Struct, frozen=True):
     """How much; the pause between two samples is between half and one and a half of `pause_ms`."""
 
-    samples: int = 500
-    pause_ms: int = 30
+    samples: Annotated[int, "How many."] = 500
+    pause_ms: Annotated[int, "Mean pause between two samples."] = 30
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Submit one at a time."""
+    """From submit to start, one at a time, on an idle system."""
 
     async def pause() -> None:
         await asyncio.sleep(options.pause_ms / 1000 * random.uniform(0.5, 1.5))
@@ -52,16 +53,10 @@ async def measure(bench: Bench, options: Options) -> Result:
         stamps = bench.stamps()
         verdict = await audit.of_one_shots(database, options.samples, stamps)
     spans = [stamp.started - sent[stamp.run_id] for stamp in stamps]
-    achieved, bare_rate = rate(len(spans), sum(spans)), rate(len(bare), sum(bare))
     return Result(
-        scenario="latency",
-        config=bench.config(options),
-        runs_per_second=achieved,
-        baseline_per_second=bare_rate,
-        ratio=share(achieved, bare_rate),
-        early=verdict.early,
-        lost=verdict.lost,
-        duplicates=verdict.duplicates,
+        runs_per_second=rate(len(spans), sum(spans)),
+        baseline_per_second=rate(len(bare), sum(bare)),
+        verdict=verdict,
         latency_ms=percentiles(spans),
         skew_ms=percentiles(stamp.skew for stamp in stamps),
         more={"baseline_ms": percentiles(bare)},

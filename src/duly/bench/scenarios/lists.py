@@ -8,16 +8,17 @@ which a busy machine does not blur. The baseline is reading as many rows of one 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
 from random import Random
 from time import perf_counter
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 
 from duly.bench import processes
-from duly.bench.bench import Bench
+from duly.bench.bench import NO_WORKERS, Bench
 from duly.bench.report import Percentiles, Result, percentiles, rate, share
 from duly.domain.jobs import filter as filters
 from duly.domain.jobs.filter import Field, Filter
@@ -126,43 +127,55 @@ DEAD_FILTERS = ("", "queue:queue-7", "reason:broken*", 'reason:"broken 77"', "ha
 class Options(msgspec.Struct, frozen=True):
     """How much is stored, and how many pages of each list are read."""
 
-    jobs: int = 1_000_000
-    attempts: int = 3_000_000
-    waiting: int = 200_000
-    pages: int = 30
+    jobs: Annotated[int, "Stored schedules."] = 1_000_000
+    attempts: Annotated[int, "Stored attempts."] = 3_000_000
+    waiting: Annotated[int, "Stored in each box."] = 200_000
+    pages: Annotated[int, "How many pages of each list are read."] = 30
 
 
-Read = Callable[[int, Filter, float], Awaitable[int]]
+class _Kind(msgspec.Struct, frozen=True):
+    """A list: its filters and their fields, how it is read, and the table and key that tell how deep a position is."""
+
+    filters: tuple[str, ...]
+    fields: Mapping[str, Field]
+    read: Callable[..., Awaitable[object]]
+    table: str
+    key: str
+
+
+_KINDS = {
+    "jobs": _Kind(JOB_FILTERS, filters.JOBS, lists.jobs, "jobs", "job_id"),
+    "runs": _Kind(RUN_FILTERS, filters.RUNS, lists.runs, "attempts_succeeded", "run_id"),
+    "dead": _Kind(DEAD_FILTERS, filters.DEAD, lists.dead, "dead", "run_id"),
+}
 
 
 class _Measured(msgspec.Struct, frozen=True):
-    """One list: its name, the tenant, and how to read it at a depth between 0 and 1."""
+    """One list of a tenant, under a filter."""
 
     name: str
+    kind: _Kind
     tenant: int
     chosen: Filter
-    read: Read
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Fill, then read pages of every list at every depth."""
-    await bench.place.renew()
-    async with Database(bench.place.url, size_max=1, command_timeout=3600.0) as database:
+    """Read pages of every list, at any depth, with each filter."""
+    async with bench.database(size_max=1, command_timeout=3600.0) as database:
         job = await _fill(database, bench, options)
-        measured = list(_lists(database, job))
+        measured = list(_lists(job))
         spans: dict[str, list[float]] = {}
         cpu: dict[str, list[float]] = {}
         backend = await database.fetchval("select pg_backend_pid()") if bench.place.server_pid else None
         with bench.steps.step(f"{len(measured)} lists", len(measured)) as advance:
             for number, one in enumerate(measured, start=1):
-                spans[one.name], cpu[one.name] = await _pages(one, options.pages, backend)
+                spans[one.name], cpu[one.name] = await _pages(database, one, options.pages, backend)
                 advance(number)
         baseline = await _baseline(database, options.pages * 10)
     together = [span for each in spans.values() for span in each]
     each = {name: percentiles(taken) for name, taken in spans.items()}
     return Result(
-        scenario="lists",
-        config=bench.config(options, workers=0, slots=0),
+        config=NO_WORKERS,
         runs_per_second=rate(len(together), sum(together)),
         baseline_per_second=rate(len(baseline), sum(baseline)),
         ratio=share(sum(together) / len(together), sum(baseline) / len(baseline)),
@@ -181,21 +194,12 @@ def _brief(found: Percentiles, cpu: list[float]) -> dict[str, float | None]:
 
 async def _fill(database: Database, bench: Bench, options: Options) -> UUID:
     """Fill every table. Gives a job that has a third of the history."""
-    every = max(2, options.jobs // 100)
     await database.execute(_PARTITIONS, _DAYS)
-    await _filled(database, bench, f"{options.jobs:,} jobs", _JOBS, options.jobs, every)
+    await _filled(database, bench, "jobs", _JOBS, options.jobs)
     job: UUID = await database.fetchval("select job_id from duly.jobs where tenant = 1 order by job_id limit 1")
     with bench.steps.step("their next fires"):
         await database.execute(_FIRES)
-    await _filled(
-        database,
-        bench,
-        f"{options.attempts:,} attempts",
-        _ATTEMPTS,
-        options.attempts,
-        max(2, options.attempts // 100),
-        job,
-    )
+    await _filled(database, bench, "attempts", _ATTEMPTS, options.attempts, job)
     for box, statement in (("timers", _WAITING), ("ready", _READY), ("dead", _DEAD)):
         with bench.steps.step(f"{options.waiting:,} in {box}"):
             await database.execute(statement, options.waiting, max(2, options.waiting // 100))
@@ -204,70 +208,50 @@ async def _fill(database: Database, bench: Bench, options: Options) -> UUID:
     return job
 
 
-async def _filled(
-    database: Database, bench: Bench, what: str, statement: str, number: int, every: int, *more: UUID
-) -> None:
-    with bench.steps.step(what, number) as advance:
+async def _filled(database: Database, bench: Bench, what: str, statement: str, number: int, *more: UUID) -> None:
+    every = max(2, number // 100)
+    with bench.steps.step(f"{number:,} {what}", number) as advance:
         for first in range(1, number + 1, _CHUNK):
             last = min(first + _CHUNK - 1, number)
             await database.execute(statement, first, last, every, number, *more)
             advance(last)
 
 
-def _lists(database: Database, job: UUID) -> Iterator[_Measured]:
-    async def jobs(tenant: int, chosen: Filter, depth: float) -> int:
-        at = await _key_at(database, "jobs", "job_id", tenant, depth)
-        began = perf_counter()
-        await lists.jobs(database, tenant, chosen, PAGE, at)
-        return _nanoseconds(began)
-
-    async def runs(tenant: int, chosen: Filter, depth: float) -> int:
-        at = await _key_at(database, "attempts_succeeded", "run_id", tenant, depth)
-        began = perf_counter()
-        await lists.runs(database, tenant, chosen, PAGE, at)
-        return _nanoseconds(began)
-
-    async def dead(tenant: int, chosen: Filter, depth: float) -> int:
-        at = await _key_at(database, "dead", "run_id", tenant, depth)
-        place = None if at is None else DeadAt(await _buried_at(database, at), at)
-        began = perf_counter()
-        await lists.dead(database, tenant, chosen, PAGE, place)
-        return _nanoseconds(began)
-
-    kinds: tuple[tuple[str, tuple[str, ...], dict[str, Field], Read], ...] = (
-        ("jobs", JOB_FILTERS, dict(filters.JOBS), jobs),
-        ("runs", RUN_FILTERS, dict(filters.RUNS), runs),
-        ("dead", DEAD_FILTERS, dict(filters.DEAD), dead),
-    )
-    for kind, texts, fields, read in kinds:
-        for text in texts:
-            yield _Measured(f"{kind} {text}".strip(), _LARGE, filters.parse(text.format(job=job), fields), read)
-        yield _Measured(f"{kind} of the small tenant", _SMALL, Filter(), read)
+def _lists(job: UUID) -> Iterator[_Measured]:
+    for name, kind in _KINDS.items():
+        for text in kind.filters:
+            chosen = filters.parse(text.format(job=job), kind.fields)
+            yield _Measured(f"{name} {text}".strip(), kind, _LARGE, chosen)
+        yield _Measured(f"{name} of the small tenant", kind, _SMALL, Filter())
 
 
-def _nanoseconds(began: float) -> int:
-    return int((perf_counter() - began) * 1e9)
+async def _read(database: Database, one: _Measured, depth: float) -> float:
+    """Read a page at a depth between 0 and 1. Returns how long it took, without finding its position."""
+    at: UUID | DeadAt | None = await _key_at(database, one.kind.table, one.kind.key, one.tenant, depth)
+    if isinstance(at, UUID) and one.kind.table == "dead":
+        at = DeadAt(await _buried_at(database, at), at)
+    began = perf_counter()
+    await one.kind.read(database, one.tenant, one.chosen, PAGE, at)
+    return perf_counter() - began
 
 
-async def _pages(one: _Measured, pages: int, backend: int | None) -> tuple[list[float], list[float]]:
+async def _pages(
+    database: Database, one: _Measured, pages: int, backend: int | None
+) -> tuple[list[float], list[float]]:
     """Read pages at the beginning, at the end and anywhere between; the first calls make the connection's plans.
 
     Returns how long each took, and how much CPU of PostgreSQL, with finding its position, if that can be told.
     """
     random = Random(7)
     for depth in (0.0, 1.0, 0.5):
-        await one.read(one.tenant, one.chosen, depth)
+        await _read(database, one, depth)
     depths = [0.0, 1.0] * (pages // 3) + [random.random() for _ in range(pages - 2 * (pages // 3))]
     spans, cpu = [], []
     for depth in depths:
-        before = _cpu_of(backend)
-        spans.append(await one.read(one.tenant, one.chosen, depth) / 1e9)
-        cpu.append(_cpu_of(backend) - before)
+        before = processes.cpu_of(backend)
+        spans.append(await _read(database, one, depth))
+        cpu.append(processes.cpu_of(backend) - before)
     return spans, cpu
-
-
-def _cpu_of(backend: int | None) -> float:
-    return processes.cpu_of(backend) if backend and processes.can_look() else 0.0
 
 
 async def _key_at(database: Database, table: str, key: str, tenant: int, depth: float) -> UUID | None:

@@ -10,22 +10,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from time import perf_counter
-from typing import TypeVar
+from typing import Annotated, TypeVar
 from uuid import UUID, uuid4
 
 import msgspec
 
 from duly import __version__
 from duly.bench import audit, baseline, fill, processes
-from duly.bench.app import NOOP
-from duly.bench.bench import Bench, chunks
+from duly.bench.app import NOOP, one_shot
+from duly.bench.bench import NO_WORKERS, Bench, chunks
 from duly.bench.fill import Jobs
 from duly.bench.report import Result, percentiles, rate, share
 from duly.clock import Rng
-from duly.domain.errors import Refused
-from duly.domain.jobs.job import Submission
 from duly.domain.runs.outcome import Succeeded
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
+from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, settle
 from duly.moves.stage import stage
@@ -46,9 +44,9 @@ _WARM_UP = 2
 class Options(msgspec.Struct, frozen=True):
     """How many jobs are stored, how many runs go through each move, and how many a batch of claim and finish holds."""
 
-    jobs: int = 200_000
-    runs: int = 60_000
-    batch: int = 2_000
+    jobs: Annotated[int, "Stored schedules."] = 200_000
+    runs: Annotated[int, "How many go through each move."] = 60_000
+    batch: Annotated[int, "Size of a batch."] = 2_000
 
 
 class Spent(msgspec.Struct):
@@ -90,33 +88,28 @@ class Watch:
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Take every move in turn."""
-    if not processes.can_look():
-        raise Refused("this system does not tell what its processes cost: `duly bench moves` needs /proc")
+    """Measure the CPU that each move costs PostgreSQL, with nobody else at work."""
+    processes.check_can_look("moves")
     bare = await _bare(bench, options)
-    await bench.place.renew()
-    async with Database(bench.place.url, size_max=1, command_timeout=600.0) as database:
+    async with bench.database(size_max=1) as database:
         watch = Watch(await database.fetchval("select pg_backend_pid()"))
         await _submit(bench, database, watch, options)
         start = await _fill(bench, database, options)
         await _cycle(bench, database, watch, options, start)
         verdict = await audit.of_schedules(database, start)
     return Result(
-        scenario="moves",
-        config=bench.config(options, workers=0, slots=0),
+        config=NO_WORKERS,
         runs_per_second=rate(1_000_000, watch.costs["cycle"]),
         baseline_per_second=rate(1_000_000, bare["cycle"]),
         ratio=share(bare["cycle"], watch.costs["cycle"]),
-        early=verdict.early,
-        lost=verdict.lost,
-        duplicates=verdict.duplicates,
+        verdict=verdict,
         latency_ms=percentiles(watch.spent["claim"].calls),
         more={"cpu_us_per_row": watch.costs, "baseline_cpu_us_per_row": bare},
     )
 
 
 async def _submit(bench: Bench, database: Database, watch: Watch, options: Options) -> None:
-    job = Submission(NOOP, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT)
+    job = one_shot(NOOP)
     with bench.steps.step(f"{options.runs:,} submitted", options.runs) as advance:
         for number, size in enumerate(chunks(options.runs, options.batch)):
             await watch.count("submit", submit_many(database, [job] * size, key=f"moves-{number}"), len)
@@ -146,8 +139,8 @@ async def _cycle(bench: Bench, database: Database, watch: Watch, options: Option
             horizon = base + timedelta(hours=1 + done / options.jobs) - datetime.now(UTC)
             await watch.count("stage", stage(database, scheduler_id, epochs, horizon=horizon), _staged)
             await _claim_and_finish(database, watch, worker_id, rng, options.batch)
-            await ready.vacuum(database)
-            await leased.vacuum(database)
+            await database.execute(ready.SQL["vacuum"])
+            await database.execute(leased.SQL["vacuum"])
             advance(min(done, options.runs))
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 from time import monotonic
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from duly.bench.app import NOOP, STAMPED
-from duly.bench.bench import Bench
-from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.jobs.job import Recurring, Submission
+from duly.bench import audit
+from duly.bench.app import NOOP, STAMPED, one_shot
+from duly.bench.bench import Bench, wait_for
+from duly.bench.report import Result, percentiles, rate
+from duly.domain.jobs.job import Recurring
 from duly.moves.schedules.backfill import FLEET_RATE
 from duly.moves.submit import submit_many, submit_recurring
 from duly.store.boxes import history
@@ -33,8 +34,8 @@ update duly.timers set scheduled_at = date_trunc('minute', scheduled_at) - $1::i
 returning date_trunc('minute', clock_timestamp())
 """
 _RAN = "select count(distinct run_id) from duly.attempts where outcome = 'succeeded' and handler = $1 and scheduled_at <= $2"
-_IS_WAITING = """
-select exists (select from duly.ready where handler = $1) or exists (select from duly.leased where handler = $1)
+_IS_DONE = """
+select not exists (select from duly.ready where handler = $1) and not exists (select from duly.leased where handler = $1)
 """
 _SKIPPED = "select coalesce(sum((detail->>'count')::bigint), 0)::bigint from duly.attempts where outcome = 'skipped'"
 
@@ -42,10 +43,10 @@ _SKIPPED = "select coalesce(sum((detail->>'count')::bigint), 0)::bigint from dul
 class Options(msgspec.Struct, frozen=True):
     """How many one-minute schedules were not fired for how long, and how much new work comes beside the catch-up."""
 
-    schedules: int = 1_000
-    hours: int = 6
-    seconds: int = 30
-    new_per_second: int = 200
+    schedules: Annotated[int, "One-minute schedules."] = 1_000
+    hours: Annotated[int, "How long they were not fired."] = 6
+    seconds: Annotated[int, "How long the lane is watched."] = 30
+    new_per_second: Annotated[int, "One-shots submitted beside it."] = 200
 
 
 class Once(msgspec.Struct, frozen=True):
@@ -57,11 +58,9 @@ class Once(msgspec.Struct, frozen=True):
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Start after an outage, twice."""
-    await bench.place.renew()
+    """Start after hours without a scheduler: what was missed, and how late new work is beside it."""
     once = await _fire_once(bench, options)
-    await bench.place.renew()
-    async with bench.place.database() as database:
+    async with bench.database() as database:
         until = await _fill(database, options, "fire_all")
         async with bench.roles(stamped=True) as roles:
             await roles.until(lambda: roles.settled > 0, _START_SECONDS, "starting the lane")
@@ -71,36 +70,20 @@ async def measure(bench: Bench, options: Options) -> Result:
                 submitted = await _new_work(database, options, began, advance)
             took = monotonic() - began
             after = await database.fetchval(_RAN, NOOP, until)
-            await _until_done(database)
+            await wait_for(database, _SETTLE_SECONDS, _IS_DONE, STAMPED)  # The lane goes on.
         stamps = await bench.stamps_by_database()
         broken = await history.verify(database)
-    made = rate(after - before, took)
     return Result(
-        scenario="outage",
-        config=bench.config(options),
-        runs_per_second=made,
+        runs_per_second=rate(after - before, took),
         baseline_per_second=FLEET_RATE,
-        ratio=share(made, FLEET_RATE),
-        early=sum(stamp.started < stamp.due for stamp in stamps),
-        lost=submitted - len({stamp.run_id for stamp in stamps}) + len(broken),
-        duplicates=len(stamps) - len({stamp.run_id for stamp in stamps}),
-        latency_ms=percentiles(()),
+        verdict=audit.of_stamps(submitted + len(broken), stamps),
         skew_ms=percentiles(stamp.skew for stamp in stamps),
         more={"new_per_second": rate(submitted, took), "fire_once": once},
     )
 
 
-async def _until_done(database: Database) -> None:
-    """Let the new work end; the lane goes on."""
-    deadline = monotonic() + _SETTLE_SECONDS
-    while monotonic() < deadline:
-        if not await database.fetchval(_IS_WAITING, STAMPED):
-            return
-        await asyncio.sleep(_TICK_SECONDS)
-
-
 async def _fire_once(bench: Bench, options: Options) -> Once:
-    async with bench.place.database() as database:
+    async with bench.database() as database:
         until = await _fill(database, options, "fire_once")
         began = monotonic()
         async with bench.roles() as roles:
@@ -127,7 +110,7 @@ async def _new_work(database: Database, options: Options, began: float, advance:
     while (passed := monotonic() - began) < options.seconds:
         wanted = int(passed * options.new_per_second) - submitted
         if wanted > 0:
-            jobs = [Submission(STAMPED, "{}", "default", 5)] * wanted
+            jobs = [one_shot(STAMPED)] * wanted
             await submit_many(database, jobs, key=f"new/{submitted}")
             submitted += wanted
         advance(passed)

@@ -16,16 +16,16 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from time import monotonic, time
+from typing import Annotated
 
 import msgspec
 
 from duly.bench import audit, fill
 from duly.bench.app import STAMPED
-from duly.bench.baseline import Meter
-from duly.bench.bench import Bench
+from duly.bench.bench import Bench, wait_for
 from duly.bench.costs import Spent
 from duly.bench.fill import MINUTE, Jobs
-from duly.bench.report import Result, percentiles, rate, share
+from duly.bench.report import Result, percentiles, rate
 from duly.bench.roles import Roles
 from duly.bench.stamps import Stamp
 from duly.domain.triggers.moments import EPOCH
@@ -37,20 +37,20 @@ BASELINE_ROWS_MAX = 100_000
 WINDOW_SECONDS = 5
 _CATCH_UP_SECONDS = 120.0
 _LOOK_SECONDS = 0.1
-# Whether anything is still to be done that fell due before a moment.
-_IS_BEHIND = """
-select exists (select from duly.ready where due_at < $1) or exists (select from duly.leased where due_at < $1)
+# Whether nothing is still to be done that fell due before a moment.
+_IS_CAUGHT_UP = """
+select not exists (select from duly.ready where due_at < $1) and not exists (select from duly.leased where due_at < $1)
 """
 
 
 class Options(msgspec.Struct, frozen=True):
     """How many jobs, how many fires are offered each second, for how long, and how long after the processes start."""
 
-    jobs: int = 1_000_000
-    rate: int = 20_000
-    seconds: int = 60
-    ahead_seconds: float = 8.0
-    zones: int = 0
+    jobs: Annotated[int, "Stored schedules."] = 1_000_000
+    rate: Annotated[int, "Fires offered each second."] = 20_000
+    seconds: Annotated[int, "How long."] = 60
+    ahead_seconds: Annotated[float, "The processes start so long before the first fire, at least."] = 8.0
+    zones: Annotated[int, "Cron schedules in so many time zones, each once a minute, instead of intervals."] = 0
 
     @property
     def every_seconds(self) -> int:
@@ -59,12 +59,8 @@ class Options(msgspec.Struct, frozen=True):
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Fire for a while."""
-    meter = Meter(bench.place.url, min(options.jobs, BASELINE_ROWS_MAX))
-    with bench.steps.step("baseline"):
-        await meter.run()
-    await bench.place.renew()
-    async with bench.place.database() as database:
+    """Fire many schedules evenly, in an order unrelated to their ids."""
+    async with bench.baseline(min(options.jobs, BASELINE_ROWS_MAX)) as baseline, bench.database() as database:
         start = await _fill(bench, database, options)
         async with bench.roles(stamped=True) as roles:
             spent = await _fire(bench, roles, options, start)
@@ -74,25 +70,17 @@ async def measure(bench: Bench, options: Options) -> Result:
             verdict = await audit.of_schedules(database, start, stamps)
             until = start + timedelta(seconds=options.seconds)
             recorded, latency = await audit.recorded(database, start, until)
-    with bench.steps.step("baseline again"):
-        await meter.run()
     due = [stamp for stamp in stamps if start.timestamp() <= stamp.due < until.timestamp()]
     windows = _windows(stamps, start.timestamp(), options.seconds)
     started = sum(start.timestamp() <= stamp.started < until.timestamp() for stamp in stamps)
-    achieved = rate(started, options.seconds)
     return Result(
-        scenario="recurring",
-        config=bench.config(
-            options,
-            every_seconds=options.every_seconds,
-            offered_per_second=round(options.jobs / options.every_seconds, 1),
-        ),
-        runs_per_second=achieved,
-        baseline_per_second=meter.bare.cycle_per_second,
-        ratio=share(achieved, meter.bare.cycle_per_second),
-        early=verdict.early,
-        lost=verdict.lost,
-        duplicates=verdict.duplicates,
+        config={
+            "every_seconds": options.every_seconds,
+            "offered_per_second": round(options.jobs / options.every_seconds, 1),
+        },
+        runs_per_second=rate(started, options.seconds),
+        baseline_per_second=baseline.bare.cycle_per_second,
+        verdict=verdict,
         latency_ms=latency,
         skew_ms=percentiles(stamp.skew for stamp in due),
         more={
@@ -100,7 +88,7 @@ async def measure(bench: Bench, options: Options) -> Result:
             "windows": windows,
             "cpu_us_per_run": spent.per_run(started),
             "cpu_percent": spent.percent(),
-            "baseline": meter.bare,
+            "baseline": baseline.bare,
         },
     )
 
@@ -153,11 +141,7 @@ async def _let_finish(bench: Bench, database: Database, roles: Roles, until: dat
     assert roles.scheduler
     with bench.steps.step("letting the rest finish"):
         await roles.scheduler.stop()
-        deadline = monotonic() + _CATCH_UP_SECONDS
-        while monotonic() < deadline:
-            if not await database.fetchval(_IS_BEHIND, until):
-                return
-            await asyncio.sleep(_LOOK_SECONDS)
+        await wait_for(database, _CATCH_UP_SECONDS, _IS_CAUGHT_UP, until)
 
 
 def _windows(stamps: Sequence[Stamp], start: float, seconds: int) -> list[dict[str, float | None]]:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from statistics import median
 from time import perf_counter
+from typing import Annotated
 from uuid import UUID, uuid4
 
 import msgspec
@@ -17,12 +18,12 @@ import msgspec
 from duly import __version__
 from duly.bench import processes
 from duly.bench.app import NOOP
-from duly.bench.bench import Bench
+from duly.bench.bench import NO_WORKERS, Bench
+from duly.bench.fill import fill_ready
 from duly.bench.report import Result, milliseconds, percentiles, rate, share
-from duly.domain.errors import Refused
 from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.moves.claim import claim
-from duly.moves.upkeep.unroutable import Crowd, bring_back, set_aside
+from duly.moves.upkeep import Crowd, bring_back, set_aside
 from duly.store.boxes import leased, ready
 from duly.store.connection.database import Database
 from duly.store.tables import workers
@@ -30,21 +31,15 @@ from duly.store.tables.workers import Identity
 
 _LEASE = timedelta(hours=1)
 _STRANGER = "bench:nobody_knows"
-_FILL = """
-insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                        payload_stored, queue, handler, payload)
-select id, id, at, at, 1, 1, 0, 5, 0, false, false, $2, $3, '{}'
-  from (select gen_random_uuid() as id, duly.clock_now() - $4::interval - ($1::int - n) * interval '1 millisecond' as at
-          from generate_series(1, $1::int) as n) as made
-"""
+_APART = timedelta(milliseconds=1)
 
 
 class Options(msgspec.Struct, frozen=True):
     """How many nobody knows, how many a claim takes, and how many claims there are."""
 
-    strangers: int = 500_000
-    limit: int = 100
-    claims: int = 20
+    strangers: Annotated[int, "Runs that nobody knows."] = 500_000
+    limit: Annotated[int, "Size of a claim."] = 100
+    claims: Annotated[int, "How many claims."] = 20
 
 
 class Spent(msgspec.Struct):
@@ -60,16 +55,14 @@ class Spent(msgspec.Struct):
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Claim with nobody in front, with strangers in line, and with strangers aside; then let somebody know them."""
-    if not processes.can_look():
-        raise Refused("this system does not tell what its processes cost: `duly bench strangers` needs /proc")
-    await bench.place.renew()
-    async with Database(bench.place.url, size_max=1, command_timeout=600.0) as database:
+    """Claim behind runs that no worker knows, while they are in line and when they stand aside."""
+    processes.check_can_look("strangers")
+    async with bench.database(size_max=1) as database:
         worker_id = await _worker(database, NOOP)
         alone = await _claims(bench, database, worker_id, options, "claims with nobody in front")
         with bench.steps.step(f"{options.strangers:,} that nobody knows"):
-            await database.execute(_FILL, options.strangers, QUEUE_DEFAULT, _STRANGER, timedelta(hours=1))
-            await ready.vacuum(database)
+            await fill_ready(database, options.strangers, _STRANGER, timedelta(hours=1), _APART)
+            await database.execute(ready.SQL["vacuum"])
         in_line = await _claims(bench, database, worker_id, options, "claims with them in line")
         moved, moving = await _moved(bench, database, "set aside", lambda: _set_aside(database))
         aside = await _claims(bench, database, worker_id, options, "claims with them aside")
@@ -77,8 +70,7 @@ async def measure(bench: Bench, options: Options) -> Result:
         first = await _spent(database, lambda: claim(database, knowing, [QUEUE_DEFAULT], [_STRANGER], options.limit))
         back, bringing = await _moved(bench, database, "brought back", lambda: bring_back(database))
     return Result(
-        scenario="strangers",
-        config=bench.config(options, workers=0, slots=0),
+        config=NO_WORKERS,
         runs_per_second=rate(options.limit, median(aside.times)),
         baseline_per_second=rate(options.limit, median(alone.times)),
         ratio=share(aside.cpu_ms, alone.cpu_ms),
@@ -102,16 +94,16 @@ async def _worker(database: Database, handler: str) -> UUID:
 
 async def _claims(bench: Bench, database: Database, worker_id: UUID, options: Options, name: str) -> Spent:
     """Claim so many times what the worker knows, behind whatever is there."""
-    await database.execute(_FILL, options.limit * options.claims, QUEUE_DEFAULT, NOOP, timedelta())
-    await ready.vacuum(database)
+    await fill_ready(database, options.limit * options.claims, NOOP, apart=_APART)
+    await database.execute(ready.SQL["vacuum"])
     with bench.steps.step(name):
         calls = [
             await _spent(database, lambda: claim(database, worker_id, [QUEUE_DEFAULT], [NOOP], options.limit))
             for _ in range(options.claims)
         ]
     await database.execute("delete from duly.leased")
-    await leased.vacuum(database)
-    await ready.vacuum(database)
+    await database.execute(leased.SQL["vacuum"])
+    await database.execute(ready.SQL["vacuum"])
     return Spent([call.cpu[0] for call in calls], [call.times[0] for call in calls])
 
 
@@ -130,7 +122,7 @@ async def _moved(bench: Bench, database: Database, name: str, step: Callable[[],
         while moved := await step():
             total += moved
     spent = processes.cpu_of(pid) - before
-    await ready.vacuum(database)
+    await database.execute(ready.SQL["vacuum"])
     return total, spent
 
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from duly.bench import audit, baseline
-from duly.bench.app import NOOP
-from duly.bench.baseline import CONNECTIONS, Meter
-from duly.bench.bench import Bench, chunks
+from duly.bench.app import NOOP, one_shot
+from duly.bench.baseline import CONNECTIONS
+from duly.bench.bench import NO_WORKERS, Bench, chunks
 from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.moves.submit import submit, submit_many
 from duly.store.connection.database import Database
 
@@ -27,42 +25,31 @@ if TYPE_CHECKING:
     from duly.bench.baseline import Connection
 
 _TURN = 100
-_JOB = Submission(NOOP, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT)
+_JOB = one_shot(NOOP)
 
 
 class Options(msgspec.Struct, frozen=True):
     """How much."""
 
-    runs: int = 100_000
-    batch: int = 1_000
-    singles: int = 2_000
+    runs: Annotated[int, "In batches."] = 100_000
+    batch: Annotated[int, "Size of a batch."] = 1_000
+    singles: Annotated[int, "One by one."] = 2_000
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Submit in batches, then one by one."""
-    meter = Meter(bench.place.url, options.runs)
-    with bench.steps.step("baseline"):
-        await meter.run()
-    await bench.place.renew()
-    async with bench.place.database() as database:
+    """Make jobs durable: in batches, and one by one."""
+    async with bench.baseline(options.runs) as meter, bench.database() as database:
         seconds = await _in_batches(bench, database, options)
         async with baseline.opened(bench.place.url, 1) as [bare]:
             await bare.execute(baseline.SCHEMA)
             ours, theirs = await _one_by_one(bench, database, bare, options.singles)
         verdict = await audit.of_one_shots(database, options.runs + options.singles)
-    with bench.steps.step("baseline again"):
-        await meter.run()
-    achieved = rate(options.runs, seconds)
     singles, bare_singles = rate(len(ours), sum(ours)), rate(len(theirs), sum(theirs))
     return Result(
-        scenario="submit",
-        config=bench.config(options, workers=0, slots=0),
-        runs_per_second=achieved,
+        config=NO_WORKERS,
+        runs_per_second=rate(options.runs, seconds),
         baseline_per_second=meter.bare.insert_per_second,
-        ratio=share(achieved, meter.bare.insert_per_second),
-        early=verdict.early,
-        lost=verdict.lost,
-        duplicates=verdict.duplicates,
+        verdict=verdict,
         latency_ms=percentiles(ours),
         more={
             "one_by_one": {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from statistics import median
 from time import perf_counter
+from typing import Annotated
 from uuid import uuid4
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from duly import __version__
 from duly.bench import fill, processes
 from duly.bench.app import NOOP
-from duly.bench.bench import Bench
+from duly.bench.bench import NO_WORKERS, Bench
 from duly.bench.fill import Jobs
 from duly.bench.report import Result, milliseconds, percentiles, rate, share
 from duly.domain.errors import Refused
@@ -35,26 +36,23 @@ _EVERY_SECONDS = 100_000_000
 class Options(msgspec.Struct, frozen=True):
     """How many timers are stored, how many are due at each call, and how many calls there are."""
 
-    few: int = 10_000
-    many: int = 1_000_000
-    due: int = 1_000
-    calls: int = 9
+    few: Annotated[int, "Stored timers."] = 10_000
+    many: Annotated[int, "Stored timers."] = 1_000_000
+    due: Annotated[int, "Due at each call."] = 1_000
+    calls: Annotated[int, "How many calls."] = 9
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Stage among few, among many, and among few again."""
+    """Stage the same number of due timers among few stored ones and among many."""
     if options.calls * options.due > options.few:
         raise Refused(f"{options.calls} calls of {options.due} due need more than {options.few} stored timers")
     before, cpu_before = await _calls(bench, options, options.few)
     many, cpu_many = await _calls(bench, options, options.many)
     after, cpu_after = await _calls(bench, options, options.few)
-    few, cpu_few = (
-        before + after,
-        cpu_before + cpu_after,
-    )  # On both sides, because a machine is not the same a minute later.
+    # On both sides, because a machine is not the same a minute later.
+    few, cpu_few = before + after, cpu_before + cpu_after
     return Result(
-        scenario="tick",
-        config=bench.config(options, workers=0, slots=0),
+        config=NO_WORKERS,
         runs_per_second=rate(options.due, median(many)),
         baseline_per_second=rate(options.due, median(few)),
         ratio=share(median(many), median(few)),
@@ -69,8 +67,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 async def _calls(bench: Bench, options: Options, stored: int) -> tuple[list[float], list[float]]:
     """Measure the calls. Returns how long each took, and how much CPU of PostgreSQL, if that can be told."""
-    await bench.place.renew()
-    async with Database(bench.place.url, size_max=1, command_timeout=600.0) as database:
+    async with bench.database(size_max=1) as database:
         jobs = Jobs(stored, NOOP, _EVERY_SECONDS, _APART * (stored / options.due))
         base = await fill.fill_jobs(database, jobs, bench.steps, _AHEAD)
         await fill.arm(database, stored, base, bench.steps)
@@ -81,18 +78,14 @@ async def _calls(bench: Bench, options: Options, stored: int) -> tuple[list[floa
         with bench.steps.step(f"{options.calls} calls among {stored:,}", options.calls) as advance:
             for number in range(1, options.calls + 1):
                 horizon = base + _AHEAD + _APART * (number - 0.5 / options.due) - await _now(database)
-                began, spent = perf_counter(), _cpu_of(backend)
+                began, spent = perf_counter(), processes.cpu_of(backend)
                 staged = await stage(database, scheduler_id, epochs, horizon=horizon)
                 spans.append(perf_counter() - began)
-                cpu.append(_cpu_of(backend) - spent)
+                cpu.append(processes.cpu_of(backend) - spent)
                 assert staged.count == options.due, staged
                 await database.execute("truncate duly.ready")
                 advance(number)
         return spans, cpu
-
-
-def _cpu_of(backend: int | None) -> float:
-    return processes.cpu_of(backend) if backend and processes.can_look() else 0.0
 
 
 async def _now(database: Database) -> datetime:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from time import monotonic, process_time
+from time import process_time
+from typing import Annotated
 from uuid import UUID
 
 import aiohttp
 import msgspec
 
 from duly.bench import audit
-from duly.bench.bench import Bench, chunks
+from duly.bench.bench import TELL_SECONDS, Bench, chunks, wait_for
 from duly.bench.processes import cpu_seconds, family
 from duly.bench.report import Percentiles, Result, rate, share
 from duly.bench.role_process import RoleConfig
@@ -28,8 +29,7 @@ from duly.bench.senders import sender_alone
 from duly.bench.sink import running_sink
 from duly.clock import Rng
 from duly.domain.jobs.job import Submission
-from duly.domain.runs.options import options_of
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import RunPolicy, options_of
 from duly.domain.runs.progress import Progress
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT, Run
 from duly.domain.targets.target import WEBHOOK, Webhook
@@ -45,25 +45,25 @@ from duly.worker.targets.webhook import Sender, build_request
 _BATCH = 1_000
 _PAYLOAD = '{"customer":7,"to":"a@b.example"}'
 _SLOWEST_PER_SECOND = 200
-_TELL_SECONDS = 0.05
 _STEADY_PAUSE_SECONDS = 0.05
 _SLOW_TIMEOUT_SECONDS = 60.0
 _SETTLE_SECONDS = 60.0
 _SENT = "select count(*) from duly.attempts where outcome = 'succeeded'"
+_ARE_CLAIMED = "select count(*) >= $1 from duly.leased"
 
 
 class Options(msgspec.Struct, frozen=True):
     """How much."""
 
-    requests: int = 30_000
-    concurrency: int = 100
-    slow: int = 200
-    steady_per_second: int = 200
-    steady_seconds: float = 10.0
+    requests: Annotated[int, "How many webhooks."] = 30_000
+    concurrency: Annotated[int, "So many at once."] = 100
+    slow: Annotated[int, "Receivers that answer a byte a second."] = 200
+    steady_per_second: Annotated[int, "Webhooks beside them."] = 200
+    steady_seconds: Annotated[float, "How long."] = 10.0
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Send through the bare client, the sender and a worker; then beside slow receivers."""
+    """Send signed webhooks to a local sink, and beside slow receivers."""
     await bench.place.renew()
     async with running_sink() as port, running_sink() as slow_port, bench.place.database() as database:
         url, slow_url = f"http://127.0.0.1:{port}/hook", f"http://127.0.0.1:{slow_port}/slow"
@@ -76,19 +76,15 @@ async def measure(bench: Bench, options: Options) -> Result:
         async with running(_configs(bench.place.url, slots, (port, slow_port))) as roles:
             worked, elapsed = await _drained(bench, database, roles, url, options)
             verdict = await audit.of_one_shots(database, options.requests)
-            healthy = await _steady(bench, database, roles, url, options, "healthy alone")
+            healthy = await _steady(bench, database, url, options, "healthy alone")
             await _slow(bench, database, slow_url, options)
-            beside = await _steady(bench, database, roles, url, options, "healthy beside slow")
+            beside = await _steady(bench, database, url, options, "healthy beside slow")
         signed = await database.fetchval("select count(distinct destination_id) from duly.destination_secrets")
     return Result(
-        scenario="webhooks",
-        config=bench.config(options, workers=1, slots=slots),
+        config={"workers": 1, "slots": slots},
         runs_per_second=worked,
         baseline_per_second=bare,
-        ratio=share(worked, bare),
-        lost=verdict.lost,
-        duplicates=verdict.duplicates,
-        early=verdict.early,
+        verdict=verdict,
         latency_ms=healthy,
         more={
             "elapsed_per_second": elapsed,
@@ -104,7 +100,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 def _configs(url: str, slots: int, ports: tuple[int, ...]) -> list[RoleConfig]:
     """Describe a worker that sends, and who minds its destinations: what found no place is let go on by somebody else."""
-    scheduler, worker = configs(url, workers=1, slots=slots, tell_seconds=_TELL_SECONDS)
+    scheduler, worker = configs(url, workers=1, slots=slots, tell_seconds=TELL_SECONDS)
     return [scheduler, msgspec.structs.replace(worker, sink_ports=ports)]
 
 
@@ -171,46 +167,33 @@ class _Nobody:
 
 async def _drained(bench: Bench, database: Database, roles: Roles, url: str, options: Options) -> tuple[float, float]:
     """Let the worker send what is ready at once. Returns how many a second, for each core it spends and by the clock."""
-    with bench.steps.step(f"{options.requests:,} webhooks", options.requests) as advance:
-        began_at: datetime = await database.fetchval("select clock_timestamp()")
-        pids = [worker.pid for worker in roles.workers]
-        began = cpu_seconds(family(pids))
-        await _submit(database, url, options.requests, "drain")
-
-        def all_settled() -> bool:
-            advance(roles.settled)
-            return roles.settled >= options.requests
-
-        await roles.until(all_settled, 30 + options.requests / _SLOWEST_PER_SECOND, "sending every webhook")
-        await _until_sent(database, roles, options.requests)
-        spent = cpu_seconds(family(pids)) - began
-        ended_at: datetime = await database.fetchval("select max(finished_at) from duly.attempts")
-    return rate(options.requests, spent), rate(options.requests, (ended_at - began_at).total_seconds())
+    number = options.requests
+    began_at: datetime = await database.fetchval("select clock_timestamp()")
+    pids = [worker.pid for worker in roles.workers]
+    began = cpu_seconds(family(pids))
+    await _submit(database, url, number, "drain")
+    await bench.settled(roles, number, 30 + number / _SLOWEST_PER_SECOND, f"{number:,} webhooks")
+    await _until_sent(database, number)
+    spent = cpu_seconds(family(pids)) - began
+    ended_at: datetime = await database.fetchval("select max(finished_at) from duly.attempts")
+    return rate(number, spent), rate(number, (ended_at - began_at).total_seconds())
 
 
-async def _until_sent(database: Database, roles: Roles, number: int) -> None:
+async def _until_sent(database: Database, number: int) -> None:
     """Wait for so many to have been taken: one that was put off for want of a place is settled, too, and comes again."""
-    deadline = monotonic() + _SETTLE_SECONDS
-    while await database.fetchval(_SENT) < number:
-        for role in roles.everyone:
-            role.check()
-        if monotonic() > deadline:
-            raise RoleFailed(f"sending every webhook: not within {_SETTLE_SECONDS:.0f} s")
-        await asyncio.sleep(_STEADY_PAUSE_SECONDS)
+    if not await wait_for(database, _SETTLE_SECONDS, f"{_SENT} having count(*) >= $1", number):
+        raise RoleFailed(f"sending every webhook: not within {_SETTLE_SECONDS:.0f} s")
 
 
 async def _slow(bench: Bench, database: Database, url: str, options: Options) -> None:
     """Have so many slow receivers under way."""
     with bench.steps.step(f"{options.slow} slow receivers"):
         await _submit(database, url, options.slow, "slow", _SLOW_TIMEOUT_SECONDS)
-        for _ in range(round(_SETTLE_SECONDS / _STEADY_PAUSE_SECONDS)):
-            if await database.fetchval("select count(*) from duly.leased") >= options.slow:
-                return
-            await asyncio.sleep(_STEADY_PAUSE_SECONDS)
-    raise RoleFailed("the slow webhooks were not all claimed")
+        if not await wait_for(database, _SETTLE_SECONDS, _ARE_CLAIMED, options.slow):
+            raise RoleFailed("the slow webhooks were not all claimed")
 
 
-async def _steady(bench: Bench, database: Database, roles: Roles, url: str, options: Options, name: str) -> Percentiles:
+async def _steady(bench: Bench, database: Database, url: str, options: Options, name: str) -> Percentiles:
     """Offer a steady load, and read how long each took."""
     each = max(1, round(options.steady_per_second * _STEADY_PAUSE_SECONDS))
     turns = max(1, round(options.steady_seconds / _STEADY_PAUSE_SECONDS))
@@ -221,7 +204,7 @@ async def _steady(bench: Bench, database: Database, roles: Roles, url: str, opti
             await _submit(database, url, each, f"{name}-{turn}")
             advance(turn)
             await asyncio.sleep(_STEADY_PAUSE_SECONDS)
-        await _until_sent(database, roles, before + each * turns)
+        await _until_sent(database, before + each * turns)
     _, latency = await audit.recorded(database, since, datetime.now(UTC))
     return latency
 

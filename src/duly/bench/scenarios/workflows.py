@@ -11,16 +11,16 @@ from __future__ import annotations
 import asyncio
 import random
 from time import monotonic
+from typing import Annotated
 
 import msgspec
 
 from duly.bench import audit
-from duly.bench.app import NOOP
-from duly.bench.baseline import Meter
-from duly.bench.bench import Bench
-from duly.bench.report import Result, percentiles, rate, share
-from duly.domain.jobs.job import Submission
-from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
+from duly.bench.app import NOOP, one_shot
+from duly.bench.baseline import Baseline
+from duly.bench.bench import TELL_SECONDS, Bench
+from duly.bench.report import Result, percentiles, rate
+from duly.domain.runs.run import QUEUE_DEFAULT, TENANT_DEFAULT
 from duly.domain.workflows.workflow import Edge, Node, Workflow
 from duly.moves.workflows.workflows import submit_workflow
 from duly.store.connection import hints
@@ -28,7 +28,6 @@ from duly.store.connection.database import Database
 
 _CHAIN = 3
 _SLOWEST_PER_SECOND = 300
-_TELL_SECONDS = 0.05
 _EDGES = """
 select date_part('epoch', child.started_at - parent.finished_at) from duly.workflow_edges as edge
   join duly.workflow_nodes as before on before.workflow_id = edge.workflow_id and before.name = edge.parent
@@ -42,46 +41,32 @@ _UNENDED = "select count(*) from duly.workflows where state <> 'succeeded'"
 class Options(msgspec.Struct, frozen=True):
     """How much."""
 
-    workflows: int = 1_000
-    width: int = 100
-    chains: int = 200
-    pause_ms: int = 30
+    workflows: Annotated[int, "How many, each a → width → z."] = 1_000
+    width: Annotated[int, "Nodes between the first and the last."] = 100
+    chains: Annotated[int, "Chains of three nodes, one at a time."] = 200
+    pause_ms: Annotated[int, "Between two chains, about."] = 30
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Run chains, then wide workflows."""
+    """Follow chains of nodes at idle, and run many wide workflows."""
     nodes = options.workflows * (options.width + 2)
-    baseline = Meter(bench.place.url, nodes)
+    baseline = Baseline(bench.place.url, nodes)
     with bench.steps.step("baseline"):
         await baseline.run()
-    await bench.place.renew()
     edges = await _chains(bench, options)
-    await bench.place.renew()
-    async with bench.place.database() as database:
-        async with bench.roles(tell_seconds=_TELL_SECONDS) as roles:
+    async with bench.database() as database:
+        async with bench.roles(tell_seconds=TELL_SECONDS) as roles:
             submit_seconds, began = await _submit(bench, database, options)
             await hints.send(database, [QUEUE_DEFAULT])
             costs = bench.costs(roles)
-            with bench.steps.step(f"{nodes:,} nodes run", nodes) as advance:
-
-                def all_settled() -> bool:
-                    advance(roles.settled)
-                    return roles.settled >= nodes
-
-                await roles.until(all_settled, 20 + nodes / _SLOWEST_PER_SECOND, "settling every node")
+            await bench.settled(roles, nodes, 20 + nodes / _SLOWEST_PER_SECOND, f"{nodes:,} nodes run")
             seconds, spent = roles.told_at - began, costs.spent()
         verdict = await audit.of_one_shots(database, nodes)
         unended: int = await database.fetchval(_UNENDED)
-    achieved = rate(nodes, seconds)
     return Result(
-        scenario="workflows",
-        config=bench.config(options),
-        runs_per_second=achieved,
+        runs_per_second=rate(nodes, seconds),
         baseline_per_second=baseline.bare.drain_per_second,
-        ratio=share(achieved, baseline.bare.drain_per_second),
-        early=verdict.early,
-        lost=verdict.lost + unended,
-        duplicates=verdict.duplicates,
+        verdict=msgspec.structs.replace(verdict, lost=verdict.lost + unended),
         latency_ms=percentiles(edges),
         skew_ms=percentiles(edges),
         more={
@@ -97,7 +82,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 async def _chains(bench: Bench, options: Options) -> list[float]:
     """Run chains one at a time. Gives the seconds from the end of each node to the start of the next."""
     chain = Workflow("chain", tuple(_node(number, [number - 1] if number else []) for number in range(_CHAIN)))
-    async with bench.place.database() as database, bench.roles(tell_seconds=_TELL_SECONDS) as roles:
+    async with bench.database() as database, bench.roles(tell_seconds=TELL_SECONDS) as roles:
         with bench.steps.step(f"{options.chains:,} chains", options.chains) as advance:
             for number in range(options.chains):
                 await submit_workflow(database, TENANT_DEFAULT, f"chain-{number}", chain)
@@ -124,5 +109,4 @@ async def _submit(bench: Bench, database: Database, options: Options) -> tuple[f
 
 
 def _node(number: int, after: list[int]) -> Node:
-    submission = Submission(NOOP, "{}", QUEUE_DEFAULT, PRIORITY_DEFAULT)
-    return Node(f"n{number}", submission, tuple(Edge(f"n{parent}") for parent in after))
+    return Node(f"n{number}", one_shot(NOOP), tuple(Edge(f"n{parent}") for parent in after))

@@ -5,26 +5,25 @@ from __future__ import annotations
 from datetime import datetime
 
 import click
-import msgspec
 
+from duly.cli.client import lists
 from duly.cli.flags.arguments import read_moment
 from duly.cli.flags.filters import first
 from duly.cli.flags.names import tenant_named
-from duly.cli.flags.settings import with_settings
-from duly.cli.render.output import Listing, Row, listing_options, show_list
+from duly.cli.render.output import Columns
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.errors import InvalidOption
 from duly.domain.tenancy.audit import Action
-from duly.settings import Settings
+from duly.wire.audit import AuditEntry
 from duly.wire.pages import PAGE_SIZE_MAX
 
-COLUMNS = {
-    "at": lambda row: row["at"],
-    "who": lambda row: row["actor"]["name"],
-    "did": lambda row: row["action"],
-    "to": lambda row: " ".join(filter(None, [row["subject"]["kind"], row["subject"]["name"] or row["subject"]["id"]])),
-    "count": lambda row: row["count"],
-    "detail": lambda row: ", ".join(f"{name} {value}" for name, value in (row["detail"] or {}).items()),
+COLUMNS: Columns = {
+    "at": "at",
+    "who": "actor.name",
+    "did": "action",
+    "to": lambda entry: " ".join(filter(None, [entry.subject.kind, entry.subject.name or entry.subject.id])),
+    "count": "count",
+    "detail": lambda entry: ", ".join(f"{name} {value}" for name, value in (entry.detail or {}).items()),
 }
 
 
@@ -41,11 +40,9 @@ COLUMNS = {
 @click.option("--until", metavar="MOMENT", help="Before this moment.")
 @click.option("--tenant", metavar="TENANT", help="Of this tenant's things, by its name or number; for the operator.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
-@listing_options
-@with_settings("url")
-def audit(
-    settings: Settings,
-    listing: Listing,
+@lists(COLUMNS, "nothing was changed that fits")
+async def audit(
+    client: AsyncClient,
     actor: str | None,
     action: str | None,
     subject: str | None,
@@ -53,24 +50,18 @@ def audit(
     until: str | None,
     tenant: str | None,
     limit: int,
-) -> None:
+) -> list[AuditEntry]:
     """Show who changed what, the newest change first."""
-    start, end = _moment(since, "since"), _moment(until, "until")
-
-    async def read(client: AsyncClient) -> list[Row]:
-        number = None if tenant is None else (await tenant_named(client, tenant)).tenant
-        found = client.audit.list(
-            actor=actor,
-            action=action,
-            subject=subject,
-            since=start,
-            until=end,
-            tenant=number,
-            page_size=min(limit, PAGE_SIZE_MAX),
-        )
-        return [msgspec.to_builtins(entry, builtin_types=(datetime,)) for entry in await first(found, limit)]
-
-    show_list(settings, listing, read, COLUMNS, "nothing was changed that fits")
+    found = client.audit.list(
+        actor=actor,
+        action=action,
+        subject=subject,
+        since=_moment(since, "since"),
+        until=_moment(until, "until"),
+        tenant=None if tenant is None else (await tenant_named(client, tenant)).tenant,
+        page_size=min(limit, PAGE_SIZE_MAX),
+    )
+    return await first(found, limit)
 
 
 def _moment(text: str | None, name: str) -> datetime | None:

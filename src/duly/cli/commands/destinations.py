@@ -2,72 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.cli.client import ask
+from duly.cli.client import lists, with_client
+from duly.cli.flags.arguments import OrNone
 from duly.cli.flags.filters import first
-from duly.cli.flags.settings import with_settings
 from duly.cli.lazy import ListingGroup
-from duly.cli.render.output import (
-    Columns,
-    Listing,
-    Row,
-    json_option,
-    listing_options,
-    moment,
-    print_json,
-    print_rows,
-    show_list,
-    text,
-)
+from duly.cli.render.output import Columns, answer, moment, print_json, print_rows, print_struct
 from duly.cli.render.say import say
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import NotFound
 from duly.domain.duration import parse_option, to_iso
 from duly.domain.targets.webhook_url import origin_of
-from duly.settings import Settings
-from duly.wire.destinations import Destination, SigningSecret
+from duly.wire.destinations import Destination
 from duly.wire.pages import PAGE_SIZE_MAX
 
 _SHOWN_MAX = 10_000
 _FAILURES_MAX = 10
-_NONE = "none"
-COLUMNS = {
-    "id": lambda row: row["destination_id"],
-    "origin": lambda row: row["origin"],
-    "state": lambda row: row["state"],
-    "until": lambda row: row["wait_until"],
-    "in flight": lambda row: row["in_flight"],
-    "places": lambda row: row["places"],
-    "rate/s": lambda row: row["rate_per_second"],
-    "parked": lambda row: row["parked"],
-    "retries": lambda row: f"{row['retries_total']} sent, {row['turned_away_total']} kept back",
-    "failed": lambda row: f"{row['failing_total']} of {row['failing_total'] + row['healthy_total']}",
+COLUMNS: Columns = {
+    "id": "destination_id",
+    "origin": "origin",
+    "state": "state",
+    "until": "wait_until",
+    "in flight": "in_flight",
+    "places": "places",
+    "rate/s": "rate_per_second",
+    "parked": "parked",
+    "retries": lambda one: f"{one.retries_total} sent, {one.turned_away_total} kept back",
+    "failed": lambda one: f"{one.failing_total} of {one.failing_total + one.healthy_total}",
 }
-FAILURES: Columns = {
-    "at": lambda row: row["finished_at"],
-    "run": lambda row: row["run_id"],
-    "attempt": lambda row: row["attempt"],
-    "outcome": lambda row: row["outcome"],
-    "status": lambda row: row["status"],
-    "reason": lambda row: row["reason"],
+FAILURES = {
+    "at": "finished_at",
+    "run": "run_id",
+    "attempt": "attempt",
+    "outcome": "outcome",
+    "status": "status",
+    "reason": "reason",
 }
 which = click.argument("which", metavar="ID|URL")
-
-
-class _Rate(click.ParamType[Any]):
-    """A number, or `none` for no limit."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read it."""
-        return None if value == _NONE else value if value is UNSET else click.FLOAT.convert(value, param, ctx)
 
 
 @click.group(cls=ListingGroup)
@@ -79,35 +55,24 @@ def destinations() -> None:
 
 
 @destinations.command("list")
-@listing_options
-@with_settings("url")
-def list_destinations(settings: Settings, listing: Listing) -> None:
+@lists(COLUMNS, "no webhook has been sent, and no destination made; make one: duly destinations make URL")
+async def list_destinations(client: AsyncClient) -> list[Destination]:
     """List destinations, what each may be sent, and what waits for it."""
-    empty = "no webhook has been sent, and no destination made; make one: duly destinations make URL"
-
-    async def read(client: AsyncClient) -> list[Row]:
-        return [_row(one) for one in await _all(client)]
-
-    show_list(settings, listing, read, COLUMNS, empty)
+    return await first(client.destinations.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)
 
 
 @destinations.command("show")
 @which
-@json_option
-@with_settings("url")
-def show(settings: Settings, which: str, as_json: bool) -> None:
+@with_client()
+async def show(client: AsyncClient, which: str, as_json: bool) -> None:
     """Show one destination, and what failed there last."""
-
-    async def read(client: AsyncClient) -> tuple[Destination, list[Row]]:
-        one = await _found(client, which)
-        failed = client.destinations.failures(one.destination_id, page_size=_FAILURES_MAX)
-        return one, [msgspec.structs.asdict(failure) for failure in await first(failed, _FAILURES_MAX)]
-
-    found, failures = ask(settings, read)
+    found = await _found(client, which)
+    failed = client.destinations.failures(found.destination_id, page_size=_FAILURES_MAX)
+    failures = await first(failed, _FAILURES_MAX)
     if as_json:
-        print_json({**_row(found), "last_failures": failures})
+        print_json({**msgspec.structs.asdict(found), "last_failures": failures})
         return
-    _print(found, as_json)
+    print_struct(found, as_json=False)
     if failures:
         say("\nlast failures")
         print_rows(failures, FAILURES, "")
@@ -115,24 +80,28 @@ def show(settings: Settings, which: str, as_json: bool) -> None:
 
 @destinations.command("make")
 @click.argument("address", metavar="URL")
-@json_option
-@with_settings("url", "secrets_key")
-def make(settings: Settings, address: str, as_json: bool) -> None:
+@with_client("secrets_key")
+async def make(client: AsyncClient, address: str, as_json: bool) -> None:
     """Make a destination before the first webhook goes there, so that its secret can be told to the receiver."""
-    _print(ask(settings, lambda client: _make(client, address)), as_json)
+    # Made again, its limits would be set anew.
+    found = await _at(client, origin_of(address))
+    print_struct(found or await client.destinations.create(address), as_json=as_json)
 
 
 @destinations.command("limit")
 @which
 @click.option("--places", type=int, help="How many requests are under way at once, at most.")
 @click.option(
-    "--rate", type=_Rate(), default=UNSET, metavar="NUMBER", help="How many a second, at most. none: no limit."
+    "--rate",
+    type=OrNone(click.FLOAT),
+    default=UNSET,
+    metavar="NUMBER",
+    help="How many a second, at most. none: no limit.",
 )
 @click.option("--retries", type=float, help="How many retries for each first attempt, from 0 to 1; 1: any number.")
-@json_option
-@with_settings("url")
-def limit(
-    settings: Settings,
+@with_client()
+async def limit(
+    client: AsyncClient,
     which: str,
     places: int | None,
     rate: float | UnsetType | None,
@@ -140,87 +109,59 @@ def limit(
     as_json: bool,
 ) -> None:
     """Say what a destination may be sent. All workers together keep to it."""
-
-    async def change(client: AsyncClient) -> Destination:
-        return await client.destinations.limit(
-            (await _found(client, which)).destination_id,
-            places=UNSET if places is None else places,
-            rate_per_second=rate,
-            retry_share=UNSET if retries is None else retries,
-        )
-
-    _print(ask(settings, change), as_json)
+    changed = await client.destinations.limit(
+        (await _found(client, which)).destination_id,
+        places=UNSET if places is None else places,
+        rate_per_second=rate,
+        retry_share=UNSET if retries is None else retries,
+    )
+    print_struct(changed, as_json=as_json)
 
 
 @destinations.command("close")
 @which
-@json_option
-@with_settings("url")
-def close(settings: Settings, which: str, as_json: bool) -> None:
+@with_client()
+async def close(client: AsyncClient, which: str, as_json: bool) -> None:
     """Close the breaker by hand: the destination is called again, and what waits for it goes on, at a rate."""
-
-    async def change(client: AsyncClient) -> Destination:
-        return await client.destinations.close((await _found(client, which)).destination_id)
-
-    _print(ask(settings, change), as_json)
+    print_struct(await client.destinations.close((await _found(client, which)).destination_id), as_json=as_json)
 
 
 @destinations.command("open")
 @which
 @click.option("--for", "span", default="PT10M", show_default=True, metavar="DURATION", help="PT1S to P7D.")
-@json_option
-@with_settings("url")
-def open_(settings: Settings, which: str, span: str, as_json: bool) -> None:
+@with_client()
+async def open_(client: AsyncClient, which: str, span: str, as_json: bool) -> None:
     """Open the breaker by hand: for a while nothing is sent to the destination, and what is for it waits."""
     chosen = to_iso(parse_option(span, "--for"))
-
-    async def change(client: AsyncClient) -> Destination:
-        return await client.destinations.open((await _found(client, which)).destination_id, duration=chosen)
-
-    _print(ask(settings, change), as_json)
+    found = await _found(client, which)
+    print_struct(await client.destinations.open(found.destination_id, duration=chosen), as_json=as_json)
 
 
 @destinations.command("rotate")
 @which
-@json_option
-@with_settings("url", "secrets_key")
-def rotate(settings: Settings, which: str, as_json: bool) -> None:
+@with_client("secrets_key")
+async def rotate(client: AsyncClient, which: str, as_json: bool) -> None:
     """Give a destination a new signing secret, and show it. The one before is good for 24 hours more."""
-
-    async def change(client: AsyncClient) -> tuple[str, str]:
-        one = await _found(client, which)
-        return one.origin, (await client.destinations.rotate(one.destination_id)).secret
-
-    origin, secret = ask(settings, change)
-    if as_json:
-        print_json({"origin": origin, "secret": secret})
-        return
-    say(secret)
-    say(f"requests to {origin} are signed with it and, for 24 hours, with the one before", err=True)
+    found = await _found(client, which)
+    made = await client.destinations.rotate(found.destination_id)
+    answer(as_json, {"origin": found.origin, "secret": made.secret}, made.secret)
+    if not as_json:
+        say(f"requests to {found.origin} are signed with it and, for 24 hours, with the one before", err=True)
 
 
 @destinations.command("secret")
 @which
-@json_option
-@with_settings("url", "secrets_key")
-def secret(settings: Settings, which: str, as_json: bool) -> None:
+@with_client("secrets_key")
+async def secret(client: AsyncClient, which: str, as_json: bool) -> None:
     """Show what requests to a destination are signed with, the newest first."""
-
-    async def read(client: AsyncClient) -> list[SigningSecret]:
-        return (await client.destinations.secrets((await _found(client, which)).destination_id)).items
-
-    secrets = ask(settings, read)
+    secrets = (await client.destinations.secrets((await _found(client, which)).destination_id)).items
     if as_json:
-        print_json([{name: getattr(one, name) for name in _SECRET} for one in secrets])
+        print_json(secrets)
         return
     for one in secrets:
         say(one.secret)
         if one.retires_at is not None:
             say(f"the one above retires at {moment(one.retires_at)}", err=True)
-
-
-async def _all(client: AsyncClient) -> list[Destination]:
-    return await first(client.destinations.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)
 
 
 async def _found(client: AsyncClient, which: str) -> Destination:
@@ -229,49 +170,14 @@ async def _found(client: AsyncClient, which: str) -> Destination:
         return await client.destinations.get(UUID(which))
     except ValueError:
         origin = origin_of(which)
-    for one in await _all(client):
+    if (found := await _at(client, origin)) is None:
+        lists = "`duly destinations` lists them, and `duly destinations make` makes one"
+        raise NotFound(f"no destination {origin}; {lists}")
+    return found
+
+
+async def _at(client: AsyncClient, origin: str) -> Destination | None:
+    async for one in client.destinations.list(page_size=PAGE_SIZE_MAX):
         if one.origin == origin:
             return one
-    raise NotFound(f"no destination {origin}; `duly destinations` lists them, and `duly destinations make` makes one")
-
-
-async def _make(client: AsyncClient, address: str) -> Destination:
-    """Make a destination, if it is not there: made again, its limits would be set anew."""
-    origin = origin_of(address)
-    found = [one for one in await _all(client) if one.origin == origin]
-    return found[0] if found else await client.destinations.create(address)
-
-
-def _print(found: Destination, as_json: bool) -> None:
-    row = _row(found)
-    if as_json:
-        print_json(row)
-        return
-    for name, value in row.items():
-        say(f"{name.replace('_', ' '):16}{text(value)}")
-
-
-def _row(one: Destination) -> Row:
-    return {name: getattr(one, name) for name in _SHOWN}
-
-
-_SECRET = ("secret", "number", "made_at", "retires_at")
-_SHOWN = (
-    "destination_id",
-    "origin",
-    "state",
-    "wait_until",
-    "turned_at",
-    "places",
-    "rate_per_second",
-    "in_flight",
-    "parked",
-    "steady_rate",
-    "ramp_rate",
-    "healthy_total",
-    "failing_total",
-    "retry_share",
-    "retries_total",
-    "turned_away_total",
-    "made_at",
-)
+    return None

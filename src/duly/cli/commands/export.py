@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
 import click
 
-from duly.cli.client import connected
-from duly.cli.flags.settings import with_settings
-from duly.cli.render.output import json_option, print_json
+from duly.cli.client import with_client
+from duly.cli.render.output import print_json
 from duly.cli.render.say import say
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.counting import some
 from duly.domain.jobs.manifest_schema import json_schema
 from duly.domain.jobs.manifest_text import write_text
-from duly.settings import Settings
 from duly.wire.pages import PAGE_SIZE_MAX
 
 
 @click.command("export")
 @click.option("--source", metavar="NAME", help="The file whose jobs are written; may be left out when there is one.")
 @click.option("--by-hand", is_flag=True, help="With those that were made by hand and have a name.")
-@json_option
-@with_settings("url")
-def export(settings: Settings, source: str | None, by_hand: bool, as_json: bool) -> None:
+@with_client()
+async def export(client: AsyncClient, source: str | None, by_hand: bool, as_json: bool) -> None:
     """Write the schedules of a file as that file, in YAML: `duly plan` finds no difference with it.
 
     With --by-hand the named schedules that people have made are written, too; `duly apply --adopt` makes them the file's.
     Schedules declared in code stay there.
     """
-    document = asyncio.run(_export(settings, source, by_hand=by_hand))
+    document = await client.jobs.export(source, by_hand=by_hand)
+    if by_hand:
+        await _note_unnamed(client)
     if as_json:
         print_json(document)
     else:
@@ -41,14 +37,6 @@ def export(settings: Settings, source: str | None, by_hand: bool, as_json: bool)
 def schema() -> None:
     """Print the JSON schema of a file of schedules, for editors."""
     print_json(json_schema())
-
-
-async def _export(settings: Settings, source: str | None, *, by_hand: bool) -> dict[str, Any]:
-    async with connected(settings) as client:
-        document = await client.jobs.export(source, by_hand=by_hand)
-        if by_hand:
-            await _note_unnamed(client)
-    return document
 
 
 async def _note_unnamed(client: AsyncClient) -> None:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.client import lists, with_client
 from duly.cli.flags.arguments import read_duration
 from duly.cli.flags.filters import first
-from duly.cli.flags.settings import with_settings
 from duly.cli.lazy import ListingGroup
-from duly.cli.render.output import Listing, Row, json_option, listing_options, print_json, show_list, text
-from duly.cli.render.say import say
+from duly.cli.render.output import Row, answer, print_struct
 from duly.client.asynchronous.client import AsyncClient
-from duly.settings import Settings
 from duly.wire.gates import Gate, GateRate
 from duly.wire.pages import PAGE_SIZE_MAX
 
@@ -37,25 +34,18 @@ def gates() -> None:
 
 
 @gates.command("list")
-@listing_options
-@with_settings("url")
-def list_gates(settings: Settings, listing: Listing) -> None:
+@lists(COLUMNS, "no run is held back by a key, and no key is limited")
+async def list_gates(client: AsyncClient) -> list[Row]:
     """List the keys that are in use, or limited."""
-    empty = "no run is held back by a key, and no key is limited"
-
-    async def read(client: AsyncClient) -> list[Row]:
-        return [_row(one) for one in await first(client.gates.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)]
-
-    show_list(settings, listing, read, COLUMNS, empty)
+    return [_row(one) for one in await first(client.gates.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)]
 
 
 @gates.command("show")
 @which
-@json_option
-@with_settings("url")
-def show(settings: Settings, key: str, as_json: bool) -> None:
+@with_client()
+async def show(client: AsyncClient, key: str, as_json: bool) -> None:
     """Show one key."""
-    _print(ask(settings, lambda client: client.gates.get(key)), as_json)
+    print_struct(_row(await client.gates.get(key)), as_json=as_json)
 
 
 @gates.command("limit")
@@ -63,28 +53,24 @@ def show(settings: Settings, key: str, as_json: bool) -> None:
 @click.option("--places", type=int, help="How many runs of the key are under way at once, at most.")
 @click.option("--rate", metavar="N/PER", help="How many start, at most, as 10/PT1S.")
 @click.option("--burst", type=int, default=1, show_default=True, help="Of --rate: how many at once after a rest.")
-@json_option
-@with_settings("url")
-def limit(settings: Settings, key: str, places: int | None, rate: str | None, burst: int, as_json: bool) -> None:
+@with_client()
+async def limit(client: AsyncClient, key: str, places: int | None, rate: str | None, burst: int, as_json: bool) -> None:
     """Set what KEY allows, whatever its runs carry. It holds within two seconds; `lift` takes it away.
 
     What is left out is left to the runs. A lower limit lets those finish that are under way.
     """
     asked = None if rate is None else _rate(rate, burst)
-    _print(ask(settings, lambda client: client.gates.limit(key, limit=places, rate=asked)), as_json)
+    print_struct(_row(await client.gates.limit(key, limit=places, rate=asked)), as_json=as_json)
 
 
 @gates.command("lift")
 @which
-@json_option
-@with_settings("url")
-def lift(settings: Settings, key: str, as_json: bool) -> None:
+@with_client()
+async def lift(client: AsyncClient, key: str, as_json: bool) -> None:
     """Take the limits of KEY away: what its runs carry counts again."""
-    ask(settings, lambda client: client.gates.lift(key))
-    if as_json:
-        print_json({"key": key, "limit": None, "rate_limit": None})
-    else:
-        say(f"no limit is set for {key!r} any more")
+    await client.gates.lift(key)
+    document = {"key": key, "limit": None, "rate_limit": None}
+    answer(as_json, document, f"no limit is set for {key!r} any more")
 
 
 def _rate(written: str, burst: int) -> GateRate:
@@ -93,15 +79,6 @@ def _rate(written: str, burst: int) -> GateRate:
         return GateRate(limit=float(number), per=read_duration(per or "PT1S"), burst=burst)
     except ValueError:
         raise click.UsageError(f"--rate {written!r} is not N/PER, as 10/PT1S") from None
-
-
-def _print(found: Gate, as_json: bool) -> None:
-    row = _row(found)
-    if as_json:
-        print_json(row)
-        return
-    for name, value in row.items():
-        say(f"{name.replace('_', ' '):16}{text(value)}")
 
 
 def _row(one: Gate) -> Row:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial, wraps
+from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 import click
 import msgspec
 
-from duly.cli.client import connected
+from duly.cli.client import with_client
 from duly.cli.flags.names import tenant_named
-from duly.cli.flags.settings import with_settings
-from duly.cli.render.output import json_option, print_json
-from duly.cli.render.pause import resume_line, told
-from duly.cli.render.say import say
+from duly.cli.render.output import answer
+from duly.cli.render.queue import resume_line, told
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.job import check_name
 from duly.domain.limits.pause import Scope
-from duly.settings import Settings
 from duly.wire.queues import Hold, HoldChange
 
 REASON = "paused on request"
@@ -60,56 +56,40 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command
 @scope_options
 @reason_option
-@json_option
-@with_settings("url")
-def pause(settings: Settings, asked: Asked, reason: str, as_json: bool) -> None:
+@with_client()
+async def pause(client: AsyncClient, asked: Asked, reason: str, as_json: bool) -> None:
     """Let nothing new start, within a second, of everything, a queue or a tenant.
 
     What waits is kept, and what runs may end. Schedules go on: what falls due waits with the rest.
     """
-    pause_scope(settings, asked, reason, as_json=as_json)
+    await pause_scope(client, asked, reason, as_json=as_json)
 
 
 @click.command
 @scope_options
-@json_option
-@with_settings("url")
-def resume(settings: Settings, asked: Asked, as_json: bool) -> None:
+@with_client()
+async def resume(client: AsyncClient, asked: Asked, as_json: bool) -> None:
     """Take back the pause that was made with the same flags; what waits goes on."""
-    resume_scope(settings, asked, as_json=as_json)
+    await resume_scope(client, asked, as_json=as_json)
 
 
-def pause_scope(settings: Settings, asked: Asked, reason: str, *, as_json: bool) -> None:
+async def pause_scope(client: AsyncClient, asked: Asked, reason: str, *, as_json: bool) -> None:
     """Hold a scope, and say so."""
-    asyncio.run(_change(settings, asked, partial(_pause, reason=reason), as_json))
+    scope = await asked.at(client)
+    done = await client.holds.pause(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant, reason=reason)
+    _tell(scope, done, as_json)
 
 
-def resume_scope(settings: Settings, asked: Asked, *, as_json: bool) -> None:
+async def resume_scope(client: AsyncClient, asked: Asked, *, as_json: bool) -> None:
     """Lift the hold of a scope, and say so."""
-    asyncio.run(_change(settings, asked, _resume, as_json))
+    scope = await asked.at(client)
+    done = await client.holds.resume(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
+    _tell(scope, done, as_json)
 
 
-async def _change(
-    settings: Settings,
-    asked: Asked,
-    change: Callable[[AsyncClient, Scope], Awaitable[HoldChange]],
-    as_json: bool,
-) -> None:
-    async with connected(settings) as client:
-        scope = await asked.at(client)
-        done = await change(client, scope)
-    if as_json:
-        print_json({"scope": scope, "answer": done.status, "paused": done.standing})
-    else:
-        say("\n".join([_sentence(scope, done.status), *_others(scope, done.standing)]))
-
-
-async def _pause(client: AsyncClient, scope: Scope, *, reason: str) -> HoldChange:
-    return await client.holds.pause(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant, reason=reason)
-
-
-async def _resume(client: AsyncClient, scope: Scope) -> HoldChange:
-    return await client.holds.resume(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
+def _tell(scope: Scope, done: HoldChange, as_json: bool) -> None:
+    document = {"scope": scope, "answer": done.status, "paused": done.standing}
+    answer(as_json, document, _sentence(scope, done.status), *_others(scope, done.standing))
 
 
 def _sentence(scope: Scope, answer: str) -> str:

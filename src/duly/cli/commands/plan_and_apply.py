@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from pathlib import Path as FilePath
@@ -11,20 +10,18 @@ from typing import Any
 import click
 import msgspec
 
-from duly.cli.client import connected
+from duly.cli.client import with_client
 from duly.cli.failures import REFUSED
-from duly.cli.flags.settings import with_settings
 from duly.cli.flags.submission import live_workers
-from duly.cli.render.output import json_option, print_json
+from duly.cli.render.output import answer, print_json
 from duly.cli.render.plan import applied_lines, obstacle_lines, plan_lines, plan_of
-from duly.cli.render.say import say
+from duly.cli.render.say import confirm, say
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import Invalid
 from duly.domain.jobs.manifest import Manifest, read_manifest
 from duly.domain.jobs.manifest_plan import Plan, StepKind
 from duly.domain.jobs.manifest_text import FILE_BYTES_MAX, Document, read_text
 from duly.domain.problems import Path, Problem
-from duly.settings import Settings
 from duly.wire.jobs.manifests import Applied
 
 FILE_DEFAULT = "duly.yaml"
@@ -41,31 +38,49 @@ def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="FILE",
         help="YAML or JSON; - reads standard input.",
     )
-    return file(prune(adopt(json_option(function))))
+    return file(prune(adopt(function)))
 
 
 @click.command("plan")
 @_file_options
 @click.option("--check", is_flag=True, help="Exit with 1 when something would change.")
-@with_settings("url")
-def plan(settings: Settings, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
+@with_client()
+async def plan(client: AsyncClient, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
     """Show what `duly apply` would do: what is new, what differs, what somebody else has changed. Nothing is changed."""
-    return asyncio.run(_plan(settings, read_file(file), prune=prune, adopt=adopt, check=check, as_json=as_json))
+    written = read_file(file)
+    found = plan_of(await _send(client, written, dry_run=True))
+    if as_json:
+        print_json(found)
+    else:
+        await _show(client, written.manifest, found, prune=prune, adopt=adopt)
+        say(f"digest {found.digest}")
+    found.check(adopt=adopt)
+    return REFUSED if check and _does_something(found, prune=prune) else 0
 
 
 @click.command("apply")
 @_file_options
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--expect", metavar="DIGEST", help="Apply only the plan of this digest, as `duly plan` gave it.")
-@with_settings("url")
-def apply(
-    settings: Settings, file: str, prune: bool, adopt: bool, yes: bool, expect: str | None, as_json: bool
+@with_client()
+async def apply(
+    client: AsyncClient, file: str, prune: bool, adopt: bool, yes: bool, expect: str | None, as_json: bool
 ) -> None:
     """Bring the schedules to what the file says, in one transaction: all of it, or nothing."""
-    asked = {"prune": prune, "adopt": adopt}
     if as_json and not (yes or expect):
         raise click.UsageError("--json asks nothing; add --yes, or --expect with the digest of a plan")
-    asyncio.run(_apply(settings, read_file(file), asked, yes=yes, expect=expect, as_json=as_json))
+    written = read_file(file)
+    if not as_json:
+        found = plan_of(await _send(client, written, dry_run=True))
+        await _show(client, written.manifest, found, prune=prune, adopt=adopt)
+        found.check(adopt=adopt)
+        if not yes and expect is None and _does_something(found, prune=prune):
+            _ask()
+            expect = found.digest  # What was agreed to is done, and nothing else.
+    done = await _send(client, written, prune=prune, adopt=adopt, digest=expect)
+    calendars = [one.name for one in done.calendars]
+    document = {"plan": plan_of(done), "done": done.done, "calendars": calendars, "orphans": done.orphans}
+    answer(as_json, document, *applied_lines(done))
 
 
 class File(msgspec.Struct, frozen=True):
@@ -123,37 +138,6 @@ def _path(pointer: str, document: Any) -> Path:
     return tuple(path)
 
 
-async def _plan(settings: Settings, file: File, *, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
-    async with connected(settings) as client:
-        found = plan_of(await _send(client, file, dry_run=True))
-        if as_json:
-            print_json(found)
-        else:
-            await _show(client, file.manifest, found, prune=prune, adopt=adopt)
-            say(f"digest {found.digest}")
-    found.check(adopt=adopt)
-    return REFUSED if check and _does_something(found, prune=prune) else 0
-
-
-async def _apply(
-    settings: Settings, file: File, asked: dict[str, bool], *, yes: bool, expect: str | None, as_json: bool
-) -> None:
-    async with connected(settings) as client:
-        if not as_json:
-            found = plan_of(await _send(client, file, dry_run=True))
-            await _show(client, file.manifest, found, **asked)
-            found.check(adopt=asked["adopt"])
-            if not yes and expect is None and _does_something(found, prune=asked["prune"]):
-                _ask()
-                expect = found.digest  # What was agreed to is done, and nothing else.
-        done = await _send(client, file, **asked, digest=expect)
-    if as_json:
-        calendars = [one.name for one in done.calendars]
-        print_json({"plan": plan_of(done), "done": done.done, "calendars": calendars, "orphans": done.orphans})
-    else:
-        say("\n".join(applied_lines(done)))
-
-
 async def _show(client: AsyncClient, manifest: Manifest, found: Plan, *, prune: bool, adopt: bool) -> None:
     live = await live_workers(client)
     lines = plan_lines(found, manifest, prune=prune, adopt=adopt)
@@ -163,7 +147,7 @@ async def _show(client: AsyncClient, manifest: Manifest, found: Plan, *, prune: 
 def _ask() -> None:
     if not sys.stdin.isatty():
         raise click.UsageError("nobody can be asked here; add --yes, or --expect with the digest of a plan")
-    click.confirm("apply this?", abort=True)
+    confirm("apply this?")
 
 
 def _does_something(found: Plan, *, prune: bool) -> bool:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
-from collections.abc import Sequence
+from functools import partial
 
 import click
-import msgspec
 
-from duly.cli.client import connected
+from duly.cli.client import with_client
 from duly.cli.flags.names import job_id_of, tenant_named
-from duly.cli.flags.settings import with_settings
 from duly.cli.lazy import ListingGroup
-from duly.cli.render.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows
-from duly.cli.render.say import say
-from duly.cli.render.screen import some
+from duly.cli.render.output import Columns, Listing, listing_options, moment, print_json, print_rows, watch
+from duly.cli.render.say import confirm, say
 from duly.client.asynchronous.client import AsyncClient
-from duly.clock import SystemClock
+from duly.domain.counting import some
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.recovery import Choice
-from duly.settings import Settings
 from duly.wire.recovery import RecoveryPlan, RecoveryRule, RecoveryState
 
 _SHOWN = 20
 # What is chosen, in the words of misfire policies.
 _WORDS: dict[Choice, str] = {"skip": "skip", "once": "fire_once", "all": "fire_all"}
-COLUMNS = {
-    "job": lambda row: row["name"] or row["job_id"],
-    "tenant": lambda row: row["tenant"],
-    "queue": lambda row: row["queue"],
-    "missed": lambda row: row["missed"],
-    "policy": lambda row: row["policy"] if row["choice"] is None else f"{_WORDS[row['choice']]} (chosen)",
-    "makes": lambda row: row["runs"],
-    "made": lambda row: row["made"],
-    "state": lambda row: "held" if row["is_held"] else "under way",
+COLUMNS: Columns = {
+    "job": lambda one: one.name or one.job_id,
+    "tenant": "tenant",
+    "queue": "queue",
+    "missed": "missed",
+    "policy": lambda one: one.policy if one.choice is None else f"{_WORDS[one.choice]} (chosen)",
+    "makes": "runs",
+    "made": "made",
+    "state": lambda one: "held" if one.is_held else "under way",
 }
 
 
@@ -44,11 +38,11 @@ def recover() -> None:
 
 
 @recover.command("list")
-@listing_options
-@with_settings("url")
-def show(settings: Settings, listing: Listing) -> None:
+@with_client(options=listing_options)
+async def show(client: AsyncClient, listing: Listing) -> None:
     """Show what was missed by tenant and schedule, what becomes of it, a rate, and when it will be done."""
-    asyncio.run(_show(settings, listing))
+    show_plan = partial(_print, as_json=listing.as_json, is_one_line=listing.watch)
+    await watch(listing, client.recovery.get, show_plan)
 
 
 @recover.command
@@ -63,10 +57,9 @@ def show(settings: Settings, listing: Listing) -> None:
 @click.option("--schedule", "schedules", multiple=True, metavar="JOB=CHOICE", help="For one schedule, by name or id.")
 @click.option("--rate", type=float, help="Runs a second, all together.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@with_settings("url")
-def approve(
-    settings: Settings,
+@with_client()
+async def approve(
+    client: AsyncClient,
     everyone: str | None,
     tenants: tuple[str, ...],
     schedules: tuple[str, ...],
@@ -78,55 +71,24 @@ def approve(
 
     Of what is under way the rate can be changed.
     """
-    asyncio.run(_approve(settings, everyone, tenants, schedules, rate, yes, as_json))
+    rules = [RecoveryRule(choice=_choice(everyone, f"--all {everyone}"))] if everyone is not None else []
+    rules += [await _rule_of_tenant(client, text) for text in tenants]
+    rules += [await _rule_of_schedule(client, text) for text in schedules]
+    if not yes:
+        _print(await client.recovery.approve(rules=rules, rate=rate, dry_run=True), rate=rate)
+        confirm("Carry it out?")
+    _print(await client.recovery.approve(rules=rules, rate=rate), as_json=as_json)
 
 
 @recover.command
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@json_option
-@with_settings("url")
-def dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
+@with_client()
+async def dismiss(client: AsyncClient, yes: bool, as_json: bool) -> None:
     """Leave out all that was missed and is not made yet; each schedule's history will tell it."""
-    asyncio.run(_dismiss(settings, yes, as_json))
-
-
-async def _show(settings: Settings, listing: Listing) -> None:
-    async with connected(settings) as client:
-        while True:
-            plan = await client.recovery.get()
-            if listing.watch and not listing.as_json and sys.stdout.isatty():
-                click.clear()
-            _print(plan, as_json=listing.as_json, is_one_line=listing.watch)
-            if not listing.watch:
-                return
-            await SystemClock().sleep(listing.interval)
-
-
-async def _approve(
-    settings: Settings,
-    everyone: str | None,
-    tenants: Sequence[str],
-    schedules: Sequence[str],
-    rate: float | None,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    async with connected(settings) as client:
-        rules = [RecoveryRule(choice=_choice(everyone, f"--all {everyone}"))] if everyone is not None else []
-        rules += [await _rule_of_tenant(client, text) for text in tenants]
-        rules += [await _rule_of_schedule(client, text) for text in schedules]
-        if not yes:
-            _print(await client.recovery.approve(rules=rules, rate=rate, dry_run=True), rate=rate)
-            click.confirm("Carry it out?", abort=True)
-        _print(await client.recovery.approve(rules=rules, rate=rate), as_json=as_json)
-
-
-async def _dismiss(settings: Settings, yes: bool, as_json: bool) -> None:
-    async with connected(settings) as client:
-        if not yes:
-            _print(await client.recovery.get())
-            click.confirm("Leave out all that is not made yet?", abort=True)
-        _print(await client.recovery.dismiss(), as_json=as_json)
+    if not yes:
+        _print(await client.recovery.get())
+        confirm("Leave out all that is not made yet?")
+    _print(await client.recovery.dismiss(), as_json=as_json)
 
 
 async def _rule_of_tenant(client: AsyncClient, text: str) -> RecoveryRule:
@@ -157,9 +119,8 @@ def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = Fal
         print_json(plan, is_one_line=is_one_line)
         return
     say("\n".join(lines_of(plan, rate)))
-    rows: list[Row] = [msgspec.structs.asdict(item) for item in plan.items[:_SHOWN]]
-    if rows:
-        print_rows(rows, COLUMNS, "")
+    if plan.items:
+        print_rows(plan.items[:_SHOWN], COLUMNS, "")
     if len(plan.items) > _SHOWN or plan.is_partial:
         say(f"the {_SHOWN} largest are shown; --json gives more")
 

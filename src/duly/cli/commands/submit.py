@@ -2,47 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import click
 
-from duly.cli.client import connected
+from duly.cli.client import ask
 from duly.cli.flags import apps, submission
 from duly.cli.flags.job import job_flags
 from duly.cli.flags.schedule import schedule_flags
-from duly.cli.flags.settings import with_settings
+from duly.cli.flags.settings import together, with_settings
 from duly.cli.flags.target import target_flags
-from duly.cli.render.output import print_json
-from duly.cli.render.say import say
+from duly.cli.render.output import answer
+from duly.client.asynchronous.client import AsyncClient
 from duly.settings import Settings
 
 JSON = "json"
-
-
-def handler_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add HANDLER and its arguments, or another target, to a command."""
-    for decorate in reversed(
-        (
-            click.argument("words", nargs=-1, metavar="HANDLER [KEY=VALUE]..."),
-            target_flags,
-            click.option("--json", "json_text", metavar="PAYLOAD", help="The arguments as one JSON object."),
-            click.option("--queue", help="The queue; default: the handler's own, or `default`."),
-            click.option("--priority", type=int, help="0 (first) to 9 (last)."),
-            click.option("--key", help="Submit only once under this key, however often it is asked."),
-            job_flags,
-        )
-    ):
-        function = decorate(function)
-    return function
-
-
-def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --output to a command whose --json is the payload."""
-    return click.option(
-        "--output", type=click.Choice(["text", JSON]), default="text", show_default=True, help="json: for programs."
-    )(function)
+# HANDLER and its arguments, or another target.
+handler_arguments = together(
+    click.argument("words", nargs=-1, metavar="HANDLER [KEY=VALUE]..."),
+    target_flags,
+    click.option("--json", "json_text", metavar="PAYLOAD", help="The arguments as one JSON object."),
+    click.option("--queue", help="The queue; default: the handler's own, or `default`."),
+    click.option("--priority", type=int, help="0 (first) to 9 (last)."),
+    click.option("--key", help="Submit only once under this key, however often it is asked."),
+    job_flags,
+)
+# Of a command whose --json is the payload.
+output_option = click.option(
+    "--output", type=click.Choice(["text", JSON]), default="text", show_default=True, help="json: for programs."
+)
 
 
 @click.command
@@ -72,15 +60,11 @@ def submit(settings: Settings, quiet: bool, output: str, **typed: Any) -> None:
     """
     if quiet and output == JSON:
         raise click.UsageError("give --quiet or --output json, not both")
-    asyncio.run(_submit(settings, quiet, output, typed))
-
-
-async def _submit(settings: Settings, quiet: bool, output: str, typed: dict[str, Any]) -> None:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
-    async with connected(settings) as client:
+
+    async def send(client: AsyncClient) -> None:
         sent = await submission.send(client, job, typed["key"])
         lines = [str(sent.job_id)] if quiet else await submission.answer(client, job, sent, settings.app)
-    if output == JSON:
-        print_json(submission.document(job, sent, lines))
-    else:
-        say("\n".join(lines))
+        answer(output == JSON, submission.document(job, sent, lines), *lines)
+
+    ask(settings, send)

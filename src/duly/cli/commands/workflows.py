@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -13,46 +11,59 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.cli.client import connected
+from duly.cli.client import ask, with_client
 from duly.cli.commands.plan_and_apply import read_document
 from duly.cli.commands.runs.patience import about_workflow
 from duly.cli.failures import REFUSED
 from duly.cli.flags import apps
 from duly.cli.flags.filters import chosen, filter_option, first, limit_option, none_of
 from duly.cli.flags.settings import with_settings
-from duly.cli.flags.workflow_check import problems_with
 from duly.cli.lazy import ListingGroup
-from duly.cli.render.output import Listing, Row, json_option, listing_options, moment, print_json, print_rows, show_list
+from duly.cli.render.output import (
+    Columns,
+    Listing,
+    answer,
+    json_option,
+    listing_options,
+    moment,
+    print_json,
+    print_rows,
+    show_list,
+    watch,
+)
 from duly.cli.render.say import say
-from duly.cli.render.screen import some
-from duly.cli.render.workflow import how_far, read_workflow_row
-from duly.cli.render.workflow_tree import drawn
+from duly.cli.render.workflow import drawn, how_far, read_workflow_row
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
+from duly.domain.counting import some
+from duly.domain.errors import Refused
 from duly.domain.fields import non_defaults
 from duly.domain.jobs.filter import WORKFLOW_STATES, WORKFLOWS
 from duly.domain.jobs.job import check_key, check_reason
 from duly.domain.jobs.manifest import read_workflow
 from duly.domain.jobs.spec_of import workflow_spec_of
-from duly.domain.workflows.workflow import FINAL
+from duly.domain.problems import Problem
+from duly.domain.targets.target import is_reserved
+from duly.domain.workflows.references import has_references
+from duly.domain.workflows.workflow import FINAL, Node
 from duly.settings import Settings
 from duly.wire.pages import PAGE_SIZE_MAX
-from duly.wire.workflows import WorkflowStatus
+from duly.wire.workflows import WorkflowReplayed, WorkflowStatus, WorkflowSummary
 
 _NODES_SHOWN = 200
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.1, 1.0
 
-COLUMNS = {
-    "id": lambda row: row["workflow_id"],
-    "name": lambda row: row["name"],
-    "state": lambda row: row["state"],
-    "nodes": lambda row: row["nodes"],
-    "submitted": lambda row: row["submitted_at"],
-    "took": lambda row: row["ended_at"] - row["submitted_at"] if row["ended_at"] else None,
-    "tags": lambda row: row["tags"],
-    "note": lambda row: row["reason"],
+COLUMNS: Columns = {
+    "id": "workflow_id",
+    "name": "name",
+    "state": "state",
+    "nodes": "nodes",
+    "submitted": "submitted_at",
+    "took": lambda one: one.ended_at - one.submitted_at if one.ended_at else None,
+    "tags": "tags",
+    "note": "reason",
 }
-NODE_COLUMNS = {
+NODE_COLUMNS: Columns = {
     "node": lambda row: row["drawing"],
     "state": lambda row: row["state"],
     "runs": lambda row: row["target"]["url"] or row["target"]["handler"],
@@ -62,6 +73,7 @@ NODE_COLUMNS = {
     "run": lambda row: row["run_id"],
     "note": lambda row: row["note"],
 }
+_workflow_ids = click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
 
 
 @click.group(cls=ListingGroup)
@@ -75,10 +87,9 @@ def workflows() -> None:
 @click.option("--tag", help="Only those with this tag.")
 @filter_option
 @limit_option
-@listing_options
-@with_settings("url")
-def list_workflows(
-    settings: Settings,
+@with_client(options=listing_options)
+async def list_workflows(
+    client: AsyncClient,
     listing: Listing,
     state: str | None,
     name: str | None,
@@ -90,21 +101,31 @@ def list_workflows(
     wanted = chosen(filter_text, WORKFLOWS, state=state, name=name, tag=tag)
     empty = none_of("workflows", wanted, "no workflows yet; make one: duly workflows submit FILE")
 
-    async def read(client: AsyncClient) -> list[Row]:
-        found = client.workflows.list(wanted or None, page_size=min(limit, PAGE_SIZE_MAX))
-        return [msgspec.structs.asdict(one) for one in await first(found, limit)]
+    async def read() -> list[WorkflowSummary]:
+        return await first(client.workflows.list(wanted or None, page_size=min(limit, PAGE_SIZE_MAX)), limit)
 
-    show_list(settings, listing, read, COLUMNS, empty)
+    await show_list(listing, read, COLUMNS, empty)
 
 
 @workflows.command("show")
 @click.argument("workflow_id", metavar="WORKFLOW", type=click.UUID)
 @click.option("--result", "node", metavar="NODE", help="Show what this node came to, as JSON, and nothing else.")
-@listing_options
-@with_settings("url")
-def show_workflow(settings: Settings, listing: Listing, workflow_id: UUID, node: str | None) -> None:
+@with_client(options=listing_options)
+async def show_workflow(client: AsyncClient, listing: Listing, workflow_id: UUID, node: str | None) -> None:
     """Show WORKFLOW: how it stands, and its nodes as a tree. With --watch, until it has ended."""
-    asyncio.run(_show(settings, listing, workflow_id) if node is None else _show_result(settings, workflow_id, node))
+    if node is not None:
+        print_json((await client.workflows.node(workflow_id, node)).result)
+        return
+    look, patience = partial(read_workflow_row, client, workflow_id), about_workflow(workflow_id)
+
+    def show(found: Mapping[str, Any]) -> None:
+        if listing.as_json:
+            print_json(found, is_one_line=listing.watch)
+        else:
+            _print(found)
+
+    patiently = partial(patience.ask, look) if listing.watch else look
+    await watch(listing, patiently, show, lambda found: found["state"] in FINAL)
 
 
 @workflows.command("submit")
@@ -120,62 +141,77 @@ def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, 
     before anything is sent; what a node is given of others is not known yet, and is checked when it runs.
     """
     chosen_key = secrets.token_urlsafe(16) if key is None else check_key(key)
-    return asyncio.run(_submit(settings, file, chosen_key, wait=wait, as_json=as_json))
+    document, name = read_document(file)
+    check = partial(_problems_with, apps.load(settings.app)) if settings.app else None
+    workflow = read_workflow(document.value, document.places, name, check)
+
+    async def submit(client: AsyncClient) -> int:
+        made = await client.workflows.create(non_defaults(workflow_spec_of(workflow)), key=chosen_key)
+        if not as_json:
+            say(f"workflow {made.workflow_id} {workflow.name!r} of {some(len(workflow.nodes), 'node')}")
+        found = await (_ended if wait else read_workflow_row)(client, made.workflow_id)
+        if as_json:
+            print_json(found)
+        elif wait:
+            _print(found)
+        return REFUSED if wait and found["state"] != "succeeded" else 0
+
+    return ask(settings, submit)
 
 
 @workflows.command("cancel")
-@click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
+@_workflow_ids
 @click.option("--reason", default="cancelled on request", show_default=True)
-@json_option
-@with_settings("url")
-def cancel(settings: Settings, workflow_ids: tuple[UUID, ...], reason: str, as_json: bool) -> None:
+@with_client()
+async def cancel(client: AsyncClient, workflow_ids: tuple[UUID, ...], reason: str, as_json: bool) -> None:
     """Cancel workflows: what waits will never start, what runs is asked to stop."""
-    why = check_reason(reason)
-    asyncio.run(_each(settings, workflow_ids, lambda client, one: client.workflows.cancel(one, reason=why), as_json))
+    await _each(workflow_ids, partial(client.workflows.cancel, reason=check_reason(reason)), as_json)
 
 
 @workflows.command("pause")
-@click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
-@json_option
-@with_settings("url")
-def pause(settings: Settings, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
+@_workflow_ids
+@with_client()
+async def pause(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
     """Let no further node of workflows start; those that run go on."""
-    asyncio.run(_each(settings, workflow_ids, lambda client, one: client.workflows.pause(one), as_json))
+    await _each(workflow_ids, client.workflows.pause, as_json)
 
 
 @workflows.command("resume")
-@click.argument("workflow_ids", metavar="WORKFLOW...", type=click.UUID, nargs=-1, required=True)
-@json_option
-@with_settings("url")
-def resume(settings: Settings, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
+@_workflow_ids
+@with_client()
+async def resume(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
     """Let paused workflows go on."""
-    asyncio.run(_each(settings, workflow_ids, lambda client, one: client.workflows.resume(one), as_json))
+    await _each(workflow_ids, client.workflows.resume, as_json)
 
 
 @workflows.command("replay")
 @click.argument("workflow_id", metavar="WORKFLOW", type=click.UUID)
 @click.argument("node", metavar="NODE")
 @click.option("--dry-run", is_flag=True, help="Say what would run again, and change nothing.")
-@json_option
-@with_settings("url")
-def replay(settings: Settings, workflow_id: UUID, node: str, dry_run: bool, as_json: bool) -> None:
+@with_client()
+async def replay(client: AsyncClient, workflow_id: UUID, node: str, dry_run: bool, as_json: bool) -> None:
     """Run NODE of WORKFLOW again, and all that follow from it. The other nodes keep their results."""
-    asyncio.run(_replay(settings, workflow_id, node, is_dry=dry_run, as_json=as_json))
+    done = await client.workflows.replay(workflow_id, node, dry_run=dry_run)
+    told = {"nodes": done.nodes, "remade": done.remade, "kept": done.kept}
+    answer(as_json, {"workflow_id": workflow_id, **told, "dry_run": dry_run}, *_replayed(done, dry_run=dry_run))
 
 
-async def _each(
-    settings: Settings,
-    workflow_ids: Sequence[UUID],
-    move: Callable[[AsyncClient, UUID], Awaitable[WorkflowStatus]],
-    as_json: bool,
-) -> None:
+def _replayed(done: WorkflowReplayed, *, dry_run: bool) -> Iterator[str]:
+    count = len(done.nodes)
+    said = some(count, "node would run", "nodes would run") if dry_run else some(count, "node runs", "nodes run")
+    yield f"workflow {done.workflow_id}: {said} again: {', '.join(done.nodes[:20])}"
+    if dry_run:
+        remade = f", {some(len(done.remade), 'item')} would be made anew" if done.remade else ""
+        yield f"{some(done.kept, 'node')} would keep what came of it{remade}; nothing was changed"
+
+
+async def _each(workflow_ids: Sequence[UUID], move: Callable[[UUID], Awaitable[WorkflowStatus]], as_json: bool) -> None:
     states: dict[UUID, str] = {}
-    async with connected(settings) as client:
-        try:
-            for workflow_id in workflow_ids:
-                states[workflow_id] = (await move(client, workflow_id)).state
-        finally:  # One that is refused ends it; what was done before is told all the same.
-            _tell_states(states, as_json=as_json)
+    try:
+        for workflow_id in workflow_ids:
+            states[workflow_id] = (await move(workflow_id)).state
+    finally:  # One that is refused ends it; what was done before is told all the same.
+        _tell_states(states, as_json=as_json)
 
 
 def _tell_states(states: Mapping[UUID, str], *, as_json: bool) -> None:
@@ -186,37 +222,6 @@ def _tell_states(states: Mapping[UUID, str], *, as_json: bool) -> None:
         say(f"workflow {workflow_id} is {state}")
 
 
-async def _replay(settings: Settings, workflow_id: UUID, node: str, *, is_dry: bool, as_json: bool) -> None:
-    async with connected(settings) as client:
-        done = await client.workflows.replay(workflow_id, node, dry_run=is_dry)
-    if as_json:
-        told = {"nodes": done.nodes, "remade": done.remade, "kept": done.kept}
-        print_json({"workflow_id": workflow_id, **told, "dry_run": is_dry})
-        return
-    count = len(done.nodes)
-    said = some(count, "node would run", "nodes would run") if is_dry else some(count, "node runs", "nodes run")
-    say(f"workflow {workflow_id}: {said} again: {', '.join(done.nodes[:20])}")
-    if is_dry:
-        remade = f", {some(len(done.remade), 'item')} would be made anew" if done.remade else ""
-        say(f"{some(done.kept, 'node')} would keep what came of it{remade}; nothing was changed")
-
-
-async def _submit(settings: Settings, file: str, key: str, *, wait: bool, as_json: bool) -> int:
-    document, name = read_document(file)
-    check = partial(problems_with, apps.load(settings.app)) if settings.app else None
-    workflow = read_workflow(document.value, document.places, name, check)
-    async with connected(settings) as client:
-        workflow_id = (await client.workflows.create(non_defaults(workflow_spec_of(workflow)), key=key)).workflow_id
-        if not as_json:
-            say(f"workflow {workflow_id} {workflow.name!r} of {some(len(workflow.nodes), 'node')}")
-        found = await (_ended(client, workflow_id) if wait else read_workflow_row(client, workflow_id))
-    if as_json:
-        print_json(found)
-    elif wait:
-        _print(found)
-    return REFUSED if wait and found["state"] != "succeeded" else 0
-
-
 async def _ended(client: AsyncClient, workflow_id: UUID) -> Mapping[str, Any]:
     pause, patience = _LOOK_SECONDS_MIN, about_workflow(workflow_id)
     while True:
@@ -225,27 +230,6 @@ async def _ended(client: AsyncClient, workflow_id: UUID) -> Mapping[str, Any]:
             return found
         await SystemClock().sleep(pause)
         pause = min(pause * 1.5, _LOOK_SECONDS_MAX)
-
-
-async def _show(settings: Settings, listing: Listing, workflow_id: UUID) -> None:
-    async with connected(settings) as client:
-        look, patience = partial(read_workflow_row, client, workflow_id), about_workflow(workflow_id)
-        while True:
-            found = await (patience.ask(look) if listing.watch else look())
-            if listing.watch and not listing.as_json and sys.stdout.isatty():
-                click.clear()
-            if listing.as_json:
-                print_json(found, is_one_line=listing.watch)
-            else:
-                _print(found)
-            if not listing.watch or found["state"] in FINAL:
-                return
-            await SystemClock().sleep(listing.interval)
-
-
-async def _show_result(settings: Settings, workflow_id: UUID, node: str) -> None:
-    async with connected(settings) as client:
-        print_json((await client.workflows.node(workflow_id, node)).result)
 
 
 def _print(found: Mapping[str, Any]) -> None:
@@ -260,3 +244,29 @@ def _print(found: Mapping[str, Any]) -> None:
     print_rows(shown, NODE_COLUMNS, "no nodes")
     if len(shown) < len(nodes):
         say(f"and {len(nodes) - len(shown)} more; --json shows all")
+
+
+def _problems_with(app: Any, node: Node) -> Iterator[Problem]:
+    """Say what the app does not know of a node, before anything is sent: its handler, its queue, its arguments."""
+    shot, path = node.submission, ("nodes", node.name)
+    if is_reserved(shot.handler):
+        return
+    try:
+        handler = app.registry[shot.handler]
+    except Refused as error:
+        yield Problem((*path, "target"), str(error))
+        return
+    try:
+        app.check_queue(shot.queue)
+    except Refused as error:
+        yield Problem((*path, "queue"), str(error))
+    try:
+        handler.encode_open((), msgspec.json.decode(shot.payload), _set_apart)
+    except Refused as error:
+        yield Problem((*path, "payload"), str(error))
+
+
+def _set_apart(value: Any) -> Any:
+    """Give another object for what is not known until the node runs, which is how that is told from what is checked."""
+    is_open = isinstance(value, dict | list) and has_references(msgspec.json.encode(value).decode())
+    return value.copy() if is_open else value

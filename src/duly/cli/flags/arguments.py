@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec import UNSET
 
 from duly.domain.errors import InvalidPayload, InvalidSchedule
 from duly.domain.runs.payload import DEPTH_MAX
@@ -21,6 +22,19 @@ from duly.wire.schema.reading import why_not_json
 
 _BEGINS_AS_JSON = re.compile(r'\s*[{\["]')
 _NUMBER = re.compile(r"\s*(?:NaN|-?Infinity|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*")
+
+
+class OrNone(click.ParamType[Any]):
+    """A value of a kind, or `none`, which is None; of an option whose default is UNSET."""
+
+    name = "number"
+
+    def __init__(self, kind: click.ParamType[Any]) -> None:
+        self._kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it."""
+        return None if value == "none" else value if value is UNSET else self._kind.convert(value, param, ctx)
 
 
 def read_payload(pairs: Sequence[str], json_text: str | None, flag: str = "--json") -> dict[str, Any]:

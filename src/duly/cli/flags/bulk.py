@@ -6,31 +6,29 @@ On a terminal they are counted first and somebody is asked, and no more are chan
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial, wraps
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
+from uuid import UUID
 
 import click
 import msgspec
 
-from duly.cli.client import connected
-from duly.cli.failures import REFUSED
+from duly.cli.failures import NOT_FOUND, REFUSED
 from duly.cli.flags.filters import filter_option
-from duly.cli.render.output import print_json
-from duly.cli.render.say import say, say_over
-from duly.cli.render.screen import some
-from duly.client.asynchronous.client import AsyncClient
+from duly.cli.flags.settings import together
+from duly.cli.render.output import answer, print_json
+from duly.cli.render.say import confirm, say, say_over
+from duly.client.errors import NotFound
 from duly.client.many import both
+from duly.domain.counting import some
 from duly.domain.errors import DulyError
 from duly.domain.jobs.filter import Field, parse
-from duly.settings import Settings
 from duly.wire.jobs.bulk import ManyDone
 
 _STEP_MAX = 10_000
 _NOTHING = ManyDone(matched=0, changed=0, dry_run=False, sample=[], refused=[], next_page_token=None, is_partial=False)
-Step = Callable[[int, str | None, bool], Awaitable[ManyDone]]
 
 
 class Many(msgspec.Struct, frozen=True):
@@ -42,20 +40,16 @@ class Many(msgspec.Struct, frozen=True):
     dry_run: bool
     is_sure: bool
 
-    def parsed(self, fields: Mapping[str, Field]) -> Many:
-        """Check the filter. Raises InvalidFilter."""
-        parse(self.filter_text, fields)
-        return self
-
 
 class Verb(msgspec.Struct, frozen=True):
-    """What is done to many: its words, the fields of its filter, and how it is asked for."""
+    """What is done to many: its words, the fields of its filter, how it is asked for, and what JSON calls their number."""
 
     word: str
     done: str
     noun: str
     fields: Mapping[str, Field]
     change: Callable[..., Awaitable[ManyDone]]
+    count: str = "changed"
 
 
 def many_options(named: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -74,15 +68,12 @@ def many_options(named: str) -> Callable[[Callable[..., Any]], Callable[..., Any
             many = None if given[named] else Many(filter_text, everything, limit, dry_run, is_sure)
             return function(many=many, **given)
 
-        command: Callable[..., Any] = call
-        for option in reversed(_OPTIONS):
-            command = option(command)
-        return command
+        return _options(call)
 
     return decorate
 
 
-_OPTIONS = (
+_options = together(
     filter_option,
     click.option("--all", "everything", is_flag=True, help="Every one, in place of a filter."),
     click.option("--limit", type=click.IntRange(min=1), help="So many at most; with --filter or --all."),
@@ -91,37 +82,52 @@ _OPTIONS = (
 )
 
 
-def change_many(settings: Settings, verb: Verb, many: Many, *, as_json: bool = False) -> int:
-    """Do something to many, say to how many, and give the exit code: 1 when some were refused."""
-    return asyncio.run(_change(settings, verb, many.parsed(verb.fields), as_json=as_json))
-
-
-async def _change(settings: Settings, verb: Verb, many: Many, *, as_json: bool) -> int:
+async def change_many(verb: Verb, many: Many, *, as_json: bool = False) -> int:
+    """Do something to many, say to how many, and give the exit code: 1 when some were refused. Raises InvalidFilter."""
+    parse(many.filter_text, verb.fields)
     if not (many.dry_run or many.is_sure or sys.stdin.isatty()):
         raise click.UsageError("nobody can be asked here; add --yes, or --dry-run to have them counted")
-    async with connected(settings) as client:
-        step = partial(_step, client, verb, many)
-        if not many.dry_run and not many.is_sure:
-            counted, _ = await _walk(verb, step, many.limit, dry_run=True)
-            if counted.matched:
-                click.confirm(f"{verb.word} {some(counted.matched, verb.noun)}?", abort=True, err=True)
-            many = msgspec.structs.replace(many, limit=counted.matched)
-        done, is_cut = await _walk(verb, step, many.limit, dry_run=many.dry_run)
+    if not many.dry_run and not many.is_sure:
+        counted, _ = await _walk(verb, many, dry_run=True)
+        if counted.matched:
+            confirm(f"{verb.word} {some(counted.matched, verb.noun)}?")
+        many = msgspec.structs.replace(many, limit=counted.matched)
+    done, is_cut = await _walk(verb, many, dry_run=many.dry_run)
     if as_json:
-        told = {"matched": done.matched, "changed": done.changed, "dry_run": many.dry_run, "sample": done.sample}
+        told = {"matched": done.matched, verb.count: done.changed, "dry_run": many.dry_run, "sample": done.sample}
         print_json({**told, "refused": [{"id": one.id, "why": one.why} for one in done.refused], "more": is_cut})
     else:
         _tell(verb, done, dry_run=many.dry_run, is_cut=is_cut)
     return REFUSED if done.refused else 0
 
 
-async def _walk(verb: Verb, step: Step, limit: int | None, *, dry_run: bool) -> tuple[ManyDone, bool]:
+async def move_these(
+    run_ids: Sequence[UUID], move: Callable[[UUID], Awaitable[object]], done: str, *, as_json: bool
+) -> int:
+    """Move these dead runs, say what became of each, and give the exit code: 4 when one is not among the dead."""
+    moved = {run_id for run_id in run_ids if await _is_moved(move(run_id))}
+    document = [{"run_id": run_id, "answer": done if run_id in moved else "not_dead"} for run_id in run_ids]
+    missing = "not among the dead; `duly dead` lists them"
+    answer(as_json, document, *(f"run {run_id}: {done if run_id in moved else missing}" for run_id in run_ids))
+    return 0 if moved.issuperset(run_ids) else NOT_FOUND
+
+
+async def _is_moved(moving: Awaitable[object]) -> bool:
+    try:
+        await moving
+    except NotFound:
+        return False
+    return True
+
+
+async def _walk(verb: Verb, many: Many, *, dry_run: bool) -> tuple[ManyDone, bool]:
     """Go from page to page. Gives what was done, and whether more fit than the limit."""
-    done, place = _NOTHING, None
+    done, place, limit = _NOTHING, None, many.limit
+    which = {"filter": many.filter_text, "all": many.everything, "dry_run": dry_run}
     while limit is None or done.matched < limit:
         size = _STEP_MAX if limit is None else min(_STEP_MAX, limit - done.matched)
         try:
-            found = await step(size, place, dry_run)
+            found = await verb.change(**which, limit=size, page_token=place)
         except DulyError:
             if done.changed:
                 say(f"{some(done.changed, verb.noun)} {verb.done}, then it failed; ask again for the rest", err=True)
@@ -144,10 +150,3 @@ def _tell(verb: Verb, done: ManyDone, *, dry_run: bool, is_cut: bool) -> None:
     say(f"{some(done.changed, verb.noun)} {verb.done}{rest}")
     for refused in done.refused:
         say(f"{verb.noun} {refused.id} was left as it is: {refused.why}", err=True)
-
-
-async def _step(client: AsyncClient, verb: Verb, many: Many, size: int, place: str | None, dry_run: bool) -> ManyDone:
-    """Change, or only count, so many from a place on."""
-    chosen: dict[str, Any] = {"all": True} if many.everything else {"filter": many.filter_text}
-    behind = {} if place is None else {"page_token": place}
-    return await verb.change(client, **chosen, **behind, limit=size, dry_run=dry_run)

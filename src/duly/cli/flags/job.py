@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from duly.cli.flags.arguments import read_duration, read_moment
+from duly.cli.flags.settings import together
 from duly.domain.jobs.spec import Callback, Concurrency, RateLimit, RetryPolicy, RetryRule
 from duly.domain.runs.callbacks import short_callback
 from duly.domain.runs.retry import POLICIES
@@ -20,7 +21,7 @@ from duly.domain.runs.retry import POLICIES
 NONE = "none"
 _EXIT = "exit:"
 _STATUS = re.compile(r"[1-5]xx|\d{3}(-\d{3})?", re.IGNORECASE)
-_FLAGS = (
+job_flags = together(
     click.option("--max-attempts", type=int, help="How often it is tried at most."),
     click.option("--retry-policy", type=click.Choice(POLICIES), help="How the gaps between attempts grow."),
     click.option("--retry-base", metavar="DURATION", help="The first gap, at most."),
@@ -58,13 +59,6 @@ _RETRY = {
     "max_age": "max_age",
     "on_error": "rules",
 }
-
-
-def job_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags to a command."""
-    for flag in reversed(_FLAGS):
-        function = flag(function)
-    return function
 
 
 def fields_of(typed: Mapping[str, Any], policy: RetryPolicy) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ import click
 import msgspec
 
 from duly.cli.flags.arguments import read_duration, read_moment
+from duly.cli.flags.job import NONE
+from duly.cli.flags.settings import together
 from duly.domain.errors import InvalidOption
 from duly.domain.triggers.schedule import options
 
-NONE = "none"
 _FLAGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--every",), "DURATION", "Again and again, as PT1H or seconds."),
     (("--cron",), "EXPR", 'By cron: "30 2 * * 1-5", five fields, or six with seconds first.'),
@@ -30,21 +31,19 @@ _FLAGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--overlap",), "POLICY|JSON", "Due while it runs: skip, buffer_one, queue, cancel_running or allow."),
     (("--pause-on-failure",), "N", "Pause it after so many runs in a row that failed for good."),
 )
+schedule_flags = together(
+    *(click.option(*names, metavar=metavar, help=text) for names, metavar, text in _FLAGS),
+    click.option(
+        "--calendar",
+        "calendars",
+        multiple=True,
+        metavar="NAME[:MODE[:ON_HIT]]",
+        help="Keep to a calendar: exclude (or include) what it covers, and skip (or defer) what it blocks.",
+    ),
+)
 # Where these are JSON, they are the shape itself.
 _SHAPES = ("jitter", "misfire", "overlap")
 _NUMBERS = ("max_runs", "pause_on_failure")
-
-
-def schedule_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags of a schedule to a command."""
-    calendars = click.option(
-        "--calendar", "calendars", multiple=True, metavar="NAME[:MODE[:ON_HIT]]",
-        help="Keep to a calendar: exclude (or include) what it covers, and skip (or defer) what it blocks.",
-    )  # fmt: skip
-    function = calendars(function)
-    for names, metavar, text in reversed(_FLAGS):
-        function = click.option(*names, metavar=metavar, help=text)(function)
-    return function
 
 
 def flag(option: str) -> str:

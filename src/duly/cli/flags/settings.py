@@ -58,10 +58,21 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
 FLAGS = tuple(_DECLARATIONS)
 
 
+def together(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Make one decorator of several; the first is the outermost, and the first in the help."""
+
+    def decorate(function: Command) -> Command:
+        for one in reversed(decorators):
+            function = one(function)
+        return function
+
+    return decorate
+
+
 def with_settings(*names: str) -> Callable[[Command], Command]:
     """Add the flags of these settings, and the common ones, to a command that takes `settings`."""
     of_client = ("as_tenant",) if "url" in names else ()
-    wanted = (*names, *of_client, *_COMMON)
+    wanted = tuple(dict.fromkeys((*names, *of_client, *_COMMON)))
 
     def decorate(function: Command) -> Command:
         @wraps(function)
@@ -70,12 +81,14 @@ def with_settings(*names: str) -> Callable[[Command], Command]:
             log.set_up(settings.log_level, as_json=settings.log_format == "json")
             return function(settings=settings, **given)
 
-        for name in reversed(wanted):
-            flags, kind = _DECLARATIONS[name]
-            call = click.option(*flags, help=f"{KNOWN[name].help}.", **kind)(call)
-        return call
+        return together(*map(_option, wanted))(call)
 
     return decorate
+
+
+def _option(name: str) -> Callable[[Command], Command]:
+    flags, kind = _DECLARATIONS[name]
+    return click.option(*flags, help=f"{KNOWN[name].help}.", **kind)
 
 
 def span(settings: Settings, name: str) -> timedelta:

@@ -13,8 +13,7 @@ from duly.cli.flags import job as job_flags
 from duly.cli.flags import schedule as schedule_flags
 from duly.cli.flags.arguments import read_duration, read_moment, read_payload
 from duly.cli.flags.target import handler_of, pairs_of, read_target
-from duly.cli.render.fires import both_clocks
-from duly.cli.render.job import FIRES_SHOWN, job_lines, what_submitted_runs
+from duly.cli.render.job import FIRES_SHOWN, both_clocks, job_lines, what_submitted_runs
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.definitions import JobFields, SubmittedJob
 from duly.client.errors import Forbidden

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from duly.cli.flags.arguments import read_duration
+from duly.cli.flags.settings import together
 from duly.domain.targets.spec import Called, CommandTarget, ContainerTarget, WebhookTarget
 
 _KINDS = {"--webhook": "webhook", "--command": "command", "--image": "image"}
@@ -23,43 +24,35 @@ _FLAGS_OF = {
         "--retry-exit": "retry_exits",
     },
 }
-
-
-def target_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags of a target to a command."""
-    for decorate in reversed(
-        (
-            click.option("--webhook", metavar="URL", help="Send a signed request to this URL, the arguments as its body."),
-            click.option("--method", help="Of --webhook; POST without it."),
-            click.option(
-                "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Of --webhook; may be given again."
-            ),
-            click.option(
-                "--callback-within", metavar="DURATION",
-                help="Of --webhook: how long a receiver that answers 202 may take to say what it came to.",
-            ),
-            click.option("--command", is_flag=True, help="Run a program: --command -- /usr/bin/rsync -a FROM TO."),
-            click.option("--image", metavar="IMAGE", help="Run a container: --image busybox -- echo hello."),
-            click.option(
-                "--env", "environment", multiple=True, metavar="NAME=VALUE",
-                help="A variable of --command or --image; may be given again.",
-            ),
-            click.option("--network", is_flag=True, help="Give --command or --image the network."),
-            click.option("--memory-bytes", type=int, help="The most memory that --command or --image may have."),
-            click.option("--cpu-seconds", type=float, help="The most CPU time that --command may take."),
-            click.option("--processes", type=int, help="The most processes that --command or --image may have at once."),
-            click.option(
-                "--ok-exit", "ok_exits", multiple=True, type=int, metavar="CODE",
-                help="An exit code of --command or --image that means success, instead of 0; may be given again.",
-            ),
-            click.option(
-                "--retry-exit", "retry_exits", multiple=True, type=int, metavar="CODE",
-                help="An exit code that asks for another attempt, instead of 75; may be given again.",
-            ),
-        )
-    ):  # fmt: skip
-        function = decorate(function)
-    return function
+target_flags = together(
+    click.option("--webhook", metavar="URL", help="Send a signed request to this URL, the arguments as its body."),
+    click.option("--method", help="Of --webhook; POST without it."),
+    click.option(
+        "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Of --webhook; may be given again."
+    ),
+    click.option(
+        "--callback-within", metavar="DURATION",
+        help="Of --webhook: how long a receiver that answers 202 may take to say what it came to.",
+    ),
+    click.option("--command", is_flag=True, help="Run a program: --command -- /usr/bin/rsync -a FROM TO."),
+    click.option("--image", metavar="IMAGE", help="Run a container: --image busybox -- echo hello."),
+    click.option(
+        "--env", "environment", multiple=True, metavar="NAME=VALUE",
+        help="A variable of --command or --image; may be given again.",
+    ),
+    click.option("--network", is_flag=True, help="Give --command or --image the network."),
+    click.option("--memory-bytes", type=int, help="The most memory that --command or --image may have."),
+    click.option("--cpu-seconds", type=float, help="The most CPU time that --command may take."),
+    click.option("--processes", type=int, help="The most processes that --command or --image may have at once."),
+    click.option(
+        "--ok-exit", "ok_exits", multiple=True, type=int, metavar="CODE",
+        help="An exit code of --command or --image that means success, instead of 0; may be given again.",
+    ),
+    click.option(
+        "--retry-exit", "retry_exits", multiple=True, type=int, metavar="CODE",
+        help="An exit code that asks for another attempt, instead of 75; may be given again.",
+    ),
+)  # fmt: skip
 
 
 def read_target(typed: Mapping[str, Any]) -> Called | None:

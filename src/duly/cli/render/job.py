@@ -1,21 +1,23 @@
-"""A job for people: what runs, when it fires, and what else its schedule says."""
+"""A job for people: what runs, when it fires, in UTC and in the zone of its reader, and what else its schedule says."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from duly.cli.render.fires import lines_of
-from duly.cli.render.policies import policy_line
+from duly.cli.render.output import duration, moment
+from duly.domain.counting import some
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.jobs.spec_of import shown_target
 from duly.domain.targets.target import RESERVED
 from duly.domain.targets.words import described
+from duly.domain.triggers.elapsed import FixedDelay
 from duly.domain.triggers.schedule.options import check
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.wire.jobs.definitions import JobTarget
-from duly.wire.jobs.jobs import Job, JobSummary
+from duly.wire.jobs.jobs import Fire, Job, JobSummary
 from duly.wire.runs import TargetSummary
 
 FIRES_SHOWN = 3
@@ -41,9 +43,11 @@ def handler_in(target: JobTarget) -> str:
 
 
 def fire_lines(job: Job) -> list[str]:
-    """Write the next fires of a job on a line each."""
-    schedule = _schedule(job)
-    return [] if schedule is None else lines_of(job.next_fires[:FIRES_SHOWN], schedule.trigger.zone.name)
+    """Write the next fires of a job on a line each: in the schedule's zone, where it has one, and in UTC."""
+    if (schedule := _schedule(job)) is None:
+        return []
+    zone = schedule.trigger.zone.name
+    return [_line(number, fire, zone) for number, fire in enumerate(job.next_fires[:FIRES_SHOWN])]
 
 
 def policies(job: Job) -> str:
@@ -72,3 +76,56 @@ def what_submitted_runs(job: Submission | Recurring) -> str:
 
 def _schedule(job: Job) -> Schedule | None:
     return None if job.schedule is None else check(job.schedule)
+
+
+def _jitter_note(fire: Fire) -> str | None:
+    """Say when it starts, where jitter puts it off."""
+    due = fire.due_at
+    if due is None or fire.note == "estimate":
+        return None
+    late = datetime.fromisoformat(due) - datetime.fromisoformat(fire.scheduled_at)
+    return f"starts {duration(late)} later, by its jitter" if late > timedelta() else None
+
+
+def _line(number: int, fire: Fire, zone: str) -> str:
+    fires_at = datetime.fromisoformat(fire.scheduled_at)
+    word = "next" if number == 0 else "then"
+    notes = [fire.note, _jitter_note(fire)]
+    note = "".join(f"   ({note})" for note in notes if note)
+    if zone == "UTC":
+        return f"{word:6}{both_clocks(fires_at)}{note}"
+    local = f"{fire.local.replace('T', ' ')} {zone}"
+    return f"{word:6}{fires_at:%Y-%m-%d %H:%M:%S} UTC   {local} ({fire.offset}){note}"
+
+
+def both_clocks(at: datetime) -> str:
+    """Write a moment in UTC and in local time."""
+    utc, local = at.astimezone(UTC), at.astimezone()
+    # The local day is repeated only where it differs.
+    day = "" if local.date() == utc.date() else f"{local:%Y-%m-%d} "
+    return f"{utc:%Y-%m-%d %H:%M:%S} UTC   {day}{local:%H:%M:%S} {local.tzname()} here"
+
+
+def policy_line(schedule: Schedule, runs_left: int | None) -> str:
+    """Say what becomes of a fire that overlaps or is late, and whatever else was chosen."""
+    late = f"misfire {schedule.misfire.policy}"
+    judged = [] if isinstance(schedule.trigger, FixedDelay) else [_overlap(schedule), late]
+    return ", ".join([*judged, *_chosen(schedule, runs_left)])
+
+
+def _overlap(schedule: Schedule) -> str:
+    overlap = schedule.overlap
+    return f"overlap {overlap.policy}" + ("" if overlap.limit is None else f" up to {overlap.limit}")
+
+
+def _chosen(schedule: Schedule, runs_left: int | None) -> list[str]:
+    jitter, most = schedule.jitter, schedule.max_runs
+    chosen = [
+        schedule.start and f"from {moment(schedule.start)}",
+        schedule.end and f"until {moment(schedule.end)}",
+        most and f"{some(most, 'run')} in all, {runs_left or 0} left",
+        jitter and f"jitter up to {jitter.max_seconds} s per {jitter.per}",
+        *(f"{use.mode}s {use.calendar.name} ({use.on_hit})" for use in schedule.uses),
+        schedule.pause_on_failure and f"pauses after {some(schedule.pause_on_failure, 'failure')}",
+    ]
+    return [words for words in chosen if words]

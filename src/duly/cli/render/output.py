@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import click
 import msgspec
 
-from duly.cli.client import connected
 from duly.cli.render.say import in_one_line, say, say_json
-from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
-from duly.settings import Settings
 
+T = TypeVar("T")
 Row = Any  # A struct of the client, or a mapping.
-Columns = Mapping[str, Callable[[Row], object]]
+Columns = Mapping[str, str | Callable[[Row], object]]  # title → the attribute to show, or a function of the row
 
 _WIDTH_OF_A_PIPE = 240
+_WHOLE = ("id", "run", "job", "node", "local", "offset", "UTC")  # columns that are never broken
 _STYLES = {
     "succeeded": "green",
     "running": "cyan",
@@ -36,6 +35,9 @@ _STYLES = {
     "expired": "yellow",
     "cancelled": "dim",
 }
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -60,38 +62,32 @@ def listing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return json_option(watch(pause(call)))
 
 
-def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --json to a command that takes `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(function)
-
-
-def show_list(
-    settings: Settings,
-    listing: Listing,
-    read: Callable[[AsyncClient], Awaitable[Sequence[Row]]],
-    columns: Columns,
-    empty: str,
+async def show_list(
+    listing: Listing, read: Callable[[], Awaitable[Sequence[Row]]], columns: Columns, empty: str
 ) -> None:
-    """Read rows where they are, and show them, once or until interrupted."""
-    asyncio.run(_show_list(settings, listing, read, columns, empty))
+    """Read rows and show them, once or until interrupted."""
+
+    def show(rows: Sequence[Row]) -> None:
+        print_rows(rows, columns, empty, as_json=listing.as_json, is_one_line=listing.watch)
+
+    await watch(listing, read, show)
 
 
-async def _show_list(
-    settings: Settings,
+async def watch(
     listing: Listing,
-    read: Callable[[AsyncClient], Awaitable[Sequence[Row]]],
-    columns: Columns,
-    empty: str,
+    look: Callable[[], Awaitable[T]],
+    show: Callable[[T], None],
+    is_over: Callable[[T], bool] = lambda found: False,
 ) -> None:
-    async with connected(settings) as client:
-        while True:
-            rows = await read(client)
-            if listing.watch and not listing.as_json and sys.stdout.isatty():
-                click.clear()
-            print_rows(rows, columns, empty, as_json=listing.as_json, is_one_line=listing.watch)
-            if not listing.watch:
-                return
-            await SystemClock().sleep(listing.interval)
+    """Look and show, once; with --watch again and again, until it is over or interrupted."""
+    while True:
+        found = await look()
+        if listing.watch and not listing.as_json and sys.stdout.isatty():
+            click.clear()
+        show(found)
+        if not listing.watch or is_over(found):
+            return
+        await SystemClock().sleep(listing.interval)
 
 
 def print_rows(
@@ -101,7 +97,8 @@ def print_rows(
     if as_json:
         print_json(rows, is_one_line=is_one_line)
     elif rows:
-        print_table([[text(read(row)) for read in columns.values()] for row in rows], list(columns))
+        readers = [attrgetter(column) if isinstance(column, str) else column for column in columns.values()]
+        print_table([[text(read(row)) for read in readers] for row in rows], list(columns))
     else:
         say(empty)
 
@@ -112,6 +109,21 @@ def print_json(value: object, *, is_one_line: bool = False) -> None:
     say_json(document if is_one_line else msgspec.json.format(document, indent=2))
 
 
+def answer(as_json: bool, document: object, *lines: str) -> None:
+    """Print what was done: a document for programs, or lines for people."""
+    if as_json:
+        print_json(document)
+    else:
+        say("\n".join(lines))
+
+
+def print_struct(row: Row, *, as_json: bool) -> None:
+    """Print the fields of one thing, a line each, or as one JSON object."""
+    fields = row if isinstance(row, dict) else msgspec.structs.asdict(row)
+    lines = [f"{name.replace('_', ' '):18}{text(value)}" for name, value in fields.items()]
+    answer(as_json, row, *lines)
+
+
 def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
     """Print a table that fits the terminal; a pipe gets every column whole."""
     from rich.console import Console
@@ -120,7 +132,7 @@ def print_table(lines: Sequence[Sequence[str]], titles: Sequence[str]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in titles:
-        table.add_column(title, overflow="fold", no_wrap=title in ("id", "run", "job", "node"))
+        table.add_column(title, overflow="fold", no_wrap=title in _WHOLE)
     for line in lines:
         table.add_row(*(Text(in_one_line(cell), style=_STYLES.get(cell, "")) for cell in line))
     is_terminal = sys.stdout.isatty()

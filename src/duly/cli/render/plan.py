@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from duly.cli.render.job import what_submitted_runs
-from duly.cli.render.screen import some
+from duly.domain.counting import some
 from duly.domain.jobs.manifest import Manifest
 from duly.domain.jobs.manifest_diff import Difference
 from duly.domain.jobs.manifest_plan import CalendarStep, Pausing, Plan, Step, StepKind

@@ -1,16 +1,18 @@
-"""A queue for people: whether it goes on, and what of it needs attention."""
+"""A queue for people: whether it goes on, what of it needs attention, and what ends a pause."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from duly.cli.render.pause import told
+from duly.cli.render.output import moment
 from duly.domain.counting import some
 from duly.domain.limits.overload import overload_told
-from duly.wire.queues import Queue, QueueOverload
+from duly.domain.limits.pause import EVERYTHING, Scope
+from duly.wire.queues import Hold, Queue, QueueOverload
 
 _HOLDS_TOLD_MAX = 3
 
@@ -45,3 +47,18 @@ def _overloaded(overloads: Sequence[QueueOverload]) -> str:
     oldest = max(overloads, key=lambda one: one.age_seconds)
     others = f" and {len(overloads) - 1} more" if len(overloads) > 1 else ""
     return f"tenant {oldest.tenant}{others} {overload_told(oldest.age_seconds, oldest.age_limit_seconds)}"
+
+
+def told(hold: Hold) -> str:
+    """Tell of a hold: what, since when, by whom, why, and what ends it."""
+    scope, since = Scope(hold.tenant, hold.queue), f"since {moment(hold.held_at)} by {hold.held_by}"
+    return f"{scope}, {since} ({hold.reason}): {resume_line(scope)}"
+
+
+def resume_line(scope: Scope) -> str:
+    """Give the command that takes a pause of this scope back."""
+    if scope == EVERYTHING:
+        return "duly resume --all"
+    queue = [] if scope.queue is None else ["--queue", scope.queue]
+    tenant = [] if scope.tenant is None else ["--tenant", str(scope.tenant)]
+    return shlex.join(["duly", "resume", *queue, *tenant])

@@ -7,6 +7,7 @@ terminal, which would obey part of it.
 from __future__ import annotations
 
 import re
+import signal
 
 import click
 
@@ -30,6 +31,16 @@ def visible(text: str) -> str:
 def in_one_line(text: str) -> str:
     """Write a text so that it is one line, and nothing in it is obeyed."""
     return _OBEYED_IN_A_LINE.sub(_shown, text)
+
+
+def confirm(question: str) -> None:
+    """Ask on standard error before something is changed. Raises Abort unless the answer is yes."""
+    # A loop would take the first Ctrl-C as a wish to cancel what waits, and this does not.
+    heeded = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        click.confirm(question, abort=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, heeded)
 
 
 def say_json(document: bytes) -> None:

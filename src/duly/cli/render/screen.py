@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from duly.cli.render.say import say
-from duly.domain.counting import some as some
 
 _LABEL_WIDTH, _LINE_WIDTH = 12, 76
 

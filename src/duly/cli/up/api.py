@@ -20,22 +20,19 @@ from duly.api.server.server import Server
 from duly.cli.connect import database_url, run_loop
 from duly.cli.flags.settings import span, with_settings
 from duly.cli.render.say import say
-from duly.cli.up.front_door import allowed_by, opened_door, pages_of
+from duly.cli.up.front_door import opened_at, pages_of
 from duly.cli.up.role_metrics import listen_for_metrics, tell
 from duly.cli.up.scheduler import process_name
 from duly.cli.up.stopping import stop_on_signals
 from duly.domain.runs.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
-from duly.settings import Settings, shown
+from duly.settings import Settings
 from duly.store.connection.database import Database
 from duly.store.schema import migrate
 from duly.store.tables import clocks
 from duly.store.tenancy import api_keys
 from duly.store.tenancy.keyring import keyring_of
-
-CONNECTIONS_MAX = 8
-COMMAND_SECONDS = 2.0
 
 
 @click.command
@@ -61,28 +58,12 @@ def api(settings: Settings) -> None:
 
 async def _run(settings: Settings, listener: socket.socket, tls: Tls | None) -> None:
     raise_limit()
-    keyring = keyring_of(settings)
-    database = Database(
-        database_url(settings),
-        size_max=CONNECTIONS_MAX,
-        pooler=settings.pooler,
-        command_timeout=COMMAND_SECONDS,
-        keyring=lambda: keyring,
-    )
-    age_limit = span(settings, "queue_age_limit")
-    opening = opened_door(
-        database,
-        allowed_by(settings),
-        age_limit,
-        logs_in=settings.dashboard,
-        is_secure=tls is not None or settings.plain_http,
-        settings=shown(settings),
-    )
-    async with database, opening as door:
+    opening = opened_at(database_url(settings), settings, keyring_of(settings), tls)
+    async with opening as (database, door):
         await migrate.check(database)
         refuse_without_keys(settings.host, has_keys=await api_keys.any_usable(database))
         vitals = vitals_of(database)
-        metrics = Metrics(vitals, Log("metrics"), age_limit)
+        metrics = Metrics(vitals, Log("metrics"), span(settings, "queue_age_limit"))
         servers = [server_of(settings, create(vitals, metrics, Log("api"), door, pages_of(settings)), listener, tls)]
         if settings.metrics_port is not None:
             apart = listen_for_metrics(settings, "duly api")

@@ -37,17 +37,22 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 def keep_egress(settings: Settings, data: Path | None) -> None:
-    """Write into the data folder of a `duly up` what it lets out; at no moment is there less than a whole file."""
+    """Write into the data folder of a `duly up` what it lets out."""
     if data is None:
         return
     kept = _Kept(may_call_loopback(settings), settings.egress_ports, settings.egress_allow)
-    new = data / f"{FILE}.new"
+    write_private(data / FILE, msgspec.json.encode(kept))
+
+
+def write_private(file: Path, data: bytes) -> None:
+    """Write a file that its owner alone can read; at no moment is there less than a whole one."""
+    new = file.with_name(f"{file.name}.new")
     with suppress(FileNotFoundError):
         new.unlink()
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "wb") as writing:
-        writing.write(msgspec.json.encode(kept))
-    new.rename(data / FILE)
+        writing.write(data)
+    new.rename(file)
 
 
 def as_up_does(settings: Settings) -> Settings:

@@ -7,14 +7,13 @@ prints is often kept in logs that others read.
 
 from __future__ import annotations
 
-import os
 import shlex
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from duly.cli.render.screen import Screen, short_path
+from duly.cli.up.egress import write_private
 from duly.clock import Rng
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.tenancy.api_key import Scope, Secret, parse
@@ -43,7 +42,7 @@ async def first_key(database: Database, data: Path | None, rng: Rng) -> FirstKey
     made = await create_key(
         database.acting_as(this_account()), rng, tenant=TENANT_DEFAULT, name=_NAME, scopes={Scope.ADMIN}
     )
-    _keep(data / FILE, made.text)
+    write_private(data / FILE, f"{made.text.reveal()}\n".encode())
     return FirstKey(data / FILE, made.text)
 
 
@@ -74,14 +73,3 @@ def _read(file: Path) -> str:
         return file.read_text(encoding="utf-8").strip()
     except (FileNotFoundError, UnicodeDecodeError):
         return ""
-
-
-def _keep(file: Path, key: Secret) -> None:
-    """Write the key where its owner alone can read it; at no moment is there less than a whole file."""
-    new = file.with_name(f"{file.name}.new")
-    with suppress(FileNotFoundError):
-        new.unlink()
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as writing:
-        writing.write(key.reveal() + "\n")
-    new.rename(file)

@@ -12,18 +12,46 @@ from litestar.handlers import HTTPRouteHandler
 from duly.api.auth.api_keys import Keys
 from duly.api.auth.browser import Logins
 from duly.api.dispatch import WAKE_PAUSE_SECONDS, Dispatcher
+from duly.api.server.listen import Tls
+from duly.cli.flags.settings import span
 from duly.dashboard.pages import pages
 from duly.domain.limits.overload import AGE_LIMIT
 from duly.domain.targets.target import Allowed
+from duly.domain.tenancy.sealing import Keyring
 from duly.log import Log
 from duly.moves.admin.admit import Admission
 from duly.outbound.shapes import egress_of, url_check
-from duly.settings import Settings, Shown
+from duly.settings import Settings, Shown, shown
 from duly.store.connection.database import Database
+from duly.store.connection.hints import Waker
 from duly.store.connection.session import Sessions
-from duly.store.connection.waker import Waker
 
-SESSIONS_MAX, FIGURES_MAX = 8, 2
+CONNECTIONS_MAX, SESSIONS_MAX, FIGURES_MAX = 8, 8, 2
+COMMAND_SECONDS = 2.0
+
+
+@asynccontextmanager
+async def opened_at(
+    url: str, settings: Settings, keyring: Keyring | None, tls: Tls | None, *, loopback: bool | None = None
+) -> AsyncIterator[tuple[Database, Dispatcher]]:
+    """Open a database for HTTP, and the door over it, as the settings say; `loopback` is as in `allowed_by`."""
+    database = Database(
+        url,
+        size_max=CONNECTIONS_MAX,
+        pooler=settings.pooler,
+        command_timeout=COMMAND_SECONDS,
+        keyring=lambda: keyring,
+    )
+    opening = opened_door(
+        database,
+        allowed_by(settings, loopback=loopback),
+        span(settings, "queue_age_limit"),
+        logs_in=settings.dashboard,
+        is_secure=tls is not None or settings.plain_http,
+        settings=shown(settings),
+    )
+    async with database, opening as door:
+        yield database, door
 
 
 @asynccontextmanager

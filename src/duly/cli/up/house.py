@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from duly.api.server.listen import address_of, refuse_without_keys
-from duly.cli.render.screen import Screen, some
+from duly.cli.render.screen import Screen
 from duly.cli.up import demo, scheduler
 from duly.cli.up.egress import keep_egress, may_call_loopback
 from duly.cli.up.first_key import FirstKey, first_key, tell_key
@@ -24,6 +24,7 @@ from duly.cli.up.postgres import Postgres
 from duly.cli.up.role_metrics import listen_for_metrics
 from duly.cli.up.workforce import Workforce
 from duly.clock import Rng, SystemClock
+from duly.domain.counting import some
 from duly.domain.errors import DatabaseUnusable, Refused
 from duly.log import Log
 from duly.outbound.shapes import egress_of

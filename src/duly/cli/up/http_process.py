@@ -22,16 +22,15 @@ from duly.cli.connect import run_loop
 from duly.cli.failures import explain
 from duly.cli.flags.settings import span
 from duly.cli.render.say import say
-from duly.cli.up.api import COMMAND_SECONDS, CONNECTIONS_MAX, serve, server_of
+from duly.cli.up.api import serve, server_of
 from duly.cli.up.egress import may_call_loopback
-from duly.cli.up.front_door import allowed_by, opened_door, pages_of
+from duly.cli.up.front_door import opened_at, pages_of
 from duly.cli.up.http_part import READY, Start, Told
 from duly.cli.up.stopping import end_within
 from duly.clock import Rng
 from duly.domain.runs.run import HORIZON
 from duly.log import Log
 from duly.scheduler.service import TICK_SECONDS
-from duly.settings import shown
 from duly.store.connection.database import Database
 from duly.store.connection.local import this_account
 from duly.store.tenancy.keyring import first_keyring
@@ -80,26 +79,11 @@ async def _serve(start: Start, listeners: Mapping[str, socket.socket], reader: a
     settings = start.settings
     tls = read_tls(settings.tls_certificate, settings.tls_key)
     keyring = first_keyring(settings, start.data, Rng())
-    database = Database(
-        start.url,
-        size_max=CONNECTIONS_MAX,
-        pooler=settings.pooler,
-        command_timeout=COMMAND_SECONDS,
-        keyring=lambda: keyring,
-    )
-    age_limit = span(settings, "queue_age_limit")
-    opening = opened_door(
-        database,
-        allowed_by(settings, loopback=may_call_loopback(settings)),
-        age_limit,
-        logs_in=settings.dashboard,
-        is_secure=tls is not None or settings.plain_http,
-        settings=shown(settings),
-    )
-    async with database, opening as door:
+    opening = opened_at(start.url, settings, keyring, tls, loopback=may_call_loopback(settings))
+    async with opening as (database, door):
         parent = _Parent()
         vitals = parent.vitals(database, start.workers_expected)
-        metrics = Metrics(vitals, Log("metrics"), age_limit)
+        metrics = Metrics(vitals, Log("metrics"), span(settings, "queue_age_limit"))
         app = create(vitals, metrics, Log("api"), door, pages_of(settings))
         servers = [server_of(settings, app, listeners["http"], tls)]
         if "metrics" in listeners:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # Neither role loads the other.
     from duly.worker.service import Worker, WorkerHealth
 
 TURN_AGE_SECONDS_MAX = 5.0
+_counter, _gauge = CounterMetricFamily, GaugeMetricFamily
 
 
 class WorkerFigures(Collector):
@@ -44,12 +45,8 @@ class WorkerFigures(Collector):
         """Give every metric."""
         health, figures = self._health(), self._worker.figures
         yield _counter("duly_worker_runs_started", "Runs that this worker has started.", figures.started)
-        ended = CounterMetricFamily(
-            "duly_worker_runs_ended", "Attempts that ended here, by outcome.", labels=["outcome"]
-        )
-        for outcome, number in sorted(figures.ended.items()):
-            ended.add_metric([outcome], number)
-        yield ended
+        ended = _counter("duly_worker_runs_ended", "Attempts that ended here, by outcome.", labels=["outcome"])
+        yield _labelled(ended, figures.ended)
         yield _counter(
             "duly_worker_runs_deferred", "Runs that wait elsewhere since they started here.", figures.deferred
         )
@@ -59,10 +56,8 @@ class WorkerFigures(Collector):
         yield _gauge("duly_worker_runs_running", "Runs that are being executed.", health.running)
         yield _gauge("duly_worker_runs_waiting", "Runs that are due and wait for a slot.", health.waiting)
         yield _gauge("duly_worker_runs_held", "Runs that this worker holds.", health.held)
-        slots = GaugeMetricFamily("duly_worker_slots", "How many runs may run at once, by pool.", labels=["pool"])
-        for pool, number in self._worker.slots.items():
-            slots.add_metric([pool], number)
-        yield slots
+        slots = _gauge("duly_worker_slots", "How many runs may run at once, by pool.", labels=["pool"])
+        yield _labelled(slots, self._worker.slots)
         if (age := _age(self._clock, figures.turned_at)) is not None:
             yield _gauge("duly_worker_turn_age_seconds", "How long ago the engine last looked at what is due.", age)
         names = [*map(str, SKEW_BOUNDS), "+Inf"]
@@ -116,12 +111,10 @@ class SchedulerFigures(Collector):
         yield _gauge("duly_scheduler_lag_seconds", "How far its staging is behind.", health.lag_seconds)
         if (age := _age(self._clock, health.stepped_at)) is not None:
             yield _gauge("duly_scheduler_stage_age_seconds", "How long ago it last staged.", age)
-        rounds = GaugeMetricFamily(
+        rounds = _gauge(
             "duly_scheduler_round_age_seconds", "How long ago each loop last ended a round.", labels=["loop"]
         )
-        for name, seconds in sorted(self._maintenance.rounds.ages(self._clock.monotonic()).items()):
-            rounds.add_metric([name], seconds)
-        yield rounds
+        yield _labelled(rounds, self._maintenance.rounds.ages(self._clock.monotonic()))
 
     def checks(self) -> list[Check]:
         """Say whether this scheduler stages and maintains. One that holds no shard stands by, and is in order."""
@@ -184,12 +177,10 @@ def _registered(is_registered: bool) -> str:
     )
 
 
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(name, text, value=value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, text, value=value)
+def _labelled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]) -> Metric:
+    for label, value in sorted(values.items()):
+        family.add_metric([label], value)
+    return family
 
 
 def _at_most(name: str, value: float | None, limit: float, what: str) -> Check:

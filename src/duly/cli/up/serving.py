@@ -31,10 +31,9 @@ def targets_of(settings: Settings, name: str) -> Targets:
 
 
 def _webhooks(caller: Caller, keyring: Keyring) -> tuple[TargetHandler, list[Part]]:
-    from duly.worker.targets.callbacks import ReceiverCallbacks
     from duly.worker.targets.permits import Permits
     from duly.worker.targets.secrets import Secrets
-    from duly.worker.targets.webhook import Sender
+    from duly.worker.targets.webhook import ReceiverCallbacks, Sender
 
     rng = Rng()
     permits, secrets = Permits(rng=rng, log=Log("destinations")), Secrets(keyring, rng=rng)

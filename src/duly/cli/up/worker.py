@@ -30,9 +30,8 @@ from duly.domain.triggers.schedule.summary import sentence
 from duly.log import Log
 from duly.settings import Settings, hand_on
 from duly.store.tenancy.keyring import MISSING, keyring_of
-from duly.worker.garbage import spare_what_stays
 from duly.worker.handlers import Registry
-from duly.worker.service import Worker, WorkerOptions
+from duly.worker.service import Worker, WorkerOptions, spare_what_stays
 from duly.worker.targets import Targets
 
 _TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our runs have ended.

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import msgspec
-
 from duly.client.address import Address
-from duly.client.asynchronous.audit import AsyncAudit
-from duly.client.asynchronous.backfills import AsyncBackfills
-from duly.client.asynchronous.calendars import AsyncCalendars
-from duly.client.asynchronous.callbacks import AsyncCallbacks
 from duly.client.asynchronous.dead import AsyncDead
 from duly.client.asynchronous.destinations import AsyncDestinations
 from duly.client.asynchronous.figures import AsyncFigures
-from duly.client.asynchronous.files import AsyncFiles
-from duly.client.asynchronous.gates import AsyncGates
 from duly.client.asynchronous.jobs import AsyncJobs
-from duly.client.asynchronous.keys import AsyncKeys, AsyncSessions, AsyncTenants
-from duly.client.asynchronous.limits import AsyncLimits
-from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncWorkers
-from duly.client.asynchronous.recovery import AsyncRecovery
-from duly.client.asynchronous.runs import AsyncRuns
+from duly.client.asynchronous.keys import AsyncAudit, AsyncKeys, AsyncSessions, AsyncTenants
+from duly.client.asynchronous.limits import AsyncGates, AsyncLimits
+from duly.client.asynchronous.queues import AsyncHolds, AsyncQueues, AsyncRecovery, AsyncWorkers
+from duly.client.asynchronous.runs import AsyncCallbacks, AsyncRuns
+from duly.client.asynchronous.schedules import AsyncBackfills, AsyncCalendars, AsyncFiles
 from duly.client.asynchronous.transport import AsyncLine
 from duly.client.asynchronous.workflows import AsyncWorkflows
 from duly.client.requests import Id, getting, given, path, posting, query_of
@@ -42,7 +35,8 @@ class AsyncClient:
     """Speaks to a Duly over HTTP, and keeps its connections until it is closed.
 
     `url` and `key` come from DULY_URL and DULY_API_KEY where they are not given. A request is tried again, as far as that
-    is safe, until `deadline` seconds have passed; one try takes at most `timeout`.
+    is safe, until `deadline` seconds have passed; one try takes at most `timeout`. A read gives up earlier, after
+    `connect_deadline` seconds, where nobody takes the connection.
     """
 
     def __init__(
@@ -52,9 +46,11 @@ class AsyncClient:
         *,
         timeout: float = 15.0,
         deadline: float = 60.0,
+        connect_deadline: float = inf,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._line = AsyncLine(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
+        patience = Patience(timeout=timeout, deadline=deadline, connect_deadline=connect_deadline)
+        self._line = AsyncLine(Address(url, key), patience, transport)
         self.jobs = AsyncJobs(self._line)
         self.runs = AsyncRuns(self._line)
         self.workflows = AsyncWorkflows(self._line)
@@ -83,6 +79,11 @@ class AsyncClient:
     def url(self) -> str:
         """Where it speaks to."""
         return self._line.address.url
+
+    @property
+    def unanswered_write(self) -> str | None:
+        """The method and path of a write that was sent and not answered, which may have been done; None: there is none."""
+        return self._line.unanswered_write
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,13 +121,12 @@ class AsyncClient:
         """Send an event: each active job with a matching `on_event` gets one run. One `id` of a source is taken once."""
         name = self._line.manners.rng.secret(16).hex() if id is None else id
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
-        ask = posting(path("events"), EventTaken, event)
-        return await self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+        return await self._line.ask(posting(path("events"), EventTaken, event, media_type=MEDIA_TYPE))
 
     async def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
         """Send CloudEvents as one batch, up to 1,000: all are taken, or none. What became of each is told in their order."""
-        ask = posting(path("events"), EventsTaken, [{"specversion": "1.0", **event} for event in events])
-        return (await self._line.ask(msgspec.structs.replace(ask, media_type=BATCH_MEDIA_TYPE))).items
+        batch = [{"specversion": "1.0", **event} for event in events]
+        return (await self._line.ask(posting(path("events"), EventsTaken, batch, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.client.asynchronous.transport import AsyncLine
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, patching, path, posting, reader
+from duly.client.asynchronous.transport import AsyncResource
+from duly.client.requests import Id, getting, given, listing, patching, path, posting, reader
 from duly.wire.destinations import (
     Destination,
     DestinationOpening,
@@ -20,11 +18,8 @@ from duly.wire.destinations import (
 )
 
 
-class AsyncDestinations:
+class AsyncDestinations(AsyncResource):
     """Destinations, by their ids."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[Destination]:
         """Give all destinations, in order of their origins."""
@@ -80,8 +75,8 @@ class AsyncDestinations:
 
     async def rotate(self, destination_id: Id) -> SigningSecret:
         """Give it a new secret; the one before is good for a day more. A lost answer is not asked for again: Unavailable."""
-        ask = posting(path("destinations", destination_id, "rotate"), SigningSecret)
-        return await self._line.ask(msgspec.structs.replace(ask, is_repeatable=False))
+        there = path("destinations", destination_id, "rotate")
+        return await self._line.ask(posting(there, SigningSecret, is_repeatable=False))
 
     async def secrets(self, destination_id: Id) -> SigningSecrets:
         """Show what requests to it are signed with, the newest first. Raises NotFound."""

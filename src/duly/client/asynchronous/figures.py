@@ -5,16 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
-from duly.client.asynchronous.transport import AsyncLine
+from duly.client.asynchronous.transport import AsyncResource
 from duly.client.requests import getting, path
 from duly.wire.figures import ComingFires, JobDay, JobDays, Overview, Series
 
 
-class AsyncFigures:
+class AsyncFigures(AsyncResource):
     """What the dashboard shows, for programs."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     async def overview(self) -> Overview:
         """Give how things stand, in four numbers, queue by queue, and what needs a person."""

@@ -6,9 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
-import msgspec
-
-from duly.client.asynchronous.transport import AsyncLine
+from duly.client.asynchronous.transport import AsyncResource
 from duly.client.batches import CHUNK_LINES, batches
 from duly.client.definitions import (
     JobFields,
@@ -21,8 +19,7 @@ from duly.client.definitions import (
     triggering,
 )
 from duly.client.many import Chosen
-from duly.client.paging import listing
-from duly.client.requests import Id, deleting, getting, given, path, posting, putting, query_of
+from duly.client.requests import Id, deleting, getting, given, listing, path, posting, putting, query_of
 from duly.domain.jobs.spec import JobSpec
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.batches import LineAnswer
@@ -36,11 +33,8 @@ from duly.wire.runs import FollowedJob
 APPLY_SECONDS = 60.0  # The server takes as long as this for a large file.
 
 
-class AsyncJobs:
+class AsyncJobs(AsyncResource):
     """Jobs. Each POST carries a key, made once for the call unless `key` is given, so that it is done once."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     async def create(
         self,
@@ -189,9 +183,9 @@ class AsyncJobs:
 
         `digest` is that of the plan that was looked at: that very plan is carried out, or nothing. Raises Invalid, Conflict.
         """
-        ask = posting("/v1/jobs:apply", Applied, file, key=key, seconds_more=APPLY_SECONDS)
         query = query_of({"dry_run": dry_run, "prune": prune, "adopt": adopt, "digest": digest})
-        return await self._line.ask(msgspec.structs.replace(ask, query=query))
+        ask = posting("/v1/jobs:apply", Applied, file, key=key, query=query, seconds_more=APPLY_SECONDS)
+        return await self._line.ask(ask)
 
     async def export(self, source: str | None = None, *, by_hand: bool = False) -> dict[str, Any]:
         """Write the jobs of a file as that file: applied again, it changes nothing. Raises NotFound."""

@@ -1,4 +1,4 @@
-"""Keys, and the tenants whose they are."""
+"""Keys, sessions, the tenants whose they are, and the audit of what was changed."""
 
 from __future__ import annotations
 
@@ -6,20 +6,15 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Literal
 
-import msgspec
-
-from duly.client.asynchronous.transport import AsyncLine
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, patching, path, posting, reader, removing, uncertain
+from duly.client.asynchronous.transport import AsyncResource
+from duly.client.requests import Id, getting, given, listing, patching, path, posting, reader, removing, uncertain
+from duly.wire.audit import AuditEntry
 from duly.wire.keys import Key, MadeKey, Scope, Tenant, TenantLimits
 from duly.wire.sessions import Session
 
 
-class AsyncKeys:
+class AsyncKeys(AsyncResource):
     """Keys, by their ids."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Key]:
         """Give the keys of a tenant, without their secrets."""
@@ -39,19 +34,15 @@ class AsyncKeys:
         body = given(
             name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, expires_after=expires_after, rate=rate
         )
-        ask = posting(path("keys"), MadeKey, body)
-        return await self._line.ask(msgspec.structs.replace(ask, is_repeatable=False))
+        return await self._line.ask(posting(path("keys"), MadeKey, body, is_repeatable=False))
 
     async def revoke(self, key_id: str) -> None:
         """End a key for good; within five seconds it opens nothing any more. Raises NotFound."""
         await self._line.ask(removing(path("keys", key_id)))
 
 
-class AsyncSessions:
+class AsyncSessions(AsyncResource):
     """Browsers that have logged in, by the ids of their sessions."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Session]:
         """Give the sessions of a tenant, or, to a key that is no admin, its own; the last opened first."""
@@ -62,11 +53,8 @@ class AsyncSessions:
         await self._line.ask(removing(path("sessions", session_id)))
 
 
-class AsyncTenants:
+class AsyncTenants(AsyncResource):
     """Tenants, by their numbers; for the operator."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[Tenant]:
         """Give all tenants."""
@@ -74,8 +62,8 @@ class AsyncTenants:
 
     async def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
         """Make a tenant. Raises NameTaken."""
-        ask = posting(path("tenants"), Tenant, given(name=name, limits=limits))
-        return await self._line.ask(msgspec.structs.replace(ask, settle=uncertain))
+        body = given(name=name, limits=limits)
+        return await self._line.ask(posting(path("tenants"), Tenant, body, settle=uncertain))
 
     async def get(self, tenant: int) -> Tenant:
         """Read a tenant. Raises NotFound."""
@@ -91,3 +79,25 @@ class AsyncTenants:
         """Change what a tenant may have, its limits as a whole; or suspend it. Raises NotFound."""
         body = given(state=state, limits=limits)
         return await self._line.ask(patching(path("tenants", tenant), reader(Tenant), body))
+
+
+class AsyncAudit(AsyncResource):
+    """Changes, the newest first."""
+
+    def list(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tenant: int | None = None,
+        page_size: int | None = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """Give the changes that fit; pages are read as they are needed. `actor` is a key's id, or `local:<account>`.
+
+        `subject` is the id of what was changed, or its name where it has none.
+        """
+        asked = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
+        return self._line.pages(listing(path("audit"), AuditEntry, **asked, tenant=tenant, page_size=page_size))

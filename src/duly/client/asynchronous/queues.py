@@ -1,20 +1,17 @@
-"""Queues, what is held, and the workers that serve them."""
+"""Queues, what is held, the workers that serve them, and recovery after downtime."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
-from duly.client.asynchronous.transport import AsyncLine
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, path, posting, putting
+from duly.client.asynchronous.transport import AsyncResource
+from duly.client.requests import Id, deleting, getting, given, listing, path, posting, putting
 from duly.wire.queues import Draining, HeldRuns, Hold, HoldChange, Queue, QueueChanged, Worker
+from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 
-class AsyncQueues:
+class AsyncQueues(AsyncResource):
     """Queues, by name. Within a second of a pause nothing new starts; what waits is kept."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     def list(self, *, everyone: bool = False) -> AsyncIterator[Queue]:
         """Give every queue that has work or a worker, or is held by its name; with `everyone`, for the operator, all."""
@@ -34,11 +31,8 @@ class AsyncQueues:
         return await self._line.ask(posting(path("queues", name, "resume"), HoldChange, {"everyone": everyone}))
 
 
-class AsyncHolds:
+class AsyncHolds(AsyncResource):
     """The emergency stop: what nobody may start."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     def list(self) -> AsyncIterator[Hold]:
         """Give all that is held."""
@@ -64,11 +58,8 @@ class AsyncHolds:
         return await self._line.ask(posting(path("resume"), HoldChange, body))
 
 
-class AsyncWorkers:
+class AsyncWorkers(AsyncResource):
     """Workers that live."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     def list(self) -> AsyncIterator[Worker]:
         """Give every worker that lives, for the operator."""
@@ -85,3 +76,25 @@ class AsyncWorkers:
     async def resume(self, worker_id: Id) -> Draining:
         """Let a worker that was drained take runs again. Raises NotFound."""
         return await self._line.ask(posting(path("workers", worker_id, "resume"), Draining))
+
+
+class AsyncRecovery(AsyncResource):
+    """What was missed while no scheduler lived, and what becomes of it; for the operator."""
+
+    async def get(self) -> RecoveryPlan:
+        """Show what was missed, what becomes of it, and how far that has come."""
+        return await self._line.ask(getting(path("recovery"), RecoveryPlan))
+
+    async def approve(
+        self, *, rules: Sequence[RecoveryRule] = (), rate: float | None = None, dry_run: bool = False
+    ) -> RecoveryPlan:
+        """Let it be made up for, by each schedule's policy or by the rules, at a rate; later the rate may be changed.
+
+        With `dry_run` the plan is shown as it would be, and nothing is changed.
+        """
+        body = given(rules=list(rules), rate=rate, dry_run=dry_run or None)
+        return await self._line.ask(posting(path("recovery", "approve"), RecoveryPlan, body))
+
+    async def dismiss(self) -> RecoveryPlan:
+        """Leave out what is not made yet."""
+        return await self._line.ask(deleting(path("recovery"), RecoveryPlan))

@@ -6,10 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import TYPE_CHECKING, TypeVar
 
 from duly.client.address import Address
+from duly.client.failing import async_pause, no_reply
 from duly.client.many import Chosen, both, changing_many, rest_of
-from duly.client.paging import Page, after
-from duly.client.pausing import async_pause
-from duly.client.requests import Ask, NoReply, Reply
+from duly.client.requests import Ask, NoReply, Page, Reply, after
 from duly.client.retry import Came, Manners, Patience, Pause, Send, Step, converse
 from duly.client.streaming import SILENCE_SECONDS, Listening, OnSilence, Read
 from duly.clock import Rng, SystemClock
@@ -28,6 +27,7 @@ class AsyncLine:
         import httpx2  # Here, so that whoever only names the client does not pay for it.
 
         self.address = address
+        self.unanswered_write: str | None = None
         self.manners = Manners(patience, SystemClock().monotonic, Rng())
         # Redirects are not followed: a key is for the server it was given for.
         self._http = httpx2.AsyncClient(base_url=address.url, transport=transport, follow_redirects=False)
@@ -40,10 +40,12 @@ class AsyncLine:
         """Send one request and give its answer. Raises ApiError."""
         conversation = converse(ask, self.manners)
         event: Came = None
+        self.unanswered_write = None if ask.method == "GET" else f"{ask.method} {ask.path}"
         try:
             while True:
                 event = await self._take(conversation.send(event))
         except StopIteration as done:
+            self.unanswered_write = None
             answer: T = done.value
             return answer
 
@@ -69,8 +71,6 @@ class AsyncLine:
     ) -> AsyncGenerator[T]:
         """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
-
-        from duly.client.failing import no_reply
 
         listening = Listening(since, self.manners, read, on_silence)
         timeout = httpx2.Timeout(self.manners.patience.timeout, read=SILENCE_SECONDS)
@@ -98,8 +98,6 @@ class AsyncLine:
     async def _send(self, step: Send) -> Reply | NoReply:
         import httpx2
 
-        from duly.client.failing import no_reply
-
         try:
             response = await self._http.request(
                 step.method,
@@ -112,6 +110,13 @@ class AsyncLine:
         except httpx2.RequestError as error:
             return no_reply(error, self.address.url)
         return _reply(response, response.content)
+
+
+class AsyncResource:
+    """A part of a Duly, by what it is about."""
+
+    def __init__(self, line: AsyncLine) -> None:
+        self._line = line
 
 
 def _reply(response: httpx2.Response, body: bytes) -> Reply:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from duly.client.asynchronous.transport import AsyncLine
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, path, posting
+from duly.client.asynchronous.transport import AsyncResource
+from duly.client.requests import Id, getting, given, listing, path, posting
 from duly.domain.jobs.spec import WorkflowSpec
 from duly.wire.workflows import (
     NodeResult,
@@ -20,11 +19,8 @@ from duly.wire.workflows import (
 )
 
 
-class AsyncWorkflows:
+class AsyncWorkflows(AsyncResource):
     """Workflows. Each POST carries a key, made once for the call unless `key` is given, so that it is done once."""
-
-    def __init__(self, line: AsyncLine) -> None:
-        self._line = line
 
     async def create(self, workflow: WorkflowSpec | Mapping[str, Any], *, key: str | None = None) -> StartedWorkflow:
         """Start a workflow, whole: durable when this returns. What `duly.Workflow.spec()` gives can be sent as it is.

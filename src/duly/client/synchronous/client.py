@@ -5,30 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-
-import msgspec
 
 from duly.client.address import Address
 from duly.client.requests import Id, getting, given, path, posting, query_of
 from duly.client.retry import Patience
 from duly.client.streaming import Event, read_event
-from duly.client.synchronous.audit import Audit
-from duly.client.synchronous.backfills import Backfills
-from duly.client.synchronous.calendars import Calendars
-from duly.client.synchronous.callbacks import Callbacks
 from duly.client.synchronous.dead import Dead
 from duly.client.synchronous.destinations import Destinations
 from duly.client.synchronous.figures import Figures
-from duly.client.synchronous.files import Files
-from duly.client.synchronous.gates import Gates
 from duly.client.synchronous.jobs import Jobs
-from duly.client.synchronous.keys import Keys, Sessions, Tenants
-from duly.client.synchronous.limits import Limits
-from duly.client.synchronous.queues import Holds, Queues, Workers
-from duly.client.synchronous.recovery import Recovery
-from duly.client.synchronous.runs import Runs
+from duly.client.synchronous.keys import Audit, Keys, Sessions, Tenants
+from duly.client.synchronous.limits import Gates, Limits
+from duly.client.synchronous.queues import Holds, Queues, Recovery, Workers
+from duly.client.synchronous.runs import Callbacks, Runs
+from duly.client.synchronous.schedules import Backfills, Calendars, Files
 from duly.client.synchronous.transport import Line
 from duly.client.synchronous.workflows import Workflows
 from duly.wire.events import BATCH_MEDIA_TYPE, MEDIA_TYPE, EventsTaken, EventTaken
@@ -43,7 +36,8 @@ class Client:
     """Speaks to a Duly over HTTP, and keeps its connections until it is closed.
 
     `url` and `key` come from DULY_URL and DULY_API_KEY where they are not given. A request is tried again, as far as that
-    is safe, until `deadline` seconds have passed; one try takes at most `timeout`.
+    is safe, until `deadline` seconds have passed; one try takes at most `timeout`. A read gives up earlier, after
+    `connect_deadline` seconds, where nobody takes the connection.
     """
 
     def __init__(
@@ -53,9 +47,11 @@ class Client:
         *,
         timeout: float = 15.0,
         deadline: float = 60.0,
+        connect_deadline: float = inf,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self._line = Line(Address(url, key), Patience(timeout=timeout, deadline=deadline), transport)
+        patience = Patience(timeout=timeout, deadline=deadline, connect_deadline=connect_deadline)
+        self._line = Line(Address(url, key), patience, transport)
         self.jobs = Jobs(self._line)
         self.runs = Runs(self._line)
         self.workflows = Workflows(self._line)
@@ -84,6 +80,11 @@ class Client:
     def url(self) -> str:
         """Where it speaks to."""
         return self._line.address.url
+
+    @property
+    def unanswered_write(self) -> str | None:
+        """The method and path of a write that was sent and not answered, which may have been done; None: there is none."""
+        return self._line.unanswered_write
 
     def __enter__(self) -> Self:
         return self
@@ -121,13 +122,12 @@ class Client:
         """Send an event: each active job with a matching `on_event` gets one run. One `id` of a source is taken once."""
         name = self._line.manners.rng.secret(16).hex() if id is None else id
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
-        ask = posting(path("events"), EventTaken, event)
-        return self._line.ask(msgspec.structs.replace(ask, media_type=MEDIA_TYPE))
+        return self._line.ask(posting(path("events"), EventTaken, event, media_type=MEDIA_TYPE))
 
     def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
         """Send CloudEvents as one batch, up to 1,000: all are taken, or none. What became of each is told in their order."""
-        ask = posting(path("events"), EventsTaken, [{"specversion": "1.0", **event} for event in events])
-        return (self._line.ask(msgspec.structs.replace(ask, media_type=BATCH_MEDIA_TYPE))).items
+        batch = [{"specversion": "1.0", **event} for event in events]
+        return (self._line.ask(posting(path("events"), EventsTaken, batch, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None

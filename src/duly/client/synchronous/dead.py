@@ -4,26 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
-from duly.client.paging import listing
-from duly.client.requests import Id, deleting, getting, given, nothing, patching, path, posting, uncertain
-from duly.client.synchronous.transport import Line
+from duly.client.many import Matching
+from duly.client.requests import Id, deleting, getting, given, listing, nothing, patching, path, posting, uncertain
+from duly.client.synchronous.transport import Resource
 from duly.wire.runs import BulkAnswer, DeadGroup, DeadLetter, DeadList, RunMoved
 
 list_of = list  # `list` is a method here.
 
 
-class Dead:
+class Dead(Resource):
     """Dead letters. What is done by a filter, or to all, is done up to `limit` at once.
 
     `next_page_token` says where it goes on.
     """
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self, filter: str | None = None, *, page_size: int | None = None) -> Iterator[DeadLetter]:
         """Give the dead letters that fit a filter, the last buried first; pages are read as they are needed."""
@@ -51,44 +48,23 @@ class Dead:
         self,
         filter: str = "",
         *,
-        all: bool = False,
-        dry_run: bool = False,
-        limit: int | None = None,
-        page_token: str | None = None,
         rate: float | None = None,
+        **chosen: Unpack[Matching],
     ) -> BulkAnswer:
         """Replay the dead letters that fit a filter, at once or so many a second; with `dry_run` they are only counted.
 
         Raises Invalid.
         """
-        body = given(filter=filter, all=all or None, dry_run=dry_run, limit=limit, page_token=page_token, rate=rate)
-        return self._line.ask(posting("/v1/dead:replay", BulkAnswer, body))
+        return self._change_matching("replay", filter, chosen, rate=rate)
 
-    def discard_matching(
-        self,
-        filter: str = "",
-        *,
-        all: bool = False,
-        dry_run: bool = False,
-        limit: int | None = None,
-        page_token: str | None = None,
-    ) -> BulkAnswer:
+    def discard_matching(self, filter: str = "", **chosen: Unpack[Matching]) -> BulkAnswer:
         """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted. Raises Invalid."""
-        body = given(filter=filter, all=all or None, dry_run=dry_run, limit=limit, page_token=page_token)
-        return self._line.ask(posting("/v1/dead:discard", BulkAnswer, body))
+        return self._change_matching("discard", filter, chosen)
 
-    def edit_matching(
-        self,
-        filter: str,
-        payload: Mapping[str, Any],
-        *,
-        all: bool = False,
-        dry_run: bool = False,
-        limit: int | None = None,
-        page_token: str | None = None,
-    ) -> BulkAnswer:
+    def edit_matching(self, filter: str, payload: Mapping[str, Any], **chosen: Unpack[Matching]) -> BulkAnswer:
         """Give the dead letters that fit a filter another payload, the same for all. Raises Invalid."""
-        body = given(
-            filter=filter, all=all or None, payload=payload, dry_run=dry_run, limit=limit, page_token=page_token
-        )
-        return self._line.ask(posting("/v1/dead:edit", BulkAnswer, body))
+        return self._change_matching("edit", filter, chosen, payload=payload)
+
+    def _change_matching(self, verb: str, filter: str, chosen: Matching, **more: object) -> BulkAnswer:
+        body = given(filter=filter, **{**chosen, "all": chosen.get("all") or None}, **more)
+        return self._line.ask(posting(f"/v1/dead:{verb}", BulkAnswer, body))

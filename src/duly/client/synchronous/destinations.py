@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, patching, path, posting, reader
-from duly.client.synchronous.transport import Line
+from duly.client.requests import Id, getting, given, listing, patching, path, posting, reader
+from duly.client.synchronous.transport import Resource
 from duly.wire.destinations import (
     Destination,
     DestinationOpening,
@@ -21,11 +19,8 @@ from duly.wire.destinations import (
 )
 
 
-class Destinations:
+class Destinations(Resource):
     """Destinations, by their ids."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self, *, page_size: int | None = None) -> Iterator[Destination]:
         """Give all destinations, in order of their origins."""
@@ -81,8 +76,8 @@ class Destinations:
 
     def rotate(self, destination_id: Id) -> SigningSecret:
         """Give it a new secret; the one before is good for a day more. A lost answer is not asked for again: Unavailable."""
-        ask = posting(path("destinations", destination_id, "rotate"), SigningSecret)
-        return self._line.ask(msgspec.structs.replace(ask, is_repeatable=False))
+        there = path("destinations", destination_id, "rotate")
+        return self._line.ask(posting(there, SigningSecret, is_repeatable=False))
 
     def secrets(self, destination_id: Id) -> SigningSecrets:
         """Show what requests to it are signed with, the newest first. Raises NotFound."""

@@ -7,15 +7,12 @@ from datetime import datetime
 from uuid import UUID
 
 from duly.client.requests import getting, path
-from duly.client.synchronous.transport import Line
+from duly.client.synchronous.transport import Resource
 from duly.wire.figures import ComingFires, JobDay, JobDays, Overview, Series
 
 
-class Figures:
+class Figures(Resource):
     """What the dashboard shows, for programs."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def overview(self) -> Overview:
         """Give how things stand, in four numbers, queue by queue, and what needs a person."""

@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""Keys, and the tenants whose they are."""
+"""Keys, sessions, the tenants whose they are, and the audit of what was changed."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Literal
 
-import msgspec
-
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, patching, path, posting, reader, removing, uncertain
-from duly.client.synchronous.transport import Line
+from duly.client.requests import Id, getting, given, listing, patching, path, posting, reader, removing, uncertain
+from duly.client.synchronous.transport import Resource
+from duly.wire.audit import AuditEntry
 from duly.wire.keys import Key, MadeKey, Scope, Tenant, TenantLimits
 from duly.wire.sessions import Session
 
 
-class Keys:
+class Keys(Resource):
     """Keys, by their ids."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> Iterator[Key]:
         """Give the keys of a tenant, without their secrets."""
@@ -40,19 +35,15 @@ class Keys:
         body = given(
             name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, expires_after=expires_after, rate=rate
         )
-        ask = posting(path("keys"), MadeKey, body)
-        return self._line.ask(msgspec.structs.replace(ask, is_repeatable=False))
+        return self._line.ask(posting(path("keys"), MadeKey, body, is_repeatable=False))
 
     def revoke(self, key_id: str) -> None:
         """End a key for good; within five seconds it opens nothing any more. Raises NotFound."""
         self._line.ask(removing(path("keys", key_id)))
 
 
-class Sessions:
+class Sessions(Resource):
     """Browsers that have logged in, by the ids of their sessions."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> Iterator[Session]:
         """Give the sessions of a tenant, or, to a key that is no admin, its own; the last opened first."""
@@ -63,11 +54,8 @@ class Sessions:
         self._line.ask(removing(path("sessions", session_id)))
 
 
-class Tenants:
+class Tenants(Resource):
     """Tenants, by their numbers; for the operator."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self, *, page_size: int | None = None) -> Iterator[Tenant]:
         """Give all tenants."""
@@ -75,8 +63,8 @@ class Tenants:
 
     def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
         """Make a tenant. Raises NameTaken."""
-        ask = posting(path("tenants"), Tenant, given(name=name, limits=limits))
-        return self._line.ask(msgspec.structs.replace(ask, settle=uncertain))
+        body = given(name=name, limits=limits)
+        return self._line.ask(posting(path("tenants"), Tenant, body, settle=uncertain))
 
     def get(self, tenant: int) -> Tenant:
         """Read a tenant. Raises NotFound."""
@@ -92,3 +80,25 @@ class Tenants:
         """Change what a tenant may have, its limits as a whole; or suspend it. Raises NotFound."""
         body = given(state=state, limits=limits)
         return self._line.ask(patching(path("tenants", tenant), reader(Tenant), body))
+
+
+class Audit(Resource):
+    """Changes, the newest first."""
+
+    def list(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tenant: int | None = None,
+        page_size: int | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Give the changes that fit; pages are read as they are needed. `actor` is a key's id, or `local:<account>`.
+
+        `subject` is the id of what was changed, or its name where it has none.
+        """
+        asked = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
+        return self._line.pages(listing(path("audit"), AuditEntry, **asked, tenant=tenant, page_size=page_size))

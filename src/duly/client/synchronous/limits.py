@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""Limits: how much may be under way at once."""
+"""Limits: how much may be under way at once, in all and under a key."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from duly.client.paging import listing
-from duly.client.requests import given, path, putting, query_of, removing
-from duly.client.synchronous.transport import Line
+from duly.client.requests import getting, given, listing, path, putting, query_of, removing
+from duly.client.synchronous.transport import Resource
+from duly.wire.gates import Gate, GateLimits, GateRate
 from duly.wire.limits import Limit
 
 
-class Limits:
+class Limits(Resource):
     """At most so many runs at once: of everything, a queue, a tenant, or a tenant's share of a queue."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self) -> Iterator[Limit]:
         """Give all limits, the widest first, and how much of each is under way."""
@@ -35,3 +32,23 @@ class Limits:
         ask = removing(path("limits"))
         query = query_of(given(all=everything or None, queue=queue, tenant=tenant))
         self._line.ask(msgspec.structs.replace(ask, query=query))
+
+
+class Gates(Resource):
+    """Keys, by name."""
+
+    def list(self, *, page_size: int | None = None) -> Iterator[Gate]:
+        """Give all keys that are in use or limited, in their order."""
+        return self._line.pages(listing(path("gates"), Gate, page_size=page_size))
+
+    def get(self, key: str) -> Gate:
+        """Read a key. Raises NotFound."""
+        return self._line.ask(getting(path("gates", key), Gate))
+
+    def limit(self, key: str, *, limit: int | None = None, rate: GateRate | None = None) -> Gate:
+        """Set what a key allows, whatever its runs carry; what is left out is left to them. Raises Invalid."""
+        return self._line.ask(putting(path("gates", key), Gate, GateLimits(limit=limit, rate=rate)))
+
+    def lift(self, key: str) -> None:
+        """Take the limits of a key away. Raises NotFound."""
+        self._line.ask(removing(path("gates", key)))

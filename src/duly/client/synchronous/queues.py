@@ -1,21 +1,18 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""Queues, what is held, and the workers that serve them."""
+"""Queues, what is held, the workers that serve them, and recovery after downtime."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, path, posting, putting
-from duly.client.synchronous.transport import Line
+from duly.client.requests import Id, deleting, getting, given, listing, path, posting, putting
+from duly.client.synchronous.transport import Resource
 from duly.wire.queues import Draining, HeldRuns, Hold, HoldChange, Queue, QueueChanged, Worker
+from duly.wire.recovery import RecoveryPlan, RecoveryRule
 
 
-class Queues:
+class Queues(Resource):
     """Queues, by name. Within a second of a pause nothing new starts; what waits is kept."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self, *, everyone: bool = False) -> Iterator[Queue]:
         """Give every queue that has work or a worker, or is held by its name; with `everyone`, for the operator, all."""
@@ -35,11 +32,8 @@ class Queues:
         return self._line.ask(posting(path("queues", name, "resume"), HoldChange, {"everyone": everyone}))
 
 
-class Holds:
+class Holds(Resource):
     """The emergency stop: what nobody may start."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self) -> Iterator[Hold]:
         """Give all that is held."""
@@ -63,11 +57,8 @@ class Holds:
         return self._line.ask(posting(path("resume"), HoldChange, body))
 
 
-class Workers:
+class Workers(Resource):
     """Workers that live."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(self) -> Iterator[Worker]:
         """Give every worker that lives, for the operator."""
@@ -84,3 +75,25 @@ class Workers:
     def resume(self, worker_id: Id) -> Draining:
         """Let a worker that was drained take runs again. Raises NotFound."""
         return self._line.ask(posting(path("workers", worker_id, "resume"), Draining))
+
+
+class Recovery(Resource):
+    """What was missed while no scheduler lived, and what becomes of it; for the operator."""
+
+    def get(self) -> RecoveryPlan:
+        """Show what was missed, what becomes of it, and how far that has come."""
+        return self._line.ask(getting(path("recovery"), RecoveryPlan))
+
+    def approve(
+        self, *, rules: Sequence[RecoveryRule] = (), rate: float | None = None, dry_run: bool = False
+    ) -> RecoveryPlan:
+        """Let it be made up for, by each schedule's policy or by the rules, at a rate; later the rate may be changed.
+
+        With `dry_run` the plan is shown as it would be, and nothing is changed.
+        """
+        body = given(rules=list(rules), rate=rate, dry_run=dry_run or None)
+        return self._line.ask(posting(path("recovery", "approve"), RecoveryPlan, body))
+
+    def dismiss(self) -> RecoveryPlan:
+        """Leave out what is not made yet."""
+        return self._line.ask(deleting(path("recovery"), RecoveryPlan))

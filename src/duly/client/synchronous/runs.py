@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""Runs: where each stands, its attempts and its log; cancel and replay."""
+"""Runs: where each stands, its attempts and its log; cancel and replay; and what the receiver of a webhook says of its run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Unpack
 import msgspec
 
 from duly.client.many import Chosen
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, path, posting, query_of
+from duly.client.requests import Id, getting, given, listing, nothing, path, posting, query_of
 from duly.client.streaming import OnSilence, read_log
-from duly.client.synchronous.transport import Line
+from duly.client.synchronous.transport import Resource
+from duly.wire.callbacks import CallbackExtended, CallbackSettled
 from duly.wire.explanations import Explanation
 from duly.wire.jobs.bulk import ManyDone
 from duly.wire.runs import (
@@ -31,11 +31,8 @@ from duly.wire.runs import (
 )
 
 
-class Runs:
+class Runs(Resource):
     """Runs, by their ids."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def list(
         self, filter: str | None = None, *, workflow: Id | None = None, page_size: int | None = None
@@ -90,8 +87,8 @@ class Runs:
 
         With `children`, its subtasks are cancelled as well, and theirs; of those that run, the workers are asked.
         """
-        ask = posting(path("runs", run_id, "cancel"), RunCancelled)
-        return self._line.ask(msgspec.structs.replace(ask, query=query_of({"children": children or None})))
+        query = query_of({"children": children or None})
+        return self._line.ask(posting(path("runs", run_id, "cancel"), RunCancelled, query=query))
 
     def cancel_many(self, **chosen: Unpack[Chosen]) -> ManyDone:
         """Cancel many runs that have not ended; `next_page_token` says where it goes on. Raises Invalid."""
@@ -118,3 +115,29 @@ class Runs:
     def replay(self, run_id: Id) -> RunMoved:
         """Give a dead run another set of attempts. Raises NotFound, Conflict."""
         return self._line.ask(posting(path("runs", run_id, "replay"), RunMoved))
+
+
+class Callbacks(Resource):
+    """Runs that wait for their receiver, each by its token; no key is needed."""
+
+    def settle(self, token: str, result: Any = None) -> CallbackSettled:
+        """Say that it succeeded. Raises NotFound, Conflict."""
+        body = given(outcome="succeeded", result=result)
+        return self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
+
+    def fail(
+        self, token: str, reason: str | None = None, *, retry: bool = True, retry_after: str | float | None = None
+    ) -> CallbackSettled:
+        """Say that it failed, and whether and when another attempt makes sense. Raises NotFound, Conflict."""
+        body = given(outcome="failed", reason=reason, retry=retry, retry_after=retry_after)
+        return self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
+
+    def progress(self, token: str, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Show how far it has come: `done` of `total`, which may be unknown. Raises NotFound, Conflict."""
+        body = given(done=done, total=total, note=note)
+        ask = posting(path("callbacks", token, "progress"), CallbackSettled, body)
+        self._line.ask(msgspec.structs.replace(ask, read=nothing))
+
+    def extend(self, token: str, within: str | float) -> CallbackExtended:
+        """Say that it takes longer, counted from now. Raises NotFound, Conflict."""
+        return self._line.ask(posting(path("callbacks", token, "extend"), CallbackExtended, {"within": within}))

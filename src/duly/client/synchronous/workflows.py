@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from duly.client.paging import listing
-from duly.client.requests import Id, getting, given, path, posting
-from duly.client.synchronous.transport import Line
+from duly.client.requests import Id, getting, given, listing, path, posting
+from duly.client.synchronous.transport import Resource
 from duly.domain.jobs.spec import WorkflowSpec
 from duly.wire.workflows import (
     NodeResult,
@@ -21,11 +20,8 @@ from duly.wire.workflows import (
 )
 
 
-class Workflows:
+class Workflows(Resource):
     """Workflows. Each POST carries a key, made once for the call unless `key` is given, so that it is done once."""
-
-    def __init__(self, line: Line) -> None:
-        self._line = line
 
     def create(self, workflow: WorkflowSpec | Mapping[str, Any], *, key: str | None = None) -> StartedWorkflow:
         """Start a workflow, whole: durable when this returns. What `duly.Workflow.spec()` gives can be sent as it is.

@@ -14,6 +14,7 @@ import msgspec
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import check_name
 from duly.domain.targets.target import check_handler, is_reserved
+from duly.domain.triggers.english.phrases import listed
 
 SEPARATOR = ":"
 _SHOWN_MAX = 5
@@ -84,5 +85,4 @@ def check_app_name(name: str) -> str:
 
 def _few(names: Sequence[str]) -> str:
     more = [f"{len(names) - _SHOWN_MAX} more"] if len(names) > _SHOWN_MAX else []
-    told = [*names[:_SHOWN_MAX], *more]
-    return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+    return listed([*names[:_SHOWN_MAX], *more])

@@ -14,9 +14,8 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.counting import some
+from duly.domain.counting import few, some
 from duly.domain.diagnosis.apps import Clash
-from duly.domain.diagnosis.clocks import ClockSetBack, HostClock
 from duly.domain.diagnosis.explain.words import moment_text, spoken
 from duly.domain.jobs.filter import quoted
 from duly.domain.limits.overload import Overload
@@ -36,6 +35,12 @@ DEAD_TIMES_MAX = 5.0  # what autovacuum waits for
 REPLICA_SECONDS_MAX = 60.0
 RETAINED_BYTES_MAX = 1 << 30
 _NAMED_MAX = 5
+_HARM_WHEN_OFF = {
+    "fsync": "a crash of the machine can lose or spoil what was accepted",
+    "full_page_writes": "a crash of the machine can lose or spoil what was accepted",
+    "synchronous_commit": "what was accepted in the last moments before a crash is lost",
+    "autovacuum": "tables grow, and in the end the server stops for a wraparound",
+}
 
 Severity = Literal["error", "warning", "notice"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "notice")
@@ -126,6 +131,22 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     oldest_prepared_seconds: float | None
 
 
+class HostClock(msgspec.Struct, frozen=True):
+    """How far the clock of a process's host is ahead of the database's."""
+
+    role: str
+    name: str
+    host: str
+    offset_seconds: float
+
+
+class ClockSetBack(msgspec.Struct, frozen=True):
+    """By how much the database's clock is behind where it was; at `resumes_at` it is there again, and schedules go on."""
+
+    seconds: float
+    resumes_at: datetime
+
+
 class Unroutable(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that are due and that no live worker can run. `is_served`: somebody serves the queue, without this handler."""
 
@@ -180,8 +201,9 @@ def findings(facts: Facts) -> list[Finding]:
         *_server(facts),
         *_clocks(facts),
         *_agreement(facts),
+        *(_warning("handler_clash", f"{_capital(one.text)}.", f"{_capital(one.remedy)}.") for one in facts.clashes),
+        *_unroutable(facts),
     ]
-    found += [*_clashes(facts.clashes), *_unroutable(facts)]
     return sorted(found, key=lambda one: SEVERITIES.index(one.severity))
 
 
@@ -274,25 +296,10 @@ def _storage(facts: Facts) -> Iterator[Finding]:
 
 
 def _durability(server: Server) -> Iterator[Finding]:
-    for name, is_on in (("fsync", server.fsync), ("full_page_writes", server.full_page_writes)):
-        if not is_on:
-            yield _error(
-                f"{name}_off",
-                f"{name} is off: a crash of the machine can lose or spoil what was accepted.",
-                f"alter system set {name} = on; select pg_reload_conf();",
-            )
-    if server.synchronous_commit == "off":
-        yield _error(
-            "synchronous_commit_off",
-            "synchronous_commit is off: what was accepted in the last moments before a crash is lost.",
-            "alter system set synchronous_commit = on; select pg_reload_conf();",
-        )
-    if not server.autovacuum:
-        yield _error(
-            "autovacuum_off",
-            "autovacuum is off: tables grow, and in the end the server stops for a wraparound.",
-            "alter system set autovacuum = on; select pg_reload_conf();",
-        )
+    for name, harm in _HARM_WHEN_OFF.items():
+        if getattr(server, name) in (False, "off"):
+            remedy = f"alter system set {name} = on; select pg_reload_conf();"
+            yield _error(f"{name}_off", f"{name} is off: {harm}.", remedy)
     if server.wal_level == "minimal":
         yield _notice(
             "wal_level_minimal",
@@ -353,13 +360,16 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         of_host = [one for one in apart if one.host == host]
         worst = max(of_host, key=lambda one: abs(one.offset_seconds)).offset_seconds
         roles = ", ".join(sorted({one.role for one in of_host}))
-        way = "ahead of" if worst > 0 else "behind"
         yield _warning(
             "host_clock_apart",
-            f"The clock of host {host} ({roles}) is {abs(worst):.1f} s {way} the database's. Runs and signatures go by the"
+            f"The clock of host {host} ({roles}) is {_apart(worst)}. Runs and signatures go by the"
             " database's; its logs, and what it checks by its own clock such as certificates, do not.",
             "Let a time service keep it: chrony, or systemd-timesyncd.",
         )
+
+
+def _apart(seconds: float) -> str:
+    return f"{abs(seconds):.1f} s {'ahead of' if seconds > 0 else 'behind'} the database's"
 
 
 def _agreement(facts: Facts) -> Iterator[Finding]:
@@ -381,18 +391,12 @@ def _agreement(facts: Facts) -> Iterator[Finding]:
             "Finish the upgrade: an older one works with a newer for one minor version.",
         )
     if abs(facts.clock_difference_seconds) > CLOCK_SECONDS_MAX:
-        way = "ahead of" if facts.clock_difference_seconds > 0 else "behind"
         yield _notice(
             "clock_apart",
-            f"This machine's clock is {abs(facts.clock_difference_seconds):.1f} s {way} the database's. Runs go by the"
+            f"This machine's clock is {_apart(facts.clock_difference_seconds)}. Runs go by the"
             " database's, so none is late; times in logs do not match.",
             "Let a time service keep both: chrony, or systemd-timesyncd.",
         )
-
-
-def _clashes(found: Sequence[Clash]) -> Iterator[Finding]:
-    for clash in found:
-        yield _warning("handler_clash", f"{_capital(clash.text)}.", f"{_capital(clash.remedy)}.")
 
 
 def _unroutable(facts: Facts) -> Iterator[Finding]:
@@ -401,7 +405,7 @@ def _unroutable(facts: Facts) -> Iterator[Finding]:
         waits = "waits" if one.runs == 1 and not one.is_more else "wait"
         since = f"since {moment_text(one.oldest_due_at)}, {spoken(facts.read_at - one.oldest_due_at)} ago"
         others = one.tenants != [TENANT_DEFAULT]
-        whose = f" of {'tenant' if len(one.tenants) == 1 else 'tenants'} {_few(one.tenants)}" if others else ""
+        whose = f" of {'tenant' if len(one.tenants) == 1 else 'tenants'} {few(one.tenants)}" if others else ""
         lacks = "has that handler" if not is_reserved(one.handler) else "allows it"
         why = f"no live worker of queue {one.queue} {lacks}" if one.is_served else f"no worker serves queue {one.queue}"
         yield _warning(
@@ -410,11 +414,6 @@ def _unroutable(facts: Facts) -> Iterator[Finding]:
             f"{_capital(what_lets_it_run(one.handler, one.queue))}. To cancel them:"
             f" duly runs cancel --filter {quote(f'handler:{quoted(one.handler)} AND queue:{quoted(one.queue)}')}",
         )
-
-
-def _few(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
-    return ", ".join(map(str, numbers[:_NAMED_MAX])) + more
 
 
 def _capital(text: str) -> str:
@@ -427,8 +426,7 @@ def tomorrow_of(read_at: datetime) -> str:
 
 
 def _named(names: Sequence[str], one: str, many: str) -> str:
-    shown = ", ".join(names[:_NAMED_MAX]) + (f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else "")
-    return f"{one.capitalize()} {shown} is" if len(names) == 1 else f"{many.capitalize()} {shown} are"
+    return f"{one.capitalize()} {names[0]} is" if len(names) == 1 else f"{many.capitalize()} {few(names)} are"
 
 
 def _error(code: str, says: str, remedy: str) -> Finding:

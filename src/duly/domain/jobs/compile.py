@@ -70,26 +70,15 @@ class AtOnce:
 AT_ONCE = AtOnce()
 
 
-def compile_spec(
-    spec: JobSpec,
-    now: datetime,
-    *,
-    carried: Mapping[str, Any] = _NONE,
-    defaults: RunOptions = NO_OPTIONS,
-) -> Submission | Recurring:
-    """Give the job that a spec asks for. Raises Refused.
-
-    `carried` are options of its runs that a spec does not name, and `defaults` those of its handler, where they are known.
-    """
-    if is_one_shot(spec):
-        return compile_one_shot(spec, carried, defaults)
-    return compile_recurring(spec, now, carried, defaults)
+def compile_spec(spec: JobSpec, now: datetime, *, carried: Mapping[str, Any] = _NONE) -> Submission | Recurring:
+    """Give the job that a spec asks for; `carried` are options of its runs that a spec does not name. Raises Refused."""
+    return compile_one_shot(spec, carried) if is_one_shot(spec) else compile_recurring(spec, now, carried)
 
 
 def compile_one_shot(
     spec: JobSpec, carried: Mapping[str, Any] = _NONE, defaults: RunOptions = NO_OPTIONS
 ) -> Submission:
-    """Give the one-shot that a spec asks for. Raises Refused."""
+    """Give the one-shot that a spec asks for; `defaults` are the options of its handler, where they are known. Raises Refused."""
     at, delay = moment_of(spec.schedule), delay_of(spec.schedule)
     return Submission(**_work(spec, carried, defaults, AT_ONCE), at=at, delay=delay)
 
@@ -248,11 +237,9 @@ def _expires_at(spec: WorkSpec) -> float:
 
 def _then(on_done: Callback | None, on_dead: Callback | None, reading: Reading) -> Then | None:
     done, dead = (
-        None if given is None else reading.part((word,), read_callback, word, KnownCallback(*_fields(given)))
+        None
+        if given is None
+        else reading.part((word,), read_callback, word, KnownCallback(given.url, given.job, given.queue))
         for word, given in (("on_done", on_done), ("on_dead", on_dead))
     )
     return None if done is None and dead is None else Then(done, dead)
-
-
-def _fields(callback: Callback) -> tuple[str | None, ...]:
-    return callback.url, callback.job, callback.queue

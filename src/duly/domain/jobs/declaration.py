@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from uuid import UUID
+from enum import Enum
 
 import msgspec
 
-from duly.domain.jobs.job import Recurring
+from duly.domain.jobs.job import Recurring, StandingJob
 
 OWNER = "code"
 REMOVED = "removed from code"  # The reason of a pause that the code's return ends; every other pause is a person's.
@@ -47,78 +47,47 @@ def digests_by_name(entries: Collection[str], tenant: int) -> dict[str, set[byte
     return found
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """The job of a name as it stands in the store. `definitions` are those it has had, the one in force last."""
+class Standing(StandingJob, frozen=True):
+    """A job that a program may declare. `definitions` are those it has had, the one in force last."""
 
-    job_id: UUID
-    name: str
-    owner: str
-    source: str | None
-    state: str
-    pause_reason: str | None
-    version: int
     definition: bytes
     definitions: Sequence[bytes] = ()
     removed_at: datetime | None = None
 
     @property
-    def is_over(self) -> bool:
-        """Whether it fires no more."""
-        return self.state not in ("active", "paused")
-
-    @property
     def is_held(self) -> bool:
         """Whether it is paused for no other reason than that it was removed."""
-        return self.state == "paused" and self.pause_reason == REMOVED
+        return self.is_paused and self.pause_reason == REMOVED
 
 
-class Create(msgspec.Struct, frozen=True):
-    """There is no such job: make it."""
+class Step(Enum):
+    """What a worker is to do about the job of a name."""
 
-
-class Change(msgspec.Struct, frozen=True):
-    """Our declaration comes into force."""
-
-
-class Restore(msgspec.Struct, frozen=True):
-    """It is declared again: take the mark away, and the pause that came with it."""
-
-
-class Remove(msgspec.Struct, frozen=True):
-    """Nobody declares it any more: pause it, and mark it."""
-
-
-class Conflict(msgspec.Struct, frozen=True):
-    """A person has a job of that name: leave it to them, and say so."""
-
-
-class Yield(msgspec.Struct, frozen=True):
-    """Another version's declaration is in force."""
-
-
-class Leave(msgspec.Struct, frozen=True):
-    """There is nothing to do."""
-
-
-Step = Create | Change | Restore | Remove | Conflict | Yield | Leave
+    CREATE = "there is no such job: make it"
+    CHANGE = "our declaration comes into force"
+    RESTORE = "it is declared again: take the mark away, and the pause that came with it"
+    REMOVE = "nobody declares it any more: pause it, and mark it"
+    CONFLICT = "a person has a job of that name: leave it to them, and say so"
+    YIELD = "another version's declaration is in force"
+    LEAVE = "there is nothing to do"
 
 
 def decide(mine: bytes | None, standing: Standing | None, live: Collection[bytes]) -> Step:
     """Say what a worker that declares `mine`, or nothing, is to do; `live` is what live workers declare of that name."""
     if standing is None:
-        return Leave() if mine is None else Create()
+        return Step.LEAVE if mine is None else Step.CREATE
     if standing.owner != OWNER:
-        return Leave() if mine is None else Conflict()
+        return Step.LEAVE if mine is None else Step.CONFLICT
     if mine is None:
-        return Leave() if live or standing.removed_at or standing.is_over else Remove()
+        return Step.LEAVE if live or standing.removed_at or standing.is_over else Step.REMOVE
     if mine != standing.definition:
         return _decide_between(mine, standing, live)
-    return Restore() if standing.removed_at or standing.is_held else Leave()
+    return Step.RESTORE if standing.removed_at or standing.is_held else Step.LEAVE
 
 
 def _decide_between(mine: bytes, standing: Standing, live: Collection[bytes]) -> Step:
     if mine in standing.definitions:
         had = [definition for definition in standing.definitions if definition in live]
         if standing.definition in live or had[-1:] != [mine]:
-            return Yield()
-    return Create() if standing.is_over else Change()
+            return Step.YIELD
+    return Step.CREATE if standing.is_over else Step.CHANGE

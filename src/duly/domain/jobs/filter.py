@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn, get_args
 from uuid import UUID
 
 import msgspec
@@ -27,43 +27,28 @@ TERMS_MAX = 20
 VALUES_MAX = 50
 
 JOB_STATES = ("active", "paused", "completed", "cancelled")
-RUN_STATES = (
-    "scheduled",
-    "blocked",
-    "ready",
-    "running",
-    "retrying",
-    "succeeded",
-    "dead",
-    "cancelled",
-    "expired",
-    "skipped",
-)
-WORKFLOW_STATES = ("running", "paused", "cancelling", "succeeded", "failed", "cancelled")
+RunState = Literal[
+    "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
+]
+RUN_STATES: tuple[str, ...] = get_args(RunState)
+WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
+WORKFLOW_STATES: tuple[str, ...] = get_args(WorkflowState)
 OWNERS = ("api", "code")
-CODES = frozenset(
-    [
-        "FILTER_LENGTH",
-        "FILTER_TERMS",
-        "FILTER_SYNTAX",
-        "FILTER_FIELD",
-        "FILTER_OPERATOR",
-        "FILTER_VALUE",
-        "FILTER_MOMENT",
-    ]
-)
+Code = Literal[
+    "FILTER_LENGTH", "FILTER_TERMS", "FILTER_SYNTAX", "FILTER_FIELD", "FILTER_OPERATOR", "FILTER_VALUE", "FILTER_MOMENT"
+]
 _STEP = timedelta(microseconds=1)  # What the database tells apart.
-_TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(>=|<=|[:<>=(),])|([^\s"():,<>=]+))', re.DOTALL)
-_BLANK = re.compile(r"\s*")
+_TOKEN = re.compile(
+    r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>>=|<=|[:<>=(),])|(?P<word>[^\s"():,<>=]+))', re.DOTALL
+)
 
 
 class InvalidFilter(Refused):
     """A filter that cannot be read: a stable code, and the place in `expression` that is wrong."""
 
     def __init__(
-        self, code: str, message: str, expression: str, span: tuple[int, int], hint: str | None = None
+        self, code: Code, message: str, expression: str, span: tuple[int, int], hint: str | None = None
     ) -> None:
-        assert code in CODES, code
         super().__init__(message)
         self.code = code
         self.message = message
@@ -163,8 +148,10 @@ class Filter(msgspec.Struct, frozen=True):
         return self == EVERYTHING
 
     def among(self, field: str, values: tuple[str, ...]) -> Filter:
-        """Ask for a field to be one of these, besides all that is asked."""
-        return _with_words(self, field, values)
+        """Ask for a field to be one of these, and one of those it was to be before."""
+        known = self.words.get(field)
+        both = values if known is None else tuple(value for value in values if value in known)
+        return msgspec.structs.replace(self, words={**self.words, field: both})
 
     def only(self, field: str, value: str | None) -> Filter:
         """Ask for one word more; without a value nothing is asked."""
@@ -172,7 +159,7 @@ class Filter(msgspec.Struct, frozen=True):
             return self
         if field == TAG:
             return msgspec.structs.replace(self, tags=(*self.tags, value))
-        return _with_words(self, field, (value,))
+        return self.among(field, (value,))
 
 
 EVERYTHING = Filter()
@@ -227,21 +214,13 @@ class _Reader:
 
     def _split(self) -> list[_Token]:
         tokens, at = [], 0
-        while at < len(self._text):
+        while left := self._text[at:].strip():
             found = _TOKEN.match(self._text, at)
-            if found is None:
-                start = _blank_end(self._text, at)
-                if start < len(self._text):
-                    raise InvalidFilter(
-                        "FILTER_SYNTAX",
-                        "a quote is not closed",
-                        self._text,
-                        (start, len(self._text)),
-                        "end it with a quote",
-                    )
-                break
-            kind = ("quoted", "sign", "word")[(found.lastindex or 1) - 1]
-            tokens.append(_Token(found[found.lastindex or 1], found.start(found.lastindex or 1), found.end(), kind))
+            if found is None or found.lastgroup is None:
+                span = (self._text.index(left, at), len(self._text))
+                raise InvalidFilter("FILTER_SYNTAX", "a quote is not closed", self._text, span, "end it with a quote")
+            kind = found.lastgroup
+            tokens.append(_Token(found[kind], found.start(kind), found.end(), kind))
             at = found.end()
         return [*tokens, _Token("", len(self._text), len(self._text), "end")]
 
@@ -328,7 +307,7 @@ class _Reader:
         values = tuple(dict.fromkeys(self._value(name, field, token) for token in tokens))
         if isinstance(field, Ids) and field.single and len(values) > 1:
             self._refuse("FILTER_TERMS", f"{name} is one id; ask for each by itself", f"{name}:{values[0]}", tokens[1])
-        return self._tag(found, values, tokens[0]) if name == TAG else _with_words(found, name, values)
+        return self._tag(found, values, tokens[0]) if name == TAG else found.among(name, values)
 
     def _tag(self, found: Filter, values: tuple[str, ...], token: _Token) -> Filter:
         if len(values) == 1:
@@ -349,7 +328,7 @@ class _Reader:
             self._refuse("FILTER_VALUE", message, f'{name}:"{token.text}"', token)
         before = found.beginnings.get(name, "")
         if not (beginning.startswith(before) or before.startswith(beginning)):
-            return _with_words(found, name, ())  # Nothing begins with both.
+            return found.among(name, ())  # Nothing begins with both.
         longest = max(before, beginning, key=len)
         return msgspec.structs.replace(found, beginnings={**found.beginnings, name: longest})
 
@@ -400,15 +379,8 @@ class _Reader:
         message = f"no field {shown(name.text)} here; known: {', '.join(self._fields)}"
         self._refuse("FILTER_FIELD", message, f"did you mean {likely}?" if likely else None, name)
 
-    def _refuse(self, code: str, message: str, hint: str | None = None, token: _Token | None = None) -> NoReturn:
+    def _refuse(self, code: Code, message: str, hint: str | None = None, token: _Token | None = None) -> NoReturn:
         raise InvalidFilter(code, message, self._text, (token or self._peek()).span, hint)
-
-
-def _with_words(found: Filter, field: str, values: tuple[str, ...]) -> Filter:
-    """Ask for a field to be one of these, and one of those it was to be before."""
-    known = found.words.get(field)
-    both = values if known is None else tuple(value for value in values if value in known)
-    return msgspec.structs.replace(found, words={**found.words, field: both})
 
 
 def _read_moment(text: str) -> datetime:
@@ -422,11 +394,6 @@ def _read_moment(text: str) -> datetime:
 
 def _unquoted(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
-
-
-def _blank_end(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    return found.end() if found else at
 
 
 def _list_example(fields: Mapping[str, Field]) -> str:

@@ -13,8 +13,8 @@ import msgspec
 
 from duly.domain.duration import Duration, parse, parse_option
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
-from duly.domain.number import is_whole
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
+from duly.domain.runs.payload import is_whole
 from duly.domain.runs.run import NAME_CHARACTERS_MAX
 from duly.domain.triggers.errors import shown
 
@@ -62,6 +62,27 @@ class Recurring(msgspec.Struct, frozen=True):
         return sha256(msgspec.json.encode(self, order="deterministic")).digest()
 
 
+class StandingJob(msgspec.Struct, frozen=True):
+    """The job of a name as it stands in the store."""
+
+    job_id: UUID
+    name: str
+    owner: str
+    source: str | None
+    state: str
+    pause_reason: str | None
+    version: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it fires no more."""
+        return self.state not in ("active", "paused")
+
+    @property
+    def is_paused(self) -> bool:
+        return self.state == "paused"
+
+
 def check_name(value: str, what: str) -> str:
     """Take a name of printable characters, not all of them spaces. Raises InvalidOption with the field `what`."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
@@ -78,18 +99,14 @@ def check_name(value: str, what: str) -> str:
 def check_key(value: str) -> str:
     """Take an idempotency key of printable characters. Raises InvalidOption."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
-        raise InvalidOption(
-            f"key {shown(value)} is not a key: 1 to {NAME_CHARACTERS_MAX} printable characters; leave it out for none"
-        )
+        raise InvalidOption(f"key {shown(value)} is not a key: {_PRINTABLE}; leave it out for none")
     return value
 
 
 def check_job(value: UUID | str) -> UUID | str:
     """Take what names a job. Raises InvalidOption."""
     if not isinstance(value, UUID) and not _is_printable(value, NAME_CHARACTERS_MAX):
-        raise InvalidOption(
-            f"job {shown(value)} is neither an id nor a name: give a UUID, or 1 to {NAME_CHARACTERS_MAX} printable characters"
-        )
+        raise InvalidOption(f"job {shown(value)} is neither an id nor a name: give a UUID, or {_PRINTABLE}")
     return value
 
 
@@ -162,7 +179,7 @@ def check_tags(values: object) -> tuple[str, ...]:
 def check_request_id(value: str) -> str:
     """Take the id of the request that asked for a job. Raises InvalidOption."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
-        raise InvalidOption(f"request id {shown(value)} is not one: 1 to {NAME_CHARACTERS_MAX} printable characters")
+        raise InvalidOption(f"request id {shown(value)} is not one: {_PRINTABLE}")
     return value
 
 

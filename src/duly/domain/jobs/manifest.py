@@ -123,13 +123,8 @@ class Gathering:
 
     def _node(self, path: Path, name: str, given: object) -> Node | None:
         place, before = (*path, "nodes", name), len(self._problems)
-        spec = gather(
-            NodeSpec,
-            _without_nulls(_with_type(given, place, self._problems)),
-            place,
-            self._problems,
-            raw=("after", "map"),
-        )
+        part = _in_full(given, place, self._problems)
+        spec = gather(NodeSpec, part, place, self._problems, raw=("after", "map"))
         if spec is None or not isinstance(given, Mapping):
             return None
         node = compile_node(name, _with_defaults(spec, given, self._defaults), Gathering(place, self._problems))
@@ -139,14 +134,14 @@ class Gathering:
 def read_manifest(value: object, places: Places | None = None, name: str = "manifest") -> Manifest:
     """Read a file of schedules from plain values. Raises InvalidManifest, which carries all that is wrong."""
     problems: list[Problem] = []
-    given = _filled(value)
+    given = _in_full(value, (), problems)
     found = gather_fields(ManifestSpec, given, (), problems, raw=("jobs", "calendars", "defaults"))
     source = found.get("source", "")
     if source:
         Gathering(("source",), problems).part((), check_name, source, "source")
     calendars = _calendars(found.get("calendars", {}), problems)
     said = found.get("defaults", {})
-    defaults = gather(Defaults, _without_nulls(_with_callbacks(said)), ("defaults",), problems) or Defaults()
+    defaults = gather(Defaults, _in_full(said, ("defaults",), problems), ("defaults",), problems) or Defaults()
     jobs = _jobs(found.get("jobs", {}), source, said, defaults, problems)
     manifest = Manifest(source, jobs, calendars, places or {}, name)
     if problems:
@@ -165,22 +160,13 @@ def read_workflow(
     Raises InvalidManifest, which carries all that is wrong.
     """
     problems: list[Problem] = []
-    found = gather_fields(WorkflowFile, _with_callbacks(value), (), problems, raw=("nodes",))
+    found = gather_fields(WorkflowFile, _in_full(value, (), problems), (), problems, raw=("nodes",))
     spec = WorkflowFile(**{"name": "unread", "nodes": {"unread": {"target": "unread"}}, **found})
     workflow = compile_workflow(spec, Gathering((), problems))
     problems += [problem for node in workflow.nodes for problem in (check(node) if check else ())]
     if problems:
         raise InvalidManifest([problem.placed(places or {}) for problem in problems], name)
     return workflow
-
-
-def _filled(value: object) -> object:
-    """Take a part that was left empty, as `jobs:` is when its last job is taken out, for one that holds nothing."""
-    if not isinstance(value, Mapping):
-        return value
-    return {
-        key: {} if part is None and key in ("jobs", "calendars", "defaults") else part for key, part in value.items()
-    }
 
 
 def _calendars(given: object, problems: list[Problem]) -> dict[str, Mapping[str, Any]]:
@@ -246,40 +232,30 @@ def _wanted(
 
 
 def _expanded(given: object, tz: str | None, path: Path, problems: list[Problem]) -> object:
-    """Expand the short forms of an entry."""
-    said = _without_nulls(_with_callbacks(_with_type(given, path, problems)))
+    """Expand the short forms of an entry, its schedule among them."""
+    said = _in_full(given, path, problems)
     if not isinstance(said, dict) or "schedule" not in said:
         return said
     schedule = expanded(said.pop("schedule"), tz, (*path, "schedule"), problems)
     return said if schedule is None else {**said, "schedule": schedule}
 
 
-def _without_nulls(given: object) -> object:
-    """Take a key that holds nothing for one that was left out."""
-    return {key: part for key, part in given.items() if part is not None} if isinstance(given, Mapping) else given
-
-
-def _with_type(given: object, path: Path, problems: list[Problem]) -> object:
-    """Take a target that is a name, or has no type, for a function."""
+def _in_full(given: object, path: Path, problems: list[Problem]) -> Any:
+    """Expand short forms: a key that holds nothing was left out, a target without a type is a function, a callback a word."""
     if not isinstance(given, Mapping):
         return given
-    target = given.get("target")
+    said = {key: part for key, part in given.items() if part is not None}
+    said |= {word: short_callback(said[word]) for word in ("on_done", "on_dead") if isinstance(said.get(word), str)}
+    target = said.get("target")
     if isinstance(target, str):
-        return {**given, "target": {"type": FUNCTION, "handler": target}}
-    if isinstance(target, Mapping):
-        return {**given, "target": {"type": FUNCTION, **target}}
-    if target is not None:
+        said["target"] = {"type": FUNCTION, "handler": target}
+    elif isinstance(target, Mapping):
+        said["target"] = {"type": FUNCTION, **target}
+    elif target is not None:
         remedy = "name a function, or write {type: webhook, url: …}"
         problems.append(Problem((*path, "target"), f"{shown(target)} is no target; {remedy}"))
-        return {**given, "target": _UNREAD_FIELDS}
-    return given
-
-
-def _with_callbacks(given: object) -> object:
-    if not isinstance(given, Mapping):
-        return given
-    words = {word: given[word] for word in ("on_done", "on_dead") if isinstance(given.get(word), str)}
-    return {**given, **{word: short_callback(text) for word, text in words.items()}}
+        said["target"] = _UNREAD_FIELDS
+    return said
 
 
 S = TypeVar("S", JobEntry, NodeSpec)

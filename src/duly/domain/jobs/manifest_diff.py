@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
 from duly.domain.duration import to_iso
-from duly.domain.jobs.job import Recurring
-from duly.domain.jobs.manifest_target import SEALED_QUERY, shown_parts, target_parts
+from duly.domain.jobs.job import Recurring, StandingJob
 from duly.domain.jobs.spec_of import rules_of
 from duly.domain.runs.callbacks import Then
 from duly.domain.runs.options import RunOptions
+from duly.domain.targets.masking import HIDDEN, is_secret, masked_node
+from duly.domain.targets.target import Target, WorkflowTarget
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.errors import TriggerError
@@ -26,18 +26,16 @@ from duly.domain.triggers.interval import parse_every
 from duly.domain.triggers.moments import second_of, utc_text
 from duly.domain.triggers.on_event import ON_EVENT, is_on_event
 from duly.domain.triggers.schedule import options as asking
+from duly.domain.workflows.target import plain_node
+
+_MAPPINGS = ("headers", "environment")
+_NODES = "target.nodes."
+_SEALED_QUERY = "secrets in the query"  # the part that a URL is not shown with
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """The job of a name as it stands in the store. `applied` is the version it had when its file was last applied."""
+class Kept(StandingJob, frozen=True):
+    """A job that a file may ask for. `applied` is the version it had when its file was last applied."""
 
-    job_id: UUID
-    name: str
-    owner: str
-    source: str | None
-    state: str
-    pause_reason: str | None
-    version: int
     applied: int | None
     handler: str
     payload: str | None
@@ -47,16 +45,6 @@ class Kept(msgspec.Struct, frozen=True):
     schedule: str | None
     every_seconds: int | None
     anchor_at: datetime | None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it fires no more."""
-        return self.state not in ("active", "paused")
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether it is paused."""
-        return self.state == "paused"
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -99,11 +87,7 @@ def compared(standing: Recurring, wanted: Recurring, anchor: str | None = None) 
         was, will = _schedules(standing.schedule, wanted.schedule, anchor)
         before |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in was.items()}
         after |= {key if key == ON_EVENT else f"schedule.{key}": value for key, value in will.items()}
-    return tuple(
-        Difference(field, *shown_parts(field, before.get(field), after.get(field)))
-        for field in {**before, **after}
-        if before.get(field) != after.get(field)
-    )
+    return _changes(before, after)
 
 
 def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
@@ -114,10 +98,14 @@ def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
 def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Say in what a calendar is not as its file says."""
     was, will = ({"tz": "UTC"} | _said(calendar) for calendar in (before, after))
+    return _changes(was, will)
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
     return tuple(
-        Difference(field, was.get(field), will.get(field))
-        for field in {**was, **will}
-        if was.get(field) != will.get(field)
+        Difference(field, *_shown_parts(field, before.get(field), after.get(field)))
+        for field in {**before, **after}
+        if before.get(field) != after.get(field)
     )
 
 
@@ -129,14 +117,14 @@ def _parts(job: Recurring) -> dict[str, Any]:
     return (
         found
         | _sealed_queries(job.options.metadata.then or Then())
-        | target_parts(job.handler, job.options.policy.target)
+        | _target_parts(job.handler, job.options.policy.target)
     )
 
 
 def _sealed_queries(then: Then) -> dict[str, Any]:
     callbacks = {"on_done": then.done, "on_dead": then.dead}
     return {
-        f"{name}.url, {SEALED_QUERY}": callback.sealed_url
+        f"{name}.url, {_SEALED_QUERY}": callback.sealed_url
         for name, callback in callbacks.items()
         if callback is not None and callback.sealed_url is not None
     }
@@ -203,3 +191,36 @@ def _utc(moment: datetime) -> str:
 
 def _said(shape: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in shape.items() if value is not None and value != []}
+
+
+def _target_parts(handler: str, target: Target | None) -> dict[str, Any]:
+    """Give a target part by part, as it is, to be compared."""
+    if target is None:
+        return {"target": handler}
+    found: dict[str, Any] = {"target": target.__struct_config__.tag}
+    if isinstance(target, WorkflowTarget):
+        nodes = {f"{_NODES}{node['name']}": plain_node(node) for node in target.nodes}
+        return found | {"target.name": target.name} | nodes
+    for name, value in msgspec.structs.asdict(target).items():
+        if name == "sealed_url":
+            found |= {} if value is None else {f"target.url, {_SEALED_QUERY}": value}
+        elif name in _MAPPINGS:
+            found |= {f"target.{name}.{key}": part for key, part in value.items()}
+        elif value not in (None, ()):
+            found[f"target.{name}"] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def _shown_parts(field: str, before: Any, after: Any) -> tuple[Any, Any]:
+    """Give a part as it stands and as it is asked for, as they are shown; of a secret no more than that it is another."""
+    if field.startswith(_NODES):
+        return before and masked_node(before), after and masked_node(after)
+    if not _is_secret_part(field):
+        return before, after
+    hidden = HIDDEN if before is None or after is None else f"{HIDDEN}, another value"
+    return None if before is None else HIDDEN, None if after is None else hidden
+
+
+def _is_secret_part(field: str) -> bool:
+    is_value = field.startswith(tuple(f"target.{name}." for name in _MAPPINGS))
+    return field.endswith(_SEALED_QUERY) or (is_value and is_secret(field.rpartition(".")[2]))

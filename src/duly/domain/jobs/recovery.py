@@ -13,12 +13,16 @@ from duly.domain.triggers.schedule.planning import Skip, plan_missed
 from duly.domain.triggers.schedule.schedules import MISFIRE_LIMIT_MAX, Misfire, Schedule
 
 Choice = Literal["skip", "once", "all"]
-CHOICES: tuple[Choice, ...] = ("skip", "once", "all")
 RATE_MAX = 500.0  # runs a second: what the backfill lane makes at most
 _RATE_UNKNOWN = 50.0  # proposed where nobody knows how much there is to spare
 _SPARE_SHARE = 0.5  # of what there is to spare: what is on time may need the rest
 _FINEST = timedelta(microseconds=1)
-_EVER_SECONDS = 100 * 366 * 86_400
+# The policy that a choice amounts to. It is made for this time, so that no window cuts it.
+_MISFIRES: dict[Choice, Misfire] = {
+    "skip": Misfire(policy="skip"),
+    "once": Misfire(policy="fire_once"),
+    "all": Misfire(policy="fire_all", window_seconds=100 * 366 * 86_400, limit=MISFIRE_LIMIT_MAX),
+}
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -61,22 +65,11 @@ def decide(schedule: Schedule, start: datetime, end: datetime, noticed_at: datet
     """Say what becomes of the fires of [start, end), all of which were missed, seen from when that was noticed."""
     last = schedule.latest_at_or_before(end - _FINEST)
     latest = start if last is None else max(start, last.scheduled_at)
-    meant = schedule if choice is None else msgspec.structs.replace(schedule, misfire=_misfire(choice))
+    meant = schedule if choice is None else msgspec.structs.replace(schedule, misfire=_MISFIRES[choice])
     plan = plan_missed(meant, start, latest, noticed_at)
     if plan.run_at is not None:
         return Verdict((plan.run_at, plan.run_at + _FINEST), 1, plan.skips)
     return Verdict(plan.catch_up, plan.catch_up_count, plan.skips)
-
-
-def _misfire(choice: Choice) -> Misfire:
-    """Give the policy that a choice amounts to. It is made for this time, so that no window cuts it."""
-    match choice:
-        case "skip":
-            return Misfire(policy="skip")
-        case "once":
-            return Misfire(policy="fire_once")
-        case "all":
-            return Misfire(policy="fire_all", window_seconds=_EVER_SECONDS, limit=MISFIRE_LIMIT_MAX)
 
 
 def proposed_rate(spare_per_second: float | None) -> float:

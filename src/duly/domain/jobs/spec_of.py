@@ -25,18 +25,17 @@ from duly.domain.jobs.spec import (
     NodeSpec,
     RateLimit,
     RetryPolicy,
-    RetryRule,
     Target,
     WorkflowSpec,
     WorkflowTarget,
 )
-from duly.domain.limits.concurrency import told_concurrency, told_rate
+from duly.domain.limits.concurrency import FIFO, in_words
 from duly.domain.runs.callbacks import Callback as KnownCallback
 from duly.domain.runs.callbacks import Then
 from duly.domain.runs.expiry import expiry_moment
-from duly.domain.runs.options import RunOptions
+from duly.domain.runs.options import RunOptions, RunPolicy
 from duly.domain.runs.payload import read_anyhow
-from duly.domain.runs.retry import Retry, told_policy
+from duly.domain.runs.retry import told_policy
 from duly.domain.targets.masking import masked, masked_then
 from duly.domain.targets.spec import FunctionTarget, spec_of_target
 from duly.domain.targets.target import WorkflowTarget as KnownWorkflow
@@ -68,12 +67,11 @@ def run_rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any
     """Give those of them that a run shows as its definition; `retry` is None where it is left to the handler."""
     policy, then = options.policy, options.metadata.then
     then = (masked_then(then) if is_shown else then) or Then()
-    concurrency, rate = told_concurrency(policy), told_rate(policy)
     return {
-        "retry": _retry(policy.retry) if policy.own else None,
+        "retry": msgspec.convert(told_policy(policy.retry), RetryPolicy) if policy.own else None,
         "timeout": _duration(policy.timeout_seconds),
-        "concurrency": None if concurrency is None else Concurrency(**concurrency),
-        "rate_limit": None if rate is None else RateLimit(**rate),
+        "concurrency": _concurrency(policy),
+        "rate_limit": _rate_limit(policy),
         "expires_at": None if policy.expires_at is None else expiry_moment(policy.expires_at),
         "expires_after": _duration(policy.expires_seconds),
         "on_done": _callback(then.done),
@@ -152,9 +150,17 @@ def _edge(edge: Edge) -> str | NodeEdge:
     return edge.parent if edge.on is On.SUCCESS else NodeEdge(node=edge.parent, on=cast(Any, edge.on.value))
 
 
-def _retry(retry: Retry) -> RetryPolicy:
-    told = told_policy(retry)
-    return RetryPolicy(**{**told, "rules": [RetryRule(**rule) for rule in told["rules"]]})
+def _concurrency(policy: RunPolicy) -> Concurrency | None:
+    if policy.gate is None:
+        return None
+    return Concurrency(key=policy.gate[0], limit=policy.gate[1], order=FIFO if policy.fifo else None)
+
+
+def _rate_limit(policy: RunPolicy) -> RateLimit | None:
+    if policy.rate is None:
+        return None
+    key, per_second, burst = policy.rate
+    return RateLimit(key=key, **in_words(per_second), burst=burst)
 
 
 def _callback(callback: KnownCallback | None) -> Callback | None:

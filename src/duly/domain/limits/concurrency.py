@@ -7,18 +7,17 @@ start a second, and how many at once after a rest.
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import check_gate, check_name
-from duly.domain.number import is_number, is_whole
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.payload import is_number, is_whole
 from duly.domain.triggers.errors import shown
 
-FIFO = "fifo"
+FIFO: Final = "fifo"
 RATE_MAX = 1_000_000  # a second
 RATE_MIN = 1 / (366 * 86_400)  # one in 366 days; duly.rate_min is a little less
 BURST_MAX = 999_999
@@ -59,22 +58,6 @@ def check_rate(rate: Rate) -> tuple[str, float, int]:
     if not is_whole(rate.burst) or not 1 <= rate.burst <= BURST_MAX:
         raise InvalidOption(f"burst {rate.burst!r} is outside 1 to {BURST_MAX} runs at once")
     return check_name(rate.key, "rate key"), rate.limit / seconds, rate.burst
-
-
-def told_concurrency(policy: RunPolicy) -> dict[str, Any] | None:
-    """Say which key holds runs back, how many at once, and whether in order."""
-    if policy.gate is None:
-        return None
-    key, limit = policy.gate
-    return {"key": key, "limit": limit} | ({"order": FIFO} if policy.fifo else {})
-
-
-def told_rate(policy: RunPolicy) -> dict[str, Any] | None:
-    """Say at which rate runs start."""
-    if policy.rate is None:
-        return None
-    key, per_second, burst = policy.rate
-    return {"key": key, **in_words(per_second), "burst": burst}
 
 
 def in_words(per_second: float) -> dict[str, Any]:

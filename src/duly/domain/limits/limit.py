@@ -11,8 +11,6 @@ from duly.domain.errors import InvalidOption
 from duly.domain.limits.pause import Holds, Scope
 
 PLACES_MAX = 1_000_000
-LIMITS_MAX = 1_000  # Every worker reads all of them several times a second.
-TENANT_LIMITS_MAX = 100
 # How `set_by` begins where the operator has set a limit. It is told there because claims hold rows of limits as they are, and a
 # column more would be one that the claims of a version before do not know.
 OPERATOR = "the operator"
@@ -60,8 +58,3 @@ def check_places(places: int) -> int:
 def told_setter(by: str, *, is_operator: bool) -> str:
     """Say who sets a limit; nobody else can be taken for the operator, because a key is told as one."""
     return f"{OPERATOR}, {by}" if is_operator and not by.startswith(OPERATOR) else by
-
-
-def limits_max(scope: Scope) -> int:
-    """How many limits may stand beside each other: of what is everyone's, or of one tenant."""
-    return LIMITS_MAX if scope.tenant is None else TENANT_LIMITS_MAX

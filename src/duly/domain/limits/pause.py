@@ -9,8 +9,8 @@ import msgspec
 
 from duly.domain.runs.run import Run
 
-HOLDS_MAX = 1_000  # Every worker reads all of them several times a second.
-TENANT_HOLDS_MAX = 100
+SCOPES_MAX = 1_000  # Every worker reads all holds and limits several times a second.
+TENANT_SCOPES_MAX = 100
 SCOPE_KINDS = ("everything", "queue", "tenant", "queue_of_tenant")
 
 
@@ -33,9 +33,9 @@ class Scope(msgspec.Struct, frozen=True):
         return "tenant" if self.queue is None else "queue_of_tenant"
 
     @property
-    def holds_max(self) -> int:
-        """How many holds may stand beside each other: of what is everyone's, or of one tenant."""
-        return HOLDS_MAX if self.tenant is None else TENANT_HOLDS_MAX
+    def rows_max(self) -> int:
+        """How many holds, or limits, may stand beside each other: of what is everyone's, or of one tenant."""
+        return SCOPES_MAX if self.tenant is None else TENANT_SCOPES_MAX
 
     def touches(self, other: Scope) -> bool:
         """Say whether some run belongs to both."""

@@ -51,15 +51,12 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def headers(self) -> dict[str, str]:
         """The limit as HTTP says it."""
-        name = self.limit.whose
+        name, full_in = self.limit.whose, (self.limit.burst - self.remaining) / self.limit.rate
         told = {
             "RateLimit-Policy": f'"{name}";q={self.limit.burst};w={BURST_SECONDS}',
-            "RateLimit": f'"{name}";r={self.remaining};t={max(0, ceil(self._full_in()))}',
+            "RateLimit": f'"{name}";r={self.remaining};t={max(0, ceil(full_in))}',
         }
         return told if self.is_allowed else told | {"Retry-After": str(max(1, ceil(self.retry_after)))}
-
-    def _full_in(self) -> float:
-        return (self.limit.burst - self.remaining) / self.limit.rate
 
 
 class Purse(msgspec.Struct):

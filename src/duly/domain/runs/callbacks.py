@@ -7,7 +7,6 @@ headers of their own, another method or other retries names a job that sends suc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
 
 import msgspec
 
@@ -65,10 +64,10 @@ def short_callback(text: str) -> dict[str, str]:
 
 def _checked(what: str, callback: Callback) -> Callback:
     if (callback.url is None) == (callback.job is None):
-        _refuse(f"{what} names a URL or a job, one of them: {_EXAMPLE}")
+        raise InvalidOption(f"{what} names a URL or a job, one of them: {_EXAMPLE}")
     if callback.job is not None:
         if callback.queue is not None:
-            _refuse(f"{what} names a queue beside a job, which has its own; leave it out")
+            raise InvalidOption(f"{what} names a queue beside a job, which has its own; leave it out")
         return Callback(job=_checked_name(f"job in {what}", callback.job))
     assert callback.url is not None
     queue = None if callback.queue is None else _checked_name(f"queue in {what}", callback.queue)
@@ -77,9 +76,5 @@ def _checked(what: str, callback: Callback) -> Callback:
 
 def _checked_name(what: str, name: str) -> str:
     if not (0 < len(name) <= NAME_CHARACTERS_MAX and name.isprintable()):
-        _refuse(f"{what} {shown(name)} is not a name: 1 to {NAME_CHARACTERS_MAX} printable characters")
+        raise InvalidOption(f"{what} {shown(name)} is not a name: 1 to {NAME_CHARACTERS_MAX} printable characters")
     return name
-
-
-def _refuse(message: str) -> NoReturn:
-    raise InvalidOption(message)

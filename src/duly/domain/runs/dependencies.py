@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from uuid import UUID
 
 from duly.domain.errors import InvalidOption
@@ -21,7 +21,10 @@ def check_after(asked: Iterable[tuple[UUID | str, str]]) -> After:
         raise InvalidOption(
             f"after names {len(pairs)} jobs; the limit is {AFTER_MAX}. Let some follow others, or use a workflow"
         )
-    return pairs if len({job for job, _ in pairs}) == len(pairs) else _refuse_twice([job for job, _ in pairs])
+    jobs = [job for job, _ in pairs]
+    for twice in (job for job in jobs if jobs.count(job) > 1):
+        raise InvalidOption(f"after names job {twice} twice; name it once, with on: always for either end")
+    return pairs
 
 
 def read_after(text: str) -> tuple[str, str]:
@@ -43,8 +46,3 @@ def _end(on: str, job: UUID | str) -> str:
     if on not in ON:
         raise InvalidOption(f"after {job} on {shown(on)} is not possible; on is success, failure or always")
     return on
-
-
-def _refuse_twice(jobs: Sequence[str]) -> After:
-    twice = next(job for job in jobs if jobs.count(job) > 1)
-    raise InvalidOption(f"after names job {twice} twice; name it once, with on: always for either end")

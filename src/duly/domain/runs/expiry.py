@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from duly.domain.duration import Duration, parse_option
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import check_moment
-from duly.domain.runs.policy import RunPolicy
+from duly.domain.runs.options import RunPolicy
 from duly.domain.triggers.errors import shown
 
 _SECONDS_MAX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # as the store has it

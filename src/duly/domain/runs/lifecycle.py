@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from duly.domain.duration import to_iso
 from duly.domain.jobs.job import DELAY_MAX
 from duly.domain.runs.expiry import expiry_of, shown_moment
-from duly.domain.runs.metadata import RunHistory
+from duly.domain.runs.options import RunHistory
 from duly.domain.runs.outcome import Cancelled, Expired, Failed, Lost, Outcome, Snoozed, Spent, Succeeded, TimedOut
 from duly.domain.runs.retry import RETRY_AFTER_MAX
 from duly.domain.runs.retry_rules import SNOOZES_MAX, Rule, kinds_of, rule_for

@@ -1,6 +1,7 @@
 """Options of a run, decoded: its policy, its metadata and its history. A definition has the first two.
 
-No name stands in two of them, so options are built and changed field by field: `options_of(retry=…, tags=…)`.
+`store/` decodes them once; nobody else sees them as text. No name stands in two of them, so options are built and changed
+field by field: `options_of(retry=…, tags=…)`.
 """
 
 from __future__ import annotations
@@ -11,12 +12,76 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.runs.metadata import NO_HISTORY, NO_METADATA, RunHistory, RunMetadata
-from duly.domain.runs.policy import PLAIN, RunPolicy
+from duly.domain.runs.callbacks import Then
+from duly.domain.runs.dependencies import After
+from duly.domain.runs.retry import Retry
+from duly.domain.targets.target import Target
 
-_OWN = frozenset(
-    {"retry", "timeout_seconds", "target"}
-)  # Options that name one of these are a policy of the job's own.
+
+class RunPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a run is run. `own`: its job says so, and nothing is left to its handler."""
+
+    retry: Retry = Retry()
+    timeout_seconds: float | None = None
+    target: Target | None = None  # None: a function
+    own: bool = False
+    gate: tuple[str, int] | None = None  # a concurrency key, and how many of its runs may be ready or running at once
+    fifo: bool | int = False  # the runs of its key go one after another, in order; the store numbers them
+    rate: tuple[str, float, int] | None = None  # a key, its starts a second, and how many at once after a rest
+    expires_at: float | None = None  # seconds since 1970: after this it is not worth starting
+    expires_seconds: float | None = None  # the same, counted from its scheduled moment
+    rearm: bool = False  # the schedule's next fire counts from the end of this run
+    watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
+
+    @property
+    def has_consequence(self) -> bool:
+        """Whether more follows from the end of a run than its record: a slot, the next fire, or a count of failures."""
+        return self.gate is not None or self.rearm or self.watch is not None
+
+    def or_handlers(self, handler: RunPolicy) -> RunPolicy:
+        """Return this policy, where it is not its job's own with the handler's retries, timeout and expiry."""
+        if self.own or handler is PLAIN:
+            return self
+        if self is PLAIN:
+            return handler
+        expires_seconds = handler.expires_seconds if self.expires_seconds is None else self.expires_seconds
+        return msgspec.structs.replace(
+            self, retry=handler.retry, timeout_seconds=handler.timeout_seconds, expires_seconds=expires_seconds
+        )
+
+
+class RunMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tags, the request and the runs that a run belongs to, and its completion callbacks."""
+
+    tags: tuple[str, ...] = ()
+    request_id: str | None = None
+    traceparent: str | None = None
+    parent: UUID | None = None  # the run whose subtask this is
+    node: tuple[UUID, str] | None = None  # the workflow, and its name there
+    after: After = ()
+    then: Then | None = None
+    again_of: UUID | None = None  # the ended run that this one was made from
+
+
+class RunHistory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The life of a run so far, as far as its columns do not tell it."""
+
+    replays: int = 0
+    attempts_before: int = 0  # how many of its attempts do not count: of earlier lives, and forgiven ones
+    # Seconds since 1970: when the first attempt of this life was due, where its age is bounded.
+    since: float | None = None
+    snoozes: int = 0  # how often a rule has put it off
+    probes: int = 0  # how many attempts were spent on finding out how its destination is
+    missed: int = 0  # how many occurrences that were noticed too late this run stands for, itself included
+    waited: bool = False  # for a concurrency key or a destination, so that its start delay says nothing
+
+
+PLAIN = RunPolicy()  # shared by all runs that carry no options
+NO_METADATA = RunMetadata()  # shared, as PLAIN is
+NO_HISTORY = RunHistory()
+
+# Options that name one of these are a policy of the job's own.
+_OWN = frozenset({"retry", "timeout_seconds", "target"})
 _SAID = _OWN | {"gate", "rate"}  # So is a change that does; in a row the engine may have added these two.
 _FIELDS = frozenset(name for part in (PLAIN, NO_METADATA, NO_HISTORY) for name in part.__struct_fields__)
 _OVERLAP = "overlap/"  # begins the concurrency key of a schedule whose occurrences wait for each other

@@ -43,7 +43,6 @@ class TimedOut(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def reason(self) -> str:
-        """Say it in words."""
         return f"timed out after {round(self.seconds, 2):g} s"
 
 
@@ -54,7 +53,6 @@ class Lost(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def reason(self) -> str:
-        """Say it in words."""
         return "worker lost while running this run alone" if self.named else "worker lost"
 
 
@@ -78,7 +76,6 @@ class Expired(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def reason(self) -> str:
-        """Say it in words."""
         return f"expired at {self.at.astimezone(UTC).isoformat(timespec='milliseconds').replace('+00:00', 'Z')}"
 
 
@@ -90,7 +87,6 @@ class Spent(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def reason(self) -> str:
-        """Say it in words."""
         return f"{self.after}; its handler allows {self.allowed} attempt{'s' * (self.allowed != 1)}"
 
 

@@ -14,9 +14,8 @@ PAYLOAD_BYTES_MAX = 262_144
 RESULT_BYTES_MAX = 65_536
 CHECKPOINT_BYTES_MAX = 262_144
 DEPTH_MAX = 64
-SHOWN_DEPTH_MAX = (
-    256  # What is put together of what we take, as a node's payload with others' results in it, is deeper.
-)
+# What is put together of what we take, as a node's payload with others' results in it, is deeper.
+SHOWN_DEPTH_MAX = 256
 _TOO_DEEP_TO_KEEP = (
     f"its result was nested deeper than {DEPTH_MAX} levels and is not kept; flatten it, or store it elsewhere and return a"
     " reference to it"
@@ -71,17 +70,12 @@ def _encode_anyhow(value: Any) -> bytes:
 
 def read_anyhow(text: str) -> Any:
     """Read JSON that is stored, to show it. What nobody could read is given as its text, with why. Cannot fail."""
-    if not can_be_shown(text):
+    if is_deeper(text.encode(), SHOWN_DEPTH_MAX):
         return {"unreadable": f"it is nested deeper than {SHOWN_DEPTH_MAX} levels", "text": text}
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         return {"unreadable": str(error), "text": text}
-
-
-def can_be_shown(text: str) -> bool:
-    """Say whether JSON is as flat as whoever reads it needs it."""
-    return not is_deeper(text.encode(), SHOWN_DEPTH_MAX)
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
@@ -142,3 +136,13 @@ def storable_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [storable_value(item) for item in value]
     return value
+
+
+def is_whole(value: object) -> bool:
+    """Say whether a value is a whole number; a truth is none, although Python counts with it."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is a number."""
+    return isinstance(value, float) or is_whole(value)

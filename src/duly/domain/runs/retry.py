@@ -1,7 +1,6 @@
 """How often and how soon a failed run is tried again.
 
-A policy gives a ceiling for the gap after each attempt, and `jitter` the part of it that is left to chance: the gap after
-attempt n lies between `shortest_after(n)` and `longest_after(n)`.
+A policy gives a ceiling for the gap after each attempt, and `jitter` the part of it that is left to chance.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
-from duly.domain.number import is_whole
+from duly.domain.runs.payload import is_whole
 from duly.domain.runs.retry_rules import Rule, read_rules, told_rule
 from duly.domain.triggers.errors import shown
 
@@ -53,10 +52,6 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
     def longest_after(self, attempt: int) -> timedelta:
         """Say how long the gap after attempt number `attempt` is at most."""
         return timedelta(seconds=self._ceiling(attempt))
-
-    def shortest_after(self, attempt: int) -> timedelta:
-        """Say how long the gap after attempt number `attempt` is at least."""
-        return self.drawn(self.longest_after(attempt), 0.0)
 
     def delay_after(self, attempt: int, chance: float) -> timedelta:
         """Say how long to wait after attempt number `attempt` failed; `chance` is uniform in [0, 1)."""
@@ -154,20 +149,15 @@ def _delays(values: Sequence[Duration] | None, policy: str) -> tuple[float, ...]
         raise InvalidOption(
             f"retry policy list needs its delays: 1 to {DELAYS_MAX} of them, such as [PT1S, PT1M, PT1H]"
         )
-    return tuple(_not_negative(value, "retry delay") for value in values)
+    if negative := [value for value in values if _seconds(value, "retry delay") < 0]:
+        raise InvalidOption(f"retry delay {negative[0]!r} is negative; it counts from the end of the attempt before")
+    return tuple(_seconds(value, "retry delay") for value in values)
 
 
 def _max_age(value: Duration) -> float:
     seconds = _seconds(value, "retry max_age")
     if seconds <= 0:
         raise InvalidOption(f"retry max_age {value!r} must be more than 0; leave it out for none")
-    return seconds
-
-
-def _not_negative(value: Duration, what: str) -> float:
-    seconds = _seconds(value, what)
-    if seconds < 0:
-        raise InvalidOption(f"{what} {value!r} is negative; it counts from the end of the attempt before")
     return seconds
 
 

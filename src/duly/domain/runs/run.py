@@ -7,8 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.runs.metadata import NO_HISTORY, NO_METADATA, RunHistory, RunMetadata
-from duly.domain.runs.policy import PLAIN, RunPolicy
+from duly.domain.runs.options import NO_HISTORY, NO_METADATA, PLAIN, RunHistory, RunMetadata, RunPolicy
 
 QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 5

@@ -28,11 +28,6 @@ def occurrence_id(job_id: UUID, scheduled_at: datetime, origin: str) -> UUID:
     return run_id(scheduled_at, f"{job_id}/{_microseconds(scheduled_at)}/{origin}")
 
 
-def scheduled_at_of(identifier: UUID) -> datetime:
-    """Read the scheduled moment back from a run's id, to the millisecond."""
-    return _EPOCH + timedelta(milliseconds=identifier.int >> 80)
-
-
 def least_id_at(moment: datetime) -> UUID:
     """Give the least id that a run scheduled at a moment, or later, can have."""
     return UUID(int=min(max(_microseconds(moment) // 1000, 0) << 80, (1 << 128) - 1))

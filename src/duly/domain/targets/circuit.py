@@ -35,6 +35,14 @@ class State(StrEnum):
     HALF_OPEN = "half_open"
 
 
+class Verdict(StrEnum):
+    """How a destination was, as far as one request to it can tell."""
+
+    HEALTHY = "healthy"  # it answered, whatever it thinks of the request
+    FAILING = "failing"  # it did not, or asks to be left alone
+    IGNORED = "ignored"  # we broke off, or never began
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a destination at a moment. `turn` counts its changes of state."""
 

@@ -7,7 +7,7 @@ the run's handler is then a name that begins with `@`, which only workers that m
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,11 @@ from duly.domain.errors import InvalidOption
 from duly.domain.runs.callbacks import Then
 from duly.domain.targets.program_environment import check_allowed_variables
 from duly.domain.triggers.errors import shown
+
+if TYPE_CHECKING:
+    from duly.domain.jobs.job import Recurring, Submission
+
+J = TypeVar("J", bound="Submission | Recurring")
 
 RESERVED = "@"  # what the handler of a target begins with, and that of a function never does
 WEBHOOK = "@webhook"
@@ -130,6 +135,12 @@ class Allowed(msgspec.Struct, frozen=True):
     containers: frozenset[str] = frozenset()
     webhooks: bool = True
     check_call: Callable[[str], None] | None = None
+
+    def admitted(self, job: J) -> J:
+        """Return a job of which all is allowed here: what it runs, and who is told of its end. Raises InvalidOption."""
+        self.check_told(job.options.metadata.then)
+        self.check(job.options.policy.target)
+        return job
 
     def check(self, target: Target | None) -> None:
         """Refuse what is not allowed here. Raises InvalidOption."""

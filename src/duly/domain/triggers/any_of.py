@@ -35,7 +35,6 @@ class AnyOf(Compiled):
         return shapes[0] if len(shapes) == 1 else {"type": "any", "of": shapes}
 
     def describe(self) -> str:
-        """Say it in English."""
         first, *others = (member.describe() for member in self.members)
         return "; and ".join([first, *(words[0].lower() + words[1:] for words in others)])
 

@@ -31,7 +31,6 @@ class At(Compiled):
         return shape if self.zone.name == "UTC" else shape | {"tz": self.zone.name}
 
     def describe(self) -> str:
-        """Say it in English."""
         second, fraction = divmod(self._microseconds, SECOND)
         local = self.zone.local_at(second)
         time = f"{local_text(local)[11:]}{fraction_text(fraction)}" if fraction else clock_text(local)

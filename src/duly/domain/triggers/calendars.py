@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from duly.domain.triggers import stamps
-from duly.domain.triggers.compiling import check_keys, check_object, string
+from duly.domain.triggers import spec, stamps
+from duly.domain.triggers.compiling import check_keys, check_object, check_part, string
 from duly.domain.triggers.cron.fields import Reader
 from duly.domain.triggers.cron.specs import DAY_OF_WEEK
 from duly.domain.triggers.errors import TriggerError, shown, together
@@ -145,7 +145,7 @@ def next_blocked(uses: Sequence[Use], second: int, limit: int) -> int:
 def read_calendar(value: object) -> Calendar:
     """Read a calendar. Raises TriggerError, which carries all that is wrong."""
     shape = check_object(value, "calendar")
-    check_keys(shape, ("name",), ("tz", "dates", "windows", "weekly"))
+    check_keys(shape, spec.CalendarSpec, "name")
     name = string(shape, "name")
     zone = zones.UTC_ZONE if shape.get("tz") is None else zones.find(shape["tz"])
     errors: list[TriggerError] = []
@@ -199,7 +199,7 @@ def _each(shape: Mapping[str, Any], key: str, most: int, errors: list[TriggerErr
 
 
 def _window(item: object, field: str, zone: Zone) -> Span:
-    shape = _object_at(item, field, ("start", "end"))
+    shape = check_part(item, field, spec.Window)
     start, end = stamps.read(shape["start"], f"{field}.start", zone), stamps.read(shape["end"], f"{field}.end", zone)
     if end <= start:
         raise TriggerError("WINDOW_EMPTY", f"{field} ends at or before its start; swap them", field)
@@ -207,7 +207,7 @@ def _window(item: object, field: str, zone: Zone) -> Span:
 
 
 def _weekly(item: object, field: str) -> tuple[int, Span]:
-    shape = _object_at(item, field, ("days", "from", "to"))
+    shape = check_part(item, field, spec.Weekly)
     start, end = _time(shape["from"], f"{field}.from"), _time(shape["to"], f"{field}.to")
     if end <= start:
         message = (
@@ -224,16 +224,6 @@ def _weekly(item: object, field: str) -> tuple[int, Span]:
     except TriggerError as error:
         error.field = f"{field}.days"
         raise
-
-
-def _object_at(item: object, field: str, keys: tuple[str, ...]) -> Mapping[str, Any]:
-    if not isinstance(item, Mapping):
-        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(item)} is not an object with {' and '.join(keys)}", field)
-    try:
-        check_keys(item, keys, ())
-    except TriggerError as error:
-        raise error.within(field) from None
-    return item
 
 
 def _time(value: object, field: str) -> int:

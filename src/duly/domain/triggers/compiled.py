@@ -96,7 +96,6 @@ class WholeSeconds(Compiled):
         """Give the last occurrence at or before `second`."""
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Give the first occurrence after a moment; None when there is none before the end of 2199."""
         since = moment - EPOCH
         second = since.days * DAY + since.seconds + 1
         if second > LAST_SECOND:
@@ -105,7 +104,6 @@ class WholeSeconds(Compiled):
         return None if found is None or found > LAST_SECOND else EPOCH + timedelta(0, found)
 
     def latest_at_or_before(self, moment: datetime) -> datetime | None:
-        """Give the last occurrence at or before a moment; None when there is none."""
         since = moment - EPOCH
         second = since.days * DAY + since.seconds
         if second < FIRST_SECOND:
@@ -114,7 +112,6 @@ class WholeSeconds(Compiled):
         return None if found is None or found < FIRST_SECOND else EPOCH + timedelta(0, found)
 
     def count_between(self, start: datetime, end: datetime, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`; one that has to walk them stops at `most`."""
         first, last = max(_second_from(start), FIRST_SECOND), min(_second_from(end), LAST_SECOND + 1)
         return self.count_seconds(first, last, most) if first < last else 0
 

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, NoReturn, overload
+from functools import cache
+from typing import Any, Literal, overload
 
 import msgspec
 
 from duly.domain.errors import InvalidSchedule
+from duly.domain.fields import Spec
 from duly.domain.jobs.job import check_delay
-from duly.domain.triggers import periods, stamps
+from duly.domain.triggers import periods, spec, stamps
 from duly.domain.triggers.any_of import MEMBERS_MAX, MEMBERS_MIN, AnyOf
 from duly.domain.triggers.at import At
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.cron.expression import compile_cron
 from duly.domain.triggers.elapsed import FixedDelay, FixedRate
 from duly.domain.triggers.english import grammar
-from duly.domain.triggers.errors import TriggerError, nearest, shown, together
+from duly.domain.triggers.errors import TriggerError, check_length, nearest, shown, together
 from duly.domain.triggers.iso8601 import compile_iso
 from duly.domain.triggers.moments import EPOCH, second_of
 from duly.domain.triggers.rrule.rule import compile_rrule
@@ -51,8 +53,8 @@ def _compile(trigger: object, context: Context) -> Compiled:
     kind = shape.get("type")
     if not isinstance(kind, str) or kind not in _TYPES:
         raise _unknown_type(kind)
-    required, optional, build = _TYPES[kind]
-    check_keys(shape, ("type", *required), optional)
+    struct, build = _TYPES[kind]
+    check_keys(shape, struct, "type")
     return build(shape, context)
 
 
@@ -63,8 +65,10 @@ def check_object(value: object, what: str) -> Mapping[str, Any]:
     return value
 
 
-def check_keys(shape: Mapping[str, Any], required: Sequence[str], optional: Sequence[str]) -> None:
-    """Raise TriggerError for every key that is unknown or missing."""
+def check_keys(shape: Mapping[str, Any], kind: type[Spec], *named: str) -> None:
+    """Raise TriggerError for every key that is unknown or missing: of the fields of a struct, and `named` ones."""
+    required, optional = _keys(kind)
+    required = (*named, *required)
     known = (*required, *optional)
     errors = [_unknown_key(key, known) for key in shape if key not in known]
     errors += [
@@ -72,6 +76,26 @@ def check_keys(shape: Mapping[str, Any], required: Sequence[str], optional: Sequ
     ]
     if errors:
         raise together(errors)
+
+
+def check_part(value: object, field: str, kind: type[Spec]) -> Mapping[str, Any]:
+    """Take an object that stands at a field, with the keys of a struct. Raises TriggerError."""
+    if not isinstance(value, Mapping):
+        keys = ", ".join(part for parts in _keys(kind) for part in parts)
+        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys: {keys}", field)
+    try:
+        check_keys(value, kind)
+    except TriggerError as error:
+        raise error.within(field) from None
+    return value
+
+
+@cache
+def _keys(kind: type[Spec]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Give the keys that must be there, and those that may; asking for them costs more than a look."""
+    fields = msgspec.structs.fields(kind)
+    required, optional = ([one.encode_name for one in fields if one.required is must] for must in (True, False))
+    return tuple(required), tuple(optional)
 
 
 def _unknown_key(key: object, known: Sequence[str]) -> TriggerError:
@@ -145,13 +169,8 @@ def _interval(shape: Mapping[str, Any], context: Context) -> Compiled:
 
 def _iso8601(shape: Mapping[str, Any], context: Context) -> Compiled:
     written = string(shape, "text")
-    if len(written) > _TEXT_CHARACTERS_MAX:
-        _refuse_length("text", written, _TEXT_CHARACTERS_MAX)
+    check_length(written, "text", _TEXT_CHARACTERS_MAX)
     return compile_iso(written, _zone(shape))
-
-
-def _refuse_length(key: str, value: str, limit: int) -> NoReturn:
-    raise TriggerError("LIMIT", f"{key} has {len(value)} characters, over the limit of {limit}; shorten it", key)
 
 
 def _rrule(shape: Mapping[str, Any], context: Context) -> Compiled:
@@ -197,12 +216,12 @@ def _member(member: object, context: Context) -> Compiled:
 
 
 _Build = Callable[[Mapping[str, Any], Context], Compiled]
-_TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], _Build]] = {
-    "at": ((), ("at", "delay", "tz"), _at),
-    "cron": (("expr",), ("tz",), _cron),
-    "interval": (("every",), ("anchor", "mode", "tz"), _interval),
-    "iso8601": (("text",), ("tz",), _iso8601),
-    "rrule": (("rrule", "dtstart"), ("tz", "exdates"), _rrule),
-    "text": (("text",), ("tz",), _text),
-    "any": (("of",), (), _any),
+_TYPES: dict[str, tuple[type[Spec], _Build]] = {
+    "at": (spec.TriggerAt, _at),
+    "cron": (spec.TriggerCron, _cron),
+    "interval": (spec.TriggerInterval, _interval),
+    "iso8601": (spec.TriggerIso8601, _iso8601),
+    "rrule": (spec.TriggerRrule, _rrule),
+    "text": (spec.TriggerText, _text),
+    "any": (spec.TriggerAny, _any),
 }

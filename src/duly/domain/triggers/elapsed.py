@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
+from duly.domain.counting import some
+from duly.domain.duration import to_iso
 from duly.domain.triggers.compiled import TriggerWarning, WholeSeconds
-from duly.domain.triggers.english.phrases import counted
 from duly.domain.triggers.interval import describe_every
 from duly.domain.triggers.moments import LAST_SECOND, utc_text
-from duly.domain.triggers.periods import clock_iso
 from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 _DENSE = 60
@@ -32,11 +32,10 @@ class FixedRate(WholeSeconds):
     @property
     def canonical(self) -> dict[str, Any]:
         """The period, the anchor and the zone its fires are shown in, each in one way."""
-        shape = {"type": "interval", "every": clock_iso(self.every), "anchor": utc_text(self.anchor)}
+        shape = {"type": "interval", "every": to_iso(timedelta(seconds=self.every)), "anchor": utc_text(self.anchor)}
         return shape if self.zone.name == "UTC" else shape | {"tz": self.zone.name}
 
     def describe(self) -> str:
-        """Say it in English."""
         return f"{_every_words(self.every)} from {_utc_words(self.anchor)}"
 
     @property
@@ -47,12 +46,10 @@ class FixedRate(WholeSeconds):
         return (TriggerWarning("DENSE", f"it fires {3600 // self.every} times an hour", "every"),)
 
     def second_from(self, second: int) -> int | None:
-        """Give the first occurrence at or after `second`."""
         found = max(self.anchor, self.anchor - (self.anchor - second) // self.every * self.every)
         return found if found <= self._last else None
 
     def second_until(self, second: int) -> int | None:
-        """Give the last occurrence at or before `second`."""
         if second < self.anchor:
             return None
         second = min(second, self._last)
@@ -75,14 +72,9 @@ class FixedDelay(FixedRate):
         return {**super().canonical, "mode": "fixed_delay"}
 
     def describe(self) -> str:
-        """Say it in English."""
         period = _every_words(self.every).removeprefix("Every ")
         period = period if period[0].isdigit() else f"1 {period}"
         return f"{period} after the end of each run, the first at {_utc_words(self.anchor)}"
-
-    def after_end(self, ended_at: datetime) -> datetime:
-        """Give the moment of the next run, once the last has ended."""
-        return ended_at + timedelta(seconds=self.every)
 
 
 class ClockRepeat(FixedRate):
@@ -92,11 +84,10 @@ class ClockRepeat(FixedRate):
     def canonical(self) -> dict[str, Any]:
         """The repetition with its start in UTC."""
         count = "" if self.count is None else str(self.count)
-        return {"type": "iso8601", "text": f"R{count}/{utc_text(self.anchor)}/{clock_iso(self.every)}"}
+        return {"type": "iso8601", "text": f"R{count}/{utc_text(self.anchor)}/{to_iso(timedelta(seconds=self.every))}"}
 
     def describe(self) -> str:
-        """Say it in English."""
-        return super().describe() + ("" if self.count is None else f", {counted(self.count, 'time')}")
+        return super().describe() + ("" if self.count is None else f", {some(self.count, 'time')}")
 
 
 def _every_words(seconds: int) -> str:

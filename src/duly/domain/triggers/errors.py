@@ -100,6 +100,13 @@ class TriggerError(Refused):
         return shape
 
 
+def check_length(text: str, field: str, limit: int, remedy: str = "shorten it") -> None:
+    """Refuse a text that is too long to be read. Raises TriggerError."""
+    if len(text) > limit:
+        message = f"{field} has {len(text)} characters, over the limit of {limit}; {remedy}"
+        raise TriggerError("LIMIT", message, field)
+
+
 def join(path: str, field: str) -> str:
     """Name a field under a path: `trigger` and `expr` are `trigger.expr`."""
     if not path or not field:

@@ -1,33 +1,14 @@
-"""Fixed rate: occurrence k is `anchor + k × every`, always counted from the anchor, so lateness never shifts it."""
+"""The period of a fixed rate: how it is read, and how it is said in English."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
-import msgspec
+from datetime import timedelta
 
 from duly.domain.duration import Duration, parse, to_iso
 from duly.domain.errors import InvalidSchedule
 
 EVERY_MIN = timedelta(seconds=1)
 _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """Fire at the anchor and every `every` after it."""
-
-    every: timedelta
-    anchor: datetime
-
-    def next_after(self, moment: datetime) -> datetime:
-        """Give the first occurrence after `moment`."""
-        if moment < self.anchor:
-            return self.anchor
-        return self.anchor + ((moment - self.anchor) // self.every + 1) * self.every
-
-    def describe(self) -> str:
-        """Say it in English."""
-        return describe_every(self.every)
 
 
 def parse_every(value: Duration) -> timedelta:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from duly.domain.counting import some
 from duly.domain.triggers import periods, stamps
 from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.elapsed import ClockRepeat
-from duly.domain.triggers.english.phrases import counted, in_zone, listed
+from duly.domain.triggers.english.phrases import in_zone, listed
 from duly.domain.triggers.errors import TriggerError, shown
+from duly.domain.triggers.local_rule import StartedRule
 from duly.domain.triggers.moments import DAY, LAST_YEAR, clock_text, date_of, day_of, local_text, month_days
 from duly.domain.triggers.periods import Period
-from duly.domain.triggers.started_rule import StartedRule
 from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 _COUNT = re.compile(r"R(-?\d{0,9})", re.ASCII)
@@ -43,7 +44,6 @@ class CalendarRepeat(StartedRule):
         return (day + number * self.period.days) * DAY + self._time
 
     def local_from(self, local: int, limit: int) -> int | None:
-        """Give the first occurrence at or after `local` and before `limit`."""
         number = self._number_from(local)
         if self.count is not None and number >= self.count:
             return None
@@ -51,7 +51,6 @@ class CalendarRepeat(StartedRule):
         return found if found < limit else None
 
     def local_until(self, local: int, floor: int) -> int | None:
-        """Give the last occurrence at or before `local` and not before `floor`."""
         number = self._number_from(local + 1) - 1
         if self.count is not None:
             number = min(number, self.count - 1)
@@ -77,9 +76,8 @@ class CalendarRepeat(StartedRule):
         return {"type": "iso8601", "text": text, "tz": self.zone.name}
 
     def describe(self) -> str:
-        """Say it in English."""
         start = f"{local_text(self.start_local)[:10]} at {clock_text(self.start_local)}"
-        limit = "" if self.count is None else f", {counted(self.count, 'time')}"
+        limit = "" if self.count is None else f", {some(self.count, 'time')}"
         return in_zone(f"Every {self._period_words()} from {start}{limit}", self.zone.name)
 
     def _period_words(self) -> str:
@@ -89,7 +87,7 @@ class CalendarRepeat(StartedRule):
         given = [(count, unit) for count, unit in units if count]
         if len(given) == 1 and given[0][0] == 1:
             return given[0][1]
-        return listed([counted(count, unit) for count, unit in given])
+        return listed([some(count, unit) for count, unit in given])
 
 
 def compile_iso(text: str, zone: Zone | None) -> Compiled:

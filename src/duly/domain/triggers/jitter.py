@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Literal
 
 import msgspec
 
-from duly.domain.triggers.hashing import stable_hash
 from duly.domain.triggers.moments import utc_text
 
 MAX_SECONDS = 86_400
@@ -26,3 +26,8 @@ class Jitter(msgspec.Struct, frozen=True):
 def spread(text: str, window: int) -> int:
     """Give a number from 0 up to, and without, `window`; 0 when the window is."""
     return stable_hash(text) * window >> 64
+
+
+def stable_hash(text: str) -> int:
+    """Give 64 bits that depend on nothing but the text."""
+    return int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")

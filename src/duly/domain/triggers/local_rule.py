@@ -10,7 +10,8 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from duly.domain.triggers.compiled import WholeSeconds
-from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, clock_text, local_text
+from duly.domain.triggers.moments import DAY, FIRST_SECOND, LAST_SECOND, clock_text, local_text, offset_text
+from duly.domain.triggers.zones.zones import Zone
 
 _LOCAL_END = LAST_SECOND + 1 + DAY
 _LOCAL_START = FIRST_SECOND - DAY
@@ -29,7 +30,6 @@ class LocalRule(WholeSeconds):
         """Give the last local time named that is at or before `local` and not before `floor`."""
 
     def second_from(self, second: int) -> int | None:
-        """Give the first occurrence at or after `second`."""
         if self.kind == "wildcard":
             return self._shown_from(second)
         zone = self.zone
@@ -37,7 +37,6 @@ class LocalRule(WholeSeconds):
         return None if local is None else zone.first_instant(local)
 
     def second_until(self, second: int) -> int | None:
-        """Give the last occurrence at or before `second`."""
         if self.kind == "wildcard":
             return self._shown_until(second)
         zone = self.zone
@@ -65,7 +64,6 @@ class LocalRule(WholeSeconds):
         return None
 
     def note(self, second: int) -> str | None:
-        """Say what a clock change has to do with the occurrence at `second`."""
         if self.kind != "wildcard" and (jumped := self._jumped_to(second)):
             return jumped
         local = self.zone.local_at(second)
@@ -91,21 +89,17 @@ class LocalRule(WholeSeconds):
         return f"{verb} {names}, which {does} not exist that day"
 
     def _locals_between(self, start: int, end: int, count: int) -> list[int]:
-        def walk(local: int | None) -> list[int]:
-            found: list[int] = []
-            while local is not None and len(found) < count:
-                found.append(local)
-                local = self.local_from(local + 1, end)
-            return found
-
-        return walk(self.local_from(start, end))
+        found: list[int] = []
+        while len(found) < count and (local := self.local_from(start, end)) is not None:
+            found.append(local)
+            start = local + 1
+        return found
 
     def keeps_rhythm(self, shift: int) -> bool:
         """Tell whether a clock that moves by `shift` seconds leaves the real distance between fires as it is."""
         return False
 
     def clock_change(self, after: int, until: int) -> str | None:
-        """Say which fire between two moments is moved, doubled or lost by a clock change, if any is."""
         zone = self.zone
         pieces = range(zone.piece_at(after) + 1, zone.piece_at(until) + 1)
         return next(filter(None, map(self._effect, pieces)), None)
@@ -124,6 +118,33 @@ class LocalRule(WholeSeconds):
     def _jump_effect(self, local: int, after: int) -> str:
         what = "it does not fire for it" if self.kind == "wildcard" else f"it fires at {clock_text(after)} instead"
         return f"{_day_and_time(local)} does not exist, and {what}"
+
+
+class StartedRule(LocalRule):
+    """A fixed rule that begins at exactly the moment `start`, even where the clock shows `start_local` twice."""
+
+    def __init__(self, start: int, zone: Zone) -> None:
+        self.start = start
+        self.zone = zone
+        self.start_local = zone.local_at(start)
+
+    def second_from(self, second: int) -> int | None:
+        if second <= self.start and self.local_from(self.start_local, self.start_local + 1) is not None:
+            return self.start
+        return super().second_from(max(second, self.start + 1))
+
+    def second_until(self, second: int) -> int | None:
+        if second < self.start:
+            return None
+        found = super().second_until(second)
+        # The start is the second of two equal local times: what was found is the first of them, or lies before.
+        if found is None or found >= self.start:
+            return found
+        return self.start if self.local_from(self.start_local, self.start_local + 1) is not None else None
+
+    def start_text(self) -> str:
+        """Write the start with its offset."""
+        return local_text(self.start_local) + offset_text(self.start_local - self.start)
 
 
 def _day_and_time(local: int) -> str:

@@ -33,7 +33,6 @@ class OnEvent(Compiled):
         return {"type": self._kind} if self._source is None else {"type": self._kind, "source": self._source}
 
     def describe(self) -> str:
-        """Say it in English."""
         origin = "" if self._source is None else f" from {self._source}"
         return f"On each event {self._kind}{origin}"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 
 import msgspec
 
+from duly.domain.duration import to_iso
 from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.triggers.moments import DAY
 
@@ -33,16 +35,10 @@ class Period(msgspec.Struct, frozen=True):
     def to_iso(self) -> str:
         """Write it in one way."""
         if self.seconds:
-            return clock_iso(self.seconds)
+            return to_iso(timedelta(seconds=self.seconds))
         years, months = divmod(self.months, 12)
         parts = [f"{years}Y" if years else "", f"{months}M" if months else "", f"{self.days}D" if self.days else ""]
         return "P" + "".join(parts)
-
-
-def clock_iso(seconds: int) -> str:
-    """Write elapsed seconds in ISO 8601."""
-    parts = [(seconds // 3600, "H"), (seconds // 60 % 60, "M"), (seconds % 60, "S")]
-    return "PT" + ("".join(f"{count}{unit}" for count, unit in parts if count) or "0S")
 
 
 def read(value: object, field: str) -> Period:

@@ -58,7 +58,7 @@ def only_instant(local: int, zone: Zone, field: str) -> int:
     found = zone.instants_of(local)
     if len(found) == 1:
         return found[0]
-    day, time = f"{_day_text(local)} in {zone.name}", clock_text(local)
+    day, time = f"{local_text(local)[:10]} in {zone.name}", clock_text(local)
     if found:
         choices = [local_text(local) + offset_text(local - instant) for instant in found]
         message = f"{field}: {time} happens twice on {day}; give {choices[0]} or {choices[-1]}"
@@ -124,7 +124,3 @@ def _in_reach(second: int, field: str, value: object) -> int:
         )
         raise TriggerError("LIMIT", message, field)
     return second
-
-
-def _day_text(local: int) -> str:
-    return local_text(local)[:10]

@@ -1,21 +1,22 @@
 """A workflow: runs that wait for each other, as a graph without circles, checked whole before anything of it is kept.
 
 A node is a one-shot and its parents, each with the condition under which it counts. A node runs when all its parents have ended
-and all conditions hold; when one does not, it is skipped, which is an end like any other. The store keeps the same rules in
-`duly.holds`, `duly.end_of_workflow` and `duly.advance`; tests hold the two together.
+and all conditions hold; when one does not, it is skipped, which is an end like any other. The store keeps these rules, in
+`duly.holds`, `duly.end_of_workflow` and `duly.advance`; `tests/graphs.py` has them once more, to test that.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NoReturn
 
 import msgspec
 
+from duly.domain.counting import few
 from duly.domain.errors import InvalidWorkflow
 from duly.domain.jobs.job import Submission, check_name
 from duly.domain.runs.callbacks import Then
@@ -64,7 +65,6 @@ class WorkflowState(StrEnum):
 UNDONE = frozenset({NodeState.FAILED, NodeState.EXPIRED, NodeState.CANCELLED})
 NODE_ENDS = UNDONE | {NodeState.SUCCEEDED, NodeState.SKIPPED}
 FINAL = frozenset({WorkflowState.SUCCEEDED, WorkflowState.FAILED, WorkflowState.CANCELLED})
-_HOLDS_FOR = {On.SUCCESS: frozenset({NodeState.SUCCEEDED}), On.FAILURE: UNDONE, On.ALWAYS: NODE_ENDS}
 
 
 class Edge(msgspec.Struct, frozen=True):
@@ -155,7 +155,7 @@ def check_nodes(nodes: Sequence[Node], known: Collection[str] = (), count: int =
         _refuse(f"{count + len(nodes)} nodes are too many; a workflow has at most {NODES_MAX}. Let a node do more")
     for error in faults_in(nodes, known):
         raise error
-    return _order(nodes, {node.name for node in nodes})
+    return _order(nodes)
 
 
 def faults_in(nodes: Sequence[Node], known: Collection[str] = ()) -> list[InvalidWorkflow]:
@@ -165,7 +165,7 @@ def faults_in(nodes: Sequence[Node], known: Collection[str] = ()) -> list[Invali
     names = {node.name for node in nodes}
     if hung := _faults([partial(_check_parents, node, names, known) for node in nodes]):
         return hung
-    if circle := _faults([lambda: _order(nodes, names)]):
+    if circle := _faults([lambda: _order(nodes)]):
         return circle
     before = ancestors(nodes)
     return _faults([partial(_check_uses, node, before[node.name], names, known) for node in nodes])
@@ -226,64 +226,28 @@ def _check_parents(node: Node, names: Collection[str], known: Collection[str]) -
         seen.add(edge.parent)
 
 
-def _order(nodes: Sequence[Node], names: Collection[str]) -> tuple[str, ...]:
+def _order(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Sort nodes behind their parents, in the order given where there is a choice. Raises InvalidWorkflow on a circle."""
-    waits = {node.name: sum(edge.parent in names for edge in node.after) for node in nodes}
-    children = children_of(nodes)
-    free = deque(node.name for node in nodes if waits[node.name] == 0)
-    order: list[str] = []
-    while free:
-        order.append(name := free.popleft())
-        for child in children.get(name, ()):
-            waits[child] -= 1
-            if waits[child] == 0:
-                free.append(child)
-    if len(order) < len(nodes):
-        circle = _circle({node.name: node for node in nodes if waits[node.name] > 0})
-        _refuse(f"nodes wait for each other in a circle: {' → '.join(circle)}", circle[-1], "after")
-    return tuple(order)
-
-
-def _circle(left: Mapping[str, Node]) -> list[str]:
-    """Walk from parent to parent among nodes that wait for each other, until one comes again; give it from parent to child."""
-    path: list[str] = []
-    name = min(left)
-    while name not in path:
-        path.append(name)
-        name = next(edge.parent for edge in left[name].after if edge.parent in left)
-    return [name, *reversed(path[path.index(name) :])]
-
-
-def children_of(nodes: Iterable[Node]) -> dict[str, list[str]]:
-    """Give the children of each node that has any."""
-    children: dict[str, list[str]] = {}
+    sorter: TopologicalSorter[str] = TopologicalSorter({node.name: () for node in nodes})
+    names = {node.name for node in nodes}
     for node in nodes:
-        for edge in node.after:
-            children.setdefault(edge.parent, []).append(node.name)
-    return children
+        sorter.add(node.name, *(edge.parent for edge in node.after if edge.parent in names))
+    try:
+        return tuple(sorter.static_order())
+    except CycleError as error:
+        _, *circle = error.args[1]
+        first = circle.index(min(circle))
+        path = " → ".join([*circle[first:], *circle[: first + 1]])
+        _refuse(f"nodes wait for each other in a circle: {path}", circle[first], "after")
 
 
 def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
     """Give all that comes before each node, of a graph without circles."""
     parents = {node.name: [edge.parent for edge in node.after] for node in nodes}
     found: dict[str, frozenset[str]] = {}
-    for name in parents:
-        _find_ancestors(name, parents, found)
-    return {name: found[name] for name in parents}
-
-
-def _find_ancestors(name: str, parents: Mapping[str, Sequence[str]], found: dict[str, frozenset[str]]) -> None:
-    # Without recursion: a chain of a thousand nodes is as deep.
-    stack = [name]
-    while stack:
-        top = stack[-1]
-        missing = [parent for parent in parents.get(top, ()) if parent not in found]
-        if missing:
-            stack += missing
-            continue
-        stack.pop()
-        above = parents.get(top, ())
-        found[top] = frozenset(above).union(*(found[parent] for parent in above))
+    for name in _order(nodes):
+        found[name] = frozenset(parents[name]).union(*(found.get(parent, ()) for parent in parents[name]))
+    return found
 
 
 def covered_by(edges: Iterable[tuple[str, str]], node: str) -> frozenset[str]:
@@ -313,26 +277,6 @@ def sinks(nodes: Sequence[Node]) -> tuple[str, ...]:
     """Give the nodes that no other of them waits for."""
     waited_for = {edge.parent for node in nodes for edge in node.after}
     return tuple(node.name for node in nodes if node.name not in waited_for)
-
-
-def holds(on: On, end: NodeState) -> bool:
-    """Say whether an edge holds, of a parent that has ended so."""
-    assert end in NODE_ENDS, end
-    return end in _HOLDS_FOR[on]
-
-
-def is_released(node: Node, ends: Mapping[str, NodeState]) -> bool:
-    """Say whether a node runs, all of whose parents have ended."""
-    return all(holds(edge.on, ends[edge.parent]) for edge in node.after)
-
-
-def end_of(nodes: Sequence[Node], ends: Mapping[str, NodeState], *, is_cancelling: bool) -> WorkflowState:
-    """Say how a workflow ends whose nodes have ended so."""
-    if is_cancelling:
-        return WorkflowState.CANCELLED
-    seen_to = {edge.parent for node in nodes for edge in node.after if edge.on is not On.SUCCESS}
-    failed = any(ends[node.name] in UNDONE and node.name not in seen_to for node in nodes)
-    return WorkflowState.FAILED if failed else WorkflowState.SUCCEEDED
 
 
 def _check_uses(node: Node, before: Collection[str], names: Collection[str], known: Collection[str]) -> None:
@@ -368,10 +312,7 @@ def _check_uses(node: Node, before: Collection[str], names: Collection[str], kno
 
 def listed(names: Sequence[str]) -> str:
     """Name nodes, so many as fit a sentence."""
-    shown_names = ", ".join(names[:_LISTED_MAX])
-    return (
-        f"{shown_names} and {len(names) - _LISTED_MAX} more" if len(names) > _LISTED_MAX else shown_names or "no others"
-    )
+    return few(names, _LISTED_MAX) or "no others"
 
 
 def _refuse(message: str, *where: Any) -> NoReturn:

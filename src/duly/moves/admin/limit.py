@@ -6,11 +6,9 @@ under the limit; so within two seconds nothing more starts than there are places
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from duly.domain.errors import DulyError, NotFound, Refused
+from duly.domain.errors import NotFound, Refused
 from duly.domain.jobs.job import check_name
-from duly.domain.limits.limit import Limit, check_places, limits_max, told_setter
+from duly.domain.limits.limit import Limit, check_places, told_setter
 from duly.domain.limits.pause import Scope
 from duly.domain.tenancy.audit import Action
 from duly.moves.admin.audit import audited, note, subject_of, tenant_of
@@ -27,9 +25,9 @@ async def limit(database: Database, scope: Scope, places: int, *, set_by: str, i
     if not await _put(database, scope, check_places(places), by, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)
         raise Refused(
-            f"{scope} cannot have a limit beside {limits_max(scope)} others; remove some, or limit a whole queue or tenant"
+            f"{scope} cannot have a limit beside {scope.rows_max} others; remove some, or limit a whole queue or tenant"
         )
-    await _hint(database)
+    await hints.send_holds_changed(database)
     return await _found(database, scope)
 
 
@@ -39,7 +37,7 @@ async def unlimit(database: Database, scope: Scope, *, is_operator: bool = True)
     if not await _remove(database, scope, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)
         raise NotFound(f"no limit of {scope}; `duly limits` lists them")
-    await _hint(database)
+    await hints.send_holds_changed(database)
 
 
 @audited
@@ -74,8 +72,3 @@ async def _found(database: Database, scope: Scope) -> Limit:
     if found is None:
         raise NotFound(f"no limit of {scope}: it was removed as soon as it was set")
     return found
-
-
-async def _hint(database: Database) -> None:
-    with suppress(DulyError):  # A hint that is lost costs a moment: workers look by themselves.
-        await hints.send_holds_changed(database)

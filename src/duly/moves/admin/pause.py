@@ -6,12 +6,11 @@ nothing new starts.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from enum import StrEnum
 
 import msgspec
 
-from duly.domain.errors import DulyError, InvalidOption, Refused
+from duly.domain.errors import InvalidOption, Refused
 from duly.domain.jobs.job import check_name, check_reason
 from duly.domain.limits.pause import Hold, Scope
 from duly.domain.tenancy.audit import Action
@@ -43,10 +42,10 @@ async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -
     answer = await _hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
     if answer == "full":
         raise Refused(
-            f"{scope} cannot be paused beside {scope.holds_max} other pauses; resume some of them, or pause more at once:"
+            f"{scope} cannot be paused beside {scope.rows_max} other pauses; resume some of them, or pause more at once:"
             " a whole queue, a whole tenant or everything"
         )
-    await _hint(database)
+    await hints.send_holds_changed(database)
     return await _change(database, scope, HoldAnswer.PAUSED if answer == "held" else HoldAnswer.ALREADY)
 
 
@@ -54,7 +53,7 @@ async def lift(database: Database, scope: Scope) -> Change:
     """Take the hold of this very scope away; what other holds cover stays held. Raises InvalidOption."""
     check_scope(scope)
     lifted = await _lift(database, scope)
-    await _hint(database)
+    await hints.send_holds_changed(database)
     return await _change(database, scope, HoldAnswer.RESUMED if lifted else HoldAnswer.NOT_PAUSED)
 
 
@@ -85,8 +84,3 @@ def check_scope(scope: Scope) -> None:
 
 async def _change(database: Database, scope: Scope, answer: HoldAnswer) -> Change:
     return Change(answer, [hold for hold in await pauses.standing(database) if hold.scope.touches(scope)])
-
-
-async def _hint(database: Database) -> None:
-    with suppress(DulyError):  # A hint that is lost costs a moment: workers look by themselves.
-        await hints.send_holds_changed(database)

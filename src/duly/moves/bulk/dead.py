@@ -1,15 +1,16 @@
-"""Dead letters in bulk: replay, discard or edit those that a filter chooses, up to a cap, in statements of bounded size.
+"""Dead letters: replay, discard or edit those that are named, or that a filter chooses.
 
-They are taken in the order of their list, from a position on, and each is looked at once: what dies again meanwhile is buried
-behind us, and left where it is. A dry run counts and shows a few, and changes nothing.
+By a filter they are moved up to a cap, in statements of bounded size. They are taken in the order of their list, from a position
+on, and each is looked at once: what dies again meanwhile is buried behind us, and left where it is. A dry run counts and shows a
+few, and changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
+from datetime import timedelta
 from math import inf
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 import msgspec
@@ -19,7 +20,6 @@ from duly.domain.jobs.filter import Filter
 from duly.domain.runs import payload as payloads
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import audited, note, note_runs
-from duly.moves.replay import replay
 from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.reads import lists
@@ -54,6 +54,26 @@ class Bulk(msgspec.Struct, frozen=True):
 
 
 @audited
+async def replay(database: Database, run_ids: Sequence[UUID], rate: float | None = None, first: int = 0) -> list[UUID]:
+    """Give dead runs another set of attempts, at once or so many a second, when `first` went before them.
+
+    They keep their ids, and attempt numbers go on. Returns those that were dead.
+    """
+    delays = [timedelta(seconds=(first + number) / rate if rate else 0) for number in range(len(run_ids))]
+    replayed = await runs.replay(database, run_ids, delays)
+    await note_runs(database, Action.DEAD_REPLAYED, replayed)
+    return replayed
+
+
+@audited
+async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
+    """Give dead runs up for good, with a record. Returns those that were dead."""
+    discarded = await runs.discard(database, run_ids)
+    await note_runs(database, Action.DEAD_DISCARDED, discarded)
+    return discarded
+
+
+@audited
 async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload: Any) -> list[UUID]:
     """Give dead runs another payload, for their replay. Returns those that were dead. Raises InvalidPayload."""
     edited = await runs.edit_dead(database, tenant, run_ids, payloads.encode(payload, "the payload"))
@@ -61,76 +81,58 @@ async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload
     return edited
 
 
-@audited
+class Which(TypedDict, total=False):
+    """How many are taken at most, from where on, and whether they are only counted."""
+
+    limit: int | None
+    dry_run: bool
+    after: DeadAt | None
+
+
 async def replay_matching(
-    database: Database,
-    tenant: int,
-    chosen: Filter,
-    *,
-    limit: int | None = None,
-    dry_run: bool = False,
-    after: DeadAt | None = None,
-    rate: float | None = None,
+    database: Database, tenant: int, chosen: Filter, *, rate: float | None = None, **which: Unpack[Which]
 ) -> Bulk:
     """Give the dead runs that fit another set of attempts, at once or so many a second. Raises InvalidOption."""
-    move = partial(_replay, rate=check_rate(rate))
-    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
-    await _note(database, tenant, Action.DEAD_REPLAYED, chosen, done, rate=rate)
-    return done
+    check_rate(rate)
+    action = Action.DEAD_REPLAYED
+    return await _move_noted(
+        database, tenant, action, chosen, lambda inside, ids, passed: replay(inside, ids, rate, passed), rate, **which
+    )
 
 
-@audited
-async def discard_matching(
-    database: Database,
-    tenant: int,
-    chosen: Filter,
-    *,
-    limit: int | None = None,
-    dry_run: bool = False,
-    after: DeadAt | None = None,
-) -> Bulk:
+async def discard_matching(database: Database, tenant: int, chosen: Filter, **which: Unpack[Which]) -> Bulk:
     """Give the dead runs that fit up for good, with a record. Raises InvalidOption."""
-    done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else _discard)
-    await _note(database, tenant, Action.DEAD_DISCARDED, chosen, done)
-    return done
+    action = Action.DEAD_DISCARDED
+    return await _move_noted(
+        database, tenant, action, chosen, lambda inside, ids, _: runs.discard(inside, ids), **which
+    )
+
+
+async def edit_matching(database: Database, tenant: int, chosen: Filter, payload: Any, **which: Unpack[Which]) -> Bulk:
+    """Give the dead runs that fit another payload, the same for all. Raises InvalidOption, InvalidPayload."""
+    text, action = payloads.encode(payload, "the payload"), Action.DEAD_EDITED
+    return await _move_noted(
+        database, tenant, action, chosen, lambda inside, ids, _: runs.edit_dead(inside, tenant, ids, text), **which
+    )
 
 
 @audited
-async def edit_matching(
+async def _move_noted(
     database: Database,
     tenant: int,
+    action: Action,
     chosen: Filter,
-    payload: Any,
+    move: Move,
+    rate: float | None = None,
     *,
     limit: int | None = None,
     dry_run: bool = False,
     after: DeadAt | None = None,
 ) -> Bulk:
-    """Give the dead runs that fit another payload, the same for all. Raises InvalidOption, InvalidPayload."""
-    text = payloads.encode(payload, "the payload")
-    move = partial(_edit, tenant=tenant, payload=text)
     done = await _move_matching(database, tenant, chosen, limit, after, None if dry_run else move)
-    await _note(database, tenant, Action.DEAD_EDITED, chosen, done)
-    return done
-
-
-async def _note(
-    database: Database, tenant: int, action: Action, chosen: Filter, done: Bulk, *, rate: float | None = None
-) -> None:
     told = {name: value for name, value in msgspec.to_builtins(chosen).items() if value}
     await note(database, tenant, action, Subject("run"), done.moved, filter=told or None, rate=rate)
-
-
-async def _replay(database: Database, run_ids: Sequence[UUID], passed: int, *, rate: float | None) -> list[UUID]:
-    return await replay(database, run_ids, rate, passed)
-
-
-async def _discard(database: Database, run_ids: Sequence[UUID], _: int) -> list[UUID]:
-    return await runs.discard(database, run_ids)
-
-
-async def _edit(database: Database, run_ids: Sequence[UUID], _: int, *, tenant: int, payload: str) -> list[UUID]:
-    return await runs.edit_dead(database, tenant, run_ids, payload)
+    return done
 
 
 async def _move_matching(

@@ -8,16 +8,16 @@ came and where to go on. A dry run counts, and changes nothing.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from duly.domain.errors import Refused, Unsettled
 from duly.store.connection.database import Database, Unavailable
-from duly.store.reads.lists import Row
+from duly.store.connection.together import OpenSession
+from duly.store.reads.lists import Page
 
 JOBS_MAX = 500  # changed by one call; each is a transaction
 OPEN = ("active", "paused")  # the states of jobs of which something can be ended
@@ -27,28 +27,13 @@ _COUNTED = 2_000  # a page of a count
 _LOOKS = 10_000
 _SAMPLE_MAX = 10
 
-OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
 ChangeJob = Callable[[Database, UUID], Awaitable[bool]]
 """Change one job. Gives whether it stood otherwise before."""
 ChangeRuns = Callable[[Database, Sequence[UUID], int], Awaitable[int]]
 """Change some runs, when so many were taken before. Gives how many were changed."""
 
 
-class Page(Protocol):
-    """A page of a list whose positions are ids."""
-
-    @property
-    def rows(self) -> list[Row]:
-        """What fits."""
-        ...
-
-    @property
-    def after(self) -> UUID | None:
-        """Behind which more may follow."""
-        ...
-
-
-Read = Callable[[Database, int, "UUID | None", int], Awaitable[Page]]
+Read = Callable[[Database, int, "UUID | None", int], Awaitable[Page[UUID]]]
 """Read a page: so many, behind a position, after so many looks at most."""
 
 

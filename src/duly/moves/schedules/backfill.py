@@ -70,13 +70,13 @@ async def backfill(
     if not 0 < rate <= RATE_MAX:
         raise InvalidOption(f"rate {rate!r} is not a number of runs a second: above 0 and at most {RATE_MAX:g}")
     seen = await see(database, job_id)
-    if seen.schedule.trigger.is_estimate:
+    if seen.compiled.trigger.is_estimate:
         raise InvalidOption(f"job {job_id} counts from the end of its last run; it has no occurrences to make again")
-    if isinstance(seen.schedule.trigger, OnEvent):
+    if isinstance(seen.compiled.trigger, OnEvent):
         raise InvalidOption(f"job {job_id} waits for events; it has no occurrences to make again")
     end = _end_of(start, end, seen.read_at)
-    count = tally(seen.schedule, start, end)
-    asked = Asked(None, count.number, moments_between(seen.schedule, start, end, SHOWN_MAX), count.is_partial)
+    count = tally(seen.compiled, start, end)
+    asked = Asked(None, count.number, moments_between(seen.compiled, start, end, SHOWN_MAX), count.is_partial)
     if dry_run or not count.number:
         return asked
     if count.number > OCCURRENCES_MAX:
@@ -90,15 +90,15 @@ async def backfill(
             f"the stretch has more than {UNCONFIRMED_MAX:,} occurrences, which need to be confirmed; a dry run counts them"
         )
     backfill_id = rng.uuid()
-    before = seen.schedule.latest_at_or_before(start - _FINEST)
+    before = seen.compiled.latest_at_or_before(start - _FINEST)
     previous = None if before is None else before.scheduled_at
     if not await schedules.submit_backfill(
         database, backfill_id, job_id, start, end, rate, count.number, previous, _PLACES[overlap]
     ):
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
-    subject = Subject("job", str(job_id), seen.job.name)
+    subject = Subject("job", str(job_id), seen.name)
     stretch = {"backfill_id": backfill_id, "from": start, "to": end, "runs": count.number, "rate": rate}
-    await note(database, seen.job.tenant, Action.JOB_BACKFILLED, subject, **stretch)
+    await note(database, seen.tenant, Action.JOB_BACKFILLED, subject, **stretch)
     return msgspec.structs.replace(asked, backfill_id=backfill_id)
 
 

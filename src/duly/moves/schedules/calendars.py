@@ -20,12 +20,12 @@ from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.calendars import Calendar, read_calendar
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.schedule.planning import arm_after_calendar, cohort_of, left_out_by_calendars
+from duly.domain.triggers.schedule.planning import Skip, arm_after_calendar, cohort_of, left_out_by_calendars
 from duly.domain.triggers.schedule.reading import check_calendars
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import calendars_in, read_calendars, schedule_of
 from duly.moves.admin.audit import audited, note
-from duly.moves.schedules.conflict import until_settled
+from duly.moves.schedules.schedule import until_settled
 from duly.store.connection.database import Database
 from duly.store.tables import schedules
 from duly.store.tables.schedules import Pending, Retiming
@@ -123,7 +123,7 @@ async def _arm_page(database: Database, change: Change, page: Sequence[Pending])
         nonlocal waiting, armed
         floors = await schedules.left_out(database, [pending.job_id for pending in waiting])
         timings = [timing for pending in waiting if (timing := _timing(pending, change.after, floors)) is not None]
-        skips = {pending.job_id: taken for pending in waiting if (taken := _left_out(pending, change)) is not None}
+        skips = {pending.job_id: _left_out(pending, change) for pending in waiting}
         done = await schedules.retime(database, timings, skips) if timings else set()
         armed += len(done)
         moved = {timing.job_id for timing in timings} - done
@@ -146,11 +146,10 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
     return Retiming(pending.job_id, pending.generation, pending.scheduled_at, cohort_of(schedule), next_at, window)
 
 
-def _left_out(pending: Pending, change: Change) -> str | None:
+def _left_out(pending: Pending, change: Change) -> Sequence[Skip]:
     """Give what the calendars took from a schedule as they were, which by the new ones nobody could tell."""
     schedule = _as_timed(pending, change)
-    taken = left_out_by_calendars(schedule, pending.scheduled_at, pending.accountable_from, pending.read_at)
-    return msgspec.json.encode(taken).decode() if taken else None
+    return left_out_by_calendars(schedule, pending.scheduled_at, pending.read_at, pending.accountable_from)
 
 
 def _as_timed(pending: Pending, change: Change) -> Schedule:

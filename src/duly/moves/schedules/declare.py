@@ -13,20 +13,7 @@ import msgspec
 
 from duly.clock import Rng
 from duly.domain.errors import KeyBusy, NameTaken, NotFound, Refused, Unsettled, VersionChanged
-from duly.domain.jobs.declaration import (
-    REMOVED,
-    Change,
-    Conflict,
-    Create,
-    Declarations,
-    Leave,
-    Remove,
-    Restore,
-    Standing,
-    Step,
-    Yield,
-    decide,
-)
+from duly.domain.jobs.declaration import REMOVED, Declarations, Standing, Step, decide
 from duly.domain.jobs.job import Recurring
 from duly.moves.admin.seal import sealed_declarations
 from duly.moves.schedules.edit import edit_version
@@ -97,7 +84,7 @@ async def _look(database: Database, declarations: Declarations) -> list[_Todo]:
         job, found = jobs.get(name), standing.get(name)
         mine = None if job is None else job.digest()
         step = decide(mine, found, live.get(name, set()) | ({mine} if mine else set()))
-        if not isinstance(step, Leave):
+        if step is not Step.LEAVE:
             todo.append(_Todo(name, job, found, step))
     return todo
 
@@ -114,26 +101,26 @@ async def _take(database: Database, tenant: int, todo: _Todo, rng: Rng) -> Decla
 
 async def _step(database: Database, tenant: int, todo: _Todo, rng: Rng) -> tuple[UUID, Became]:
     job, standing = todo.job, todo.standing
-    if isinstance(todo.step, Create):
+    if todo.step is Step.CREATE:
         assert job is not None
         submitted = await submit_recurring(database, job, key=str(rng.uuid()), tenant=tenant)
         return submitted.job_id, Became.CREATED
     assert standing is not None
     match todo.step:
-        case Change():
+        case Step.CHANGE:
             assert job is not None
             await edit_version(database, standing.job_id, standing.version, job)
             return standing.job_id, Became.CHANGED
-        case Restore():
+        case Step.RESTORE:
             await _restore(database, standing)
             return standing.job_id, Became.RESTORED
-        case Remove():
+        case Step.REMOVE:
             await pause(database, standing.job_id, REMOVED)
             await store.mark_removed(database, standing.job_id)
             return standing.job_id, Became.REMOVED
-        case Conflict():
+        case Step.CONFLICT:
             return standing.job_id, Became.NAME_TAKEN
-        case Yield() | Leave():
+        case Step.YIELD | Step.LEAVE:
             return standing.job_id, Became.OUTDATED
 
 

@@ -21,13 +21,13 @@ from duly.domain.targets.target import WorkflowTarget
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.schedule.edited_timing import Before, edited_timing
 from duly.domain.triggers.schedule.options import asked_shape
+from duly.domain.triggers.schedule.planning import Skip
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars
 from duly.domain.workflows.target import plain_node
 from duly.moves.admin.audit import audited, note
 from duly.moves.admin.seal import sealed
 from duly.moves.recall import taking_back, unless_held, unless_unstarted
-from duly.moves.schedules.conflict import until_settled
-from duly.moves.schedules.schedule import Seen, see
+from duly.moves.schedules.schedule import Seen, see, until_settled
 from duly.store.connection.database import Database
 from duly.store.tables import jobs as store
 from duly.store.tables import schedules
@@ -48,9 +48,9 @@ async def amend(database: Database, job_id: UUID, change: Callable[[Recurring], 
     """
 
     def changed(seen: Seen) -> Recurring:
-        if seen.job.owner == OWNER:
+        if seen.owner == OWNER:
             raise DeclaredInCode(
-                f"job {seen.job.name!r} is declared in {seen.job.source}; change it there, in its decorator,"
+                f"job {seen.name!r} is declared in {seen.source}; change it there, in its decorator,"
                 " and start a worker of it. Pause, resume and trigger work from here"
             )
         return change(seen.definition)
@@ -82,7 +82,7 @@ async def _edit_or_held(
     async def attempt() -> int | None:  # It may be edited, staged or claimed from between the look and the move.
         nonlocal floor
         seen = await see(database, job_id)
-        job = sealed(database, seen.job.tenant, changed(seen), seen.job.options)
+        job = sealed(database, seen.tenant, changed(seen), seen.options)
         # A program's own words are kept whatever they mean: they are how its workers know that they were heard.
         may_be_same = job.owner != OWNER
         if may_be_same and _parts(seen.definition) == _parts(job):
@@ -91,10 +91,11 @@ async def _edit_or_held(
         differing = _differing(seen, job, timing)
         if may_be_same and not differing:
             return seen.generation
-        await unless_unstarted(database, silent, is_held=seen.job.is_held)
-        moments, skips = seen.staged(), None
+        await unless_unstarted(database, silent, is_held=seen.is_held)
+        moments, skips = seen.staged(), list[Skip]()
         if timing.first_at is not None:
-            moments, skips = [moment for moment in moments if moment >= seen.read_at], _skips(seen)
+            # What the old timing has named and not fired, and what calendars took from it, is on record.
+            moments, skips = [moment for moment in moments if moment >= seen.read_at], seen.unfired("skipped_edit")
         answer = await store.edit(
             database,
             job_id,
@@ -114,7 +115,7 @@ async def _edit_or_held(
             return None
         subject = Subject("job", str(seen.job_id), job.name)
         version = seen.generation + 1
-        await note(database, seen.job.tenant, Action.JOB_EDITED, subject, version=version, changed=differing or None)
+        await note(database, seen.tenant, Action.JOB_EDITED, subject, version=version, changed=differing or None)
         return version
 
     return await until_settled(f"job {job_id}", attempt)
@@ -169,9 +170,8 @@ def _without_anchor(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetime | None) -> Timing:
     names = calendars_in(job.schedule)
-    calendars = read_calendars(await schedules.calendars(database, seen.job.tenant, names) if names else {})
-    was = seen.job
-    before = Before(was.schedule, was.cohort, was.every_seconds, was.anchor_at, seen.schedule, was.pending_at)
+    calendars = read_calendars(await schedules.calendars(database, seen.tenant, names) if names else {})
+    before = Before(seen.schedule, seen.cohort, seen.every_seconds, seen.anchor_at, seen.compiled, seen.pending_at)
     return edited_timing(
         before,
         job.schedule,
@@ -179,11 +179,5 @@ async def _timing(database: Database, seen: Seen, job: Recurring, floor: datetim
         now=seen.read_at,
         floor=floor,
         calendars=calendars,
-        least_period=was.least_period,
+        least_period=seen.least_period,
     )
-
-
-def _skips(seen: Seen) -> str | None:
-    """Record what the old timing has named and not fired, and what calendars took from it."""
-    skips = seen.unfired("skipped_edit")
-    return msgspec.json.encode(skips).decode() if skips else None

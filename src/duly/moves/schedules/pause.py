@@ -1,4 +1,7 @@
-"""Pause and resume: a schedule stops firing and keeps its place; what it would have fired meanwhile is on record."""
+"""Pause and resume: a schedule stops firing and keeps its place; what it would have fired meanwhile is on record.
+
+Skip next: leave one occurrence out, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,15 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import JobEnded, NotFound, Unsettled
+from duly.domain.errors import InvalidOption, JobEnded, NotFound, Unsettled
 from duly.domain.jobs.declaration import REMOVED
 from duly.domain.tenancy.audit import Action, Subject
 from duly.domain.triggers.elapsed import FixedDelay
-from duly.domain.triggers.schedule.planning import arm, latest_due, left_out_behind, stretch
+from duly.domain.triggers.on_event import OnEvent
+from duly.domain.triggers.schedule.planning import arm, latest_due, left_out_before, left_out_behind, stretch
 from duly.moves.admin.audit import audited, note
-from duly.moves.recall import taking_back, unless_held
-from duly.moves.schedules.conflict import until_settled
-from duly.moves.schedules.schedule import Seen, see
+from duly.moves.recall import taking_back, unless_held, unless_unstarted
+from duly.moves.schedules.schedule import Seen, see, until_settled
 from duly.store.connection.database import Database
 from duly.store.tables import jobs, schedules
 
@@ -75,7 +78,7 @@ async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool
         answer = unless_held(
             await schedules.pause(database, job_id, seen.generation, reason, seen.pending_at, staged, settles=settles)
         )
-        if answer == "already" and seen.job.pause_reason == REMOVED:
+        if answer == "already" and seen.pause_reason == REMOVED:
             # So that the code's return does not resume it.
             await schedules.give_reason(database, job_id, REMOVED, reason)
         await _note(database, seen, Action.JOB_PAUSED, answer, ("paused",), reason=reason)
@@ -101,9 +104,9 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
 
 
 async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
-    schedule, pending, now = seen.schedule, seen.pending_at, seen.read_at
+    schedule, pending, now = seen.compiled, seen.pending_at, seen.read_at
     if isinstance(schedule.trigger, FixedDelay):
-        return await schedules.resume(database, seen.job_id, seen.generation, pending, max(pending, now), 0, None)
+        return await schedules.resume(database, seen.job_id, seen.generation, pending, max(pending, now), 0, ())
     missed, skips = latest_due(schedule, str(seen.job_id), now), seen.left_out()
     next_at: datetime | None = pending
     window = schedule.jitter_window(pending)
@@ -111,15 +114,44 @@ async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
         skips.append(stretch(schedule, pending, missed, "skipped_paused"))
         next_at, window = arm(schedule, missed) or (None, 0)
         skips += left_out_behind(schedule, now) if next_at is None else ()
-    recorded = msgspec.json.encode(skips).decode() if skips else None
-    return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, recorded)
+    return await schedules.resume(database, seen.job_id, seen.generation, pending, next_at, window, skips)
+
+
+async def skip_next(database: Database, job_id: UUID) -> datetime:
+    """Leave the next occurrence out that has not started. Returns its moment. Raises NotFound, InvalidOption, Unsettled."""
+    return await taking_back(database, job_id, lambda silent: _skip_next(database, job_id, silent))
+
+
+@audited
+async def _skip_next(database: Database, job_id: UUID, silent: list[UUID] | None) -> datetime:
+
+    async def attempt() -> datetime | None:  # It may be staged between the look and the move.
+        seen = await see(database, job_id)
+        if seen.compiled.trigger.is_estimate:
+            raise InvalidOption(f"job {job_id} counts from the end of its last run; pause it instead")
+        if isinstance(seen.compiled.trigger, OnEvent):
+            raise InvalidOption(f"job {job_id} waits for events and has no next occurrence; pause it instead")
+        next_at, window = arm(seen.compiled, seen.pending_at) or (None, 0)
+        skips = left_out_before(seen.compiled, seen.pending_at, seen.accountable_from, is_last=next_at is None)
+        await unless_unstarted(database, silent, is_held=seen.is_held)
+        answer, moment = await schedules.skip_next(
+            database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged(), skips
+        )
+        if unless_held(answer) == "over":
+            raise JobEnded(f"job {job_id} has ended; it fires no more")
+        if moment is not None:
+            subject = Subject("job", str(job_id), seen.name)
+            await note(database, seen.tenant, Action.JOB_SKIPPED_NEXT, subject, scheduled_at=moment)
+        return moment
+
+    return await until_settled(f"job {job_id}", attempt)
 
 
 async def _note(
     database: Database, seen: Seen, action: Action, answer: str, changed: tuple[str, ...], **detail: object
 ) -> None:
-    subject = Subject("job", str(seen.job_id), seen.job.name)
-    await note(database, seen.job.tenant, action, subject, int(answer in changed), **detail)
+    subject = Subject("job", str(seen.job_id), seen.name)
+    await note(database, seen.tenant, action, subject, int(answer in changed), **detail)
 
 
 def _found(job_id: UUID, answer: str) -> str | None:

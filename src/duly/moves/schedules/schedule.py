@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import JobEnded, NotFound
+from duly.domain.errors import JobEnded, NotFound, Unsettled
 from duly.domain.jobs.job import Recurring
 from duly.domain.runs.options import RunOptions
 from duly.domain.runs.run import TENANT_DEFAULT
@@ -19,12 +21,17 @@ from duly.store.connection.database import Database
 from duly.store.reads import overview
 from duly.store.tables import jobs
 
+LOOKS_MAX = 100
+T = TypeVar("T")
 # A schedule fires once a second at most, and is staged no further ahead than the horizon.
 _STAGED_MAX = 64
 
 
-class Job(msgspec.Struct, frozen=True):
-    """What the store keeps of a schedule that is not over, with its pending occurrence."""
+class Seen(msgspec.Struct, frozen=True):
+    """A schedule that is not over, at one moment. What is done with it names what was seen: a change in between is noticed.
+
+    `pending_at` is the occurrence that is armed, whether it is paused or not.
+    """
 
     job_id: UUID
     tenant: int
@@ -49,76 +56,49 @@ class Job(msgspec.Struct, frozen=True):
     runs_left: int | None
     is_held: bool  # A worker has the first attempt of its last run, started or not.
     read_at: datetime
-
-
-class Seen(msgspec.Struct, frozen=True):
-    """A schedule at one moment. What is done with it names what was seen, so that a change in between is noticed."""
-
-    job: Job
-    schedule: Schedule
-
-    @property
-    def job_id(self) -> UUID:
-        """The job."""
-        return self.job.job_id
+    compiled: Schedule
 
     @property
     def definition(self) -> Recurring:
         """The job as it was asked for."""
-        job = self.job
-        asked = asked_shape(job.schedule, job.every_seconds)
-        payload, place = job.payload or "{}", (job.queue, job.priority)
-        return Recurring(job.handler, payload, *place, asked, job.name, job.options, job.owner, job.source)
-
-    @property
-    def generation(self) -> int:
-        """Its version: each edit makes another."""
-        return self.job.generation
-
-    @property
-    def pending_at(self) -> datetime:
-        """The occurrence that is armed, whether it is paused or not."""
-        return self.job.pending_at
-
-    @property
-    def read_at(self) -> datetime:
-        """The database's time at which it was seen."""
-        return self.job.read_at
+        asked = asked_shape(self.schedule, self.every_seconds)
+        payload, place = self.payload or "{}", (self.queue, self.priority)
+        return Recurring(self.handler, payload, *place, asked, self.name, self.options, self.owner, self.source)
 
     def left_out(self) -> list[Skip]:
         """Give what calendars took from it by now and no fire will tell of, once it is timed anew."""
-        return [*left_out_by_calendars(self.schedule, self.pending_at, self.job.accountable_from, self.read_at)]
+        return [*left_out_by_calendars(self.compiled, self.pending_at, self.read_at, self.accountable_from)]
 
     def unfired(self, reason: str) -> list[Skip]:
         """Give what it has named and not fired by now, since nothing else will tell; and what calendars took from it."""
         skips = self.left_out()
-        last = None if self.schedule.trigger.is_estimate else self.schedule.latest_at_or_before(self.read_at)
+        last = None if self.compiled.trigger.is_estimate else self.compiled.latest_at_or_before(self.read_at)
         if last is not None and last.scheduled_at >= self.pending_at and not self.is_spent:
             why = "skipped_paused" if self.is_paused else reason
-            skips.append(stretch(self.schedule, self.pending_at, last.scheduled_at, why))
+            skips.append(stretch(self.compiled, self.pending_at, last.scheduled_at, why))
         return skips
 
     @property
     def is_paused(self) -> bool:
         """Whether it was paused."""
-        return self.job.state == "paused"
+        return self.state == "paused"
 
     @property
     def is_spent(self) -> bool:
         """Whether its last occurrence is staged, and is the pending one still."""
-        return self.job.runs_left == 0
+        return self.runs_left == 0
 
     def staged(self) -> list[datetime]:
         """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter."""
-        if isinstance(self.schedule.trigger, OnEvent):
+        if isinstance(self.compiled.trigger, OnEvent):
             return []
-        if self.schedule.trigger.is_estimate:  # While its run is staged, the fire waits at that run's moment.
+        if self.compiled.trigger.is_estimate:  # While its run is staged, the fire waits at that run's moment.
             return [self.pending_at]
-        start, held = self.read_at, self.schedule.latest_at_or_before(self.read_at) if self.schedule.jitter else None
+        start, held = self.read_at, self.compiled.latest_at_or_before(self.read_at) if self.compiled.jitter else None
         if held is not None:
             start = min(start, held.scheduled_at)
         last = [self.pending_at] if self.is_spent else []
-        return moments_between(self.schedule, start, self.pending_at, _STAGED_MAX) + last
+        return moments_between(self.compiled, start, self.pending_at, _STAGED_MAX) + last
 
 
 async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_DEFAULT) -> UUID:
@@ -132,6 +112,15 @@ async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_
     return found.job_id
 
 
+async def until_settled(what: str, attempt: Callable[[], Awaitable[T | None]]) -> T:
+    """Look and move until a move is not overtaken; an attempt that was gives None. Raises Unsettled, naming `what`."""
+    for _ in range(LOOKS_MAX):
+        answer = await attempt()
+        if answer is not None:
+            return answer
+    raise Unsettled(what)
+
+
 async def see(database: Database, job_id: UUID) -> Seen:
     """Look at a schedule that is not over. Raises NotFound, JobEnded."""
     found = await jobs.find(database, job_id)
@@ -139,5 +128,5 @@ async def see(database: Database, job_id: UUID) -> Seen:
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     if found["pending_at"] is None:
         raise JobEnded(f"job {job_id} is {found['state']}; it fires no more")
-    job = Job(**{field: found[field] for field in Job.__struct_fields__})
-    return Seen(job, await jobs.schedule_of_job(database, found))
+    found["compiled"] = await jobs.schedule_of_job(database, found)
+    return Seen(**{name: found[name] for name in Seen.__struct_fields__})

@@ -23,7 +23,7 @@ from duly.domain.triggers.zones import zones
 from duly.domain.triggers.zones.change import is_listed, pending_after_change, zones_of
 from duly.domain.triggers.zones.zones import Edition
 from duly.log import Log
-from duly.moves.schedules.conflict import until_settled
+from duly.moves.schedules.schedule import until_settled
 from duly.store.connection.database import Database
 from duly.store.tables import schedules
 from duly.store.tables import zones as store

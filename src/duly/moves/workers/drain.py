@@ -5,10 +5,9 @@ It hears of that with its signals, several times a second, and lives on without 
 
 from __future__ import annotations
 
-from contextlib import suppress
 from uuid import UUID
 
-from duly.domain.errors import DulyError, NotFound
+from duly.domain.errors import NotFound
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.tenancy.audit import Action, Subject
 from duly.moves.admin.audit import audited, note
@@ -35,5 +34,4 @@ async def _change(database: Database, worker_id: UUID, *, is_draining: bool) -> 
         raise NotFound(f"no worker {worker_id} lives; `duly workers` lists those that do")
     action = Action.WORKER_DRAINED if is_draining else Action.WORKER_RESUMED
     await note(database, TENANT_DEFAULT, action, Subject("worker", str(worker_id)), int(is_new))
-    with suppress(DulyError):  # A hint is no more than that: whoever misses it looks by itself.
-        await hints.send_holds_changed(database)
+    await hints.send_holds_changed(database)

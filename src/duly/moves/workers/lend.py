@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -19,10 +18,9 @@ from duly.moves.workflows.hand_out import hand_out
 from duly.store.boxes import ready, runs
 from duly.store.connection.database import Database
 from duly.store.connection.session import RolledBack
+from duly.store.connection.together import OpenSession
 from duly.store.tables import remote_workers
 from duly.store.tables.remote_workers import Lent
-
-OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
 
 
 class Parcel(msgspec.Struct, frozen=True):

@@ -58,7 +58,7 @@ async def extend(database: Database, handle: Handle, span: timedelta) -> datetim
         return deadline_at
     over = await awaited.ended(database, handle)
     if over is not None:
-        raise AttemptOver(_over_text(handle, over))
+        raise _over(handle, over)
     under_way = await awaited.find(database, handle)
     if under_way is None:
         raise _not_found()
@@ -77,7 +77,7 @@ async def report(database: Database, handle: Handle, progress: Progress) -> None
         found = await awaited.find(database, handle)
         if found is None:
             over = await awaited.ended(database, handle)
-            raise _not_found() if over is None else AttemptOver(_over_text(handle, over))
+            raise _not_found() if over is None else _over(handle, over)
         if await runs.save_progress(database, *handle, found.worker_id, progress):
             return
         await database.clock.sleep(_LOOK_PAUSE_SECONDS)
@@ -107,7 +107,7 @@ def _answered(handle: Handle, outcome: Succeeded | Failed, over: Over | None, qu
     if over is None:
         raise _not_found()
     if over.outcome != ("succeeded" if isinstance(outcome, Succeeded) else "failed"):
-        raise AttemptOver(_over_text(handle, over))
+        raise _over(handle, over)
     return Received(handle[0], over.attempt, over.became, queue)
 
 
@@ -116,8 +116,8 @@ def _timed_out(item: UnderWay) -> TimedOut:
     return TimedOut(max(0.0, (item.deadline_at - item.started_at).total_seconds()))
 
 
-def _over_text(handle: Handle, over: Over) -> str:
-    return (
+def _over(handle: Handle, over: Over) -> AttemptOver:
+    return AttemptOver(
         f"attempt {over.attempt} of run {handle[0]} is over: it {over.outcome.replace('_', ' ')},"
         f" and the run became {over.became}"
     )

@@ -29,7 +29,7 @@ from duly.moves.admin.audit import actor_of, audited, note
 from duly.moves.admin.seal import sealed_node, sealed_workflow
 from duly.store.connection.database import Connection, Database
 from duly.store.tables import workflows as store
-from duly.store.tables.workflows import SubmittedWorkflow
+from duly.store.tables.workflows import SubmittedWorkflow, Turned
 
 _LOOKS_MAX = 10
 _encoder = msgspec.msgpack.Encoder()
@@ -58,35 +58,32 @@ async def cancel_workflow(
     database: Database, tenant: int, workflow_id: UUID, reason: str = "cancelled"
 ) -> WorkflowState:
     """End what waits and ask what runs to stop. Says where the workflow stands; one that had ended stays. Raises NotFound."""
-    turned = await store.cancel(database, tenant, workflow_id, reason)
-    state = _found(None if turned is None else turned.state, workflow_id)
-    if turned and turned.is_new:
+    turned = _found(await store.cancel(database, tenant, workflow_id, reason), workflow_id)
+    if turned.is_new:
         await _note(database, tenant, Action.WORKFLOW_CANCELLED, workflow_id, reason=reason)
-    return state
+    return WorkflowState(turned.state)
 
 
 @audited
 async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Let nothing more of a workflow start. Raises NotFound, WorkflowChanged."""
-    turned = await store.pause(database, tenant, workflow_id)
-    state = _found(None if turned is None else turned.state, workflow_id)
-    if state is not WorkflowState.PAUSED:
-        raise WorkflowChanged(f"workflow {workflow_id} is {state}; only a running one can be paused")
-    if turned and turned.is_new:
+    turned = _found(await store.pause(database, tenant, workflow_id), workflow_id)
+    if turned.state != WorkflowState.PAUSED:
+        raise WorkflowChanged(f"workflow {workflow_id} is {turned.state}; only a running one can be paused")
+    if turned.is_new:
         await _note(database, tenant, Action.WORKFLOW_PAUSED, workflow_id)
-    return state
+    return WorkflowState.PAUSED
 
 
 @audited
 async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
     """Let a paused workflow go on. Raises NotFound, WorkflowChanged."""
-    turned = await store.resume(database, tenant, workflow_id)
-    state = _found(None if turned is None else turned.state, workflow_id)
-    if state is WorkflowState.CANCELLING:
-        raise WorkflowChanged(f"workflow {workflow_id} is {state}; replay a node of it when it has ended")
-    if turned and turned.is_new:
+    turned = _found(await store.resume(database, tenant, workflow_id), workflow_id)
+    if turned.state == WorkflowState.CANCELLING:
+        raise WorkflowChanged(f"workflow {workflow_id} is {turned.state}; replay a node of it when it has ended")
+    if turned.is_new:
         await _note(database, tenant, Action.WORKFLOW_RESUMED, workflow_id)
-    return state
+    return WorkflowState(turned.state)
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -163,10 +160,10 @@ async def run_errands(database: Database) -> bool:
     return answer == "settle"
 
 
-def _found(state: str | None, workflow_id: UUID) -> WorkflowState:
-    if state is None:
+def _found(turned: Turned | None, workflow_id: UUID) -> Turned:
+    if turned is None:
         raise _not_found(workflow_id)
-    return WorkflowState(state)
+    return turned
 
 
 def _not_found(workflow_id: UUID) -> NotFound:

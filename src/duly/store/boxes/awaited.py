@@ -13,7 +13,7 @@ from duly.domain.runs.run import Run
 from duly.store.boxes.leased import Handle
 from duly.store.boxes.options import run_of
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 
 SQL = load("boxes/awaited")
 
@@ -50,10 +50,8 @@ async def put(database: Database, worker_id: UUID, taken_on: Sequence[TakenOn]) 
     rows = await database.fetch(
         SQL["put"],
         worker_id,
-        [item.run.run_id for item in taken_on],
-        [item.run.fence for item in taken_on],
-        [item.started_at for item in taken_on],
-        [item.within for item in taken_on],
+        *columns([item.run for item in taken_on], "run_id", "fence"),
+        *columns(taken_on, "started_at", "within"),
     )
     return {(row[0], row[1]) for row in rows}
 
@@ -65,8 +63,7 @@ async def cancel(database: Database, run_ids: Sequence[UUID], reason: str) -> li
 
 async def find(database: Database, handle: Handle) -> UnderWay | None:
     """Read one attempt that is under way, by run and fence."""
-    row = await database.fetchrow(SQL["find"], *handle)
-    return None if row is None else _under_way(row)
+    return await database.find(_under_way, SQL["find"], *handle)
 
 
 async def overdue(database: Database, limit: int) -> list[UnderWay]:
@@ -92,8 +89,7 @@ async def extend(database: Database, handle: Handle, span: timedelta) -> datetim
 
 async def ended(database: Database, handle: Handle) -> Over | None:
     """Read what an attempt came to, where that is on record."""
-    row = await database.fetchrow(SQL["ended"], *handle)
-    return Over(*row) if row else None
+    return await database.find_as(Over, SQL["ended"], *handle)
 
 
 def _under_way(row: Any) -> UnderWay:

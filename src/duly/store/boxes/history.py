@@ -13,8 +13,7 @@ SQL = load("boxes/history")
 
 async def make_partitions(database: Database, days_ahead: int) -> int:
     """Make the day partitions from today on, where missing. Returns how many were made."""
-    made: int = await database.fetchval(SQL["make_partitions"], days_ahead)
-    return made
+    return int(await database.fetchval(SQL["make_partitions"], days_ahead))
 
 
 async def drop_partitions(database: Database, parent: str, before: date) -> list[str]:
@@ -26,22 +25,11 @@ async def drop_partitions(database: Database, parent: str, before: date) -> list
 
 async def forget_strays(database: Database, parent: str, before: date, limit: int) -> int:
     """Drop rows of days before a date for which there never was a partition. Returns how many; `limit` means: ask again."""
-    forgotten: int = await database.fetchval(SQL[f"forget_{parent}"], datetime.combine(before, time.min, UTC), limit)
-    return forgotten
+    return int(await database.fetchval(SQL[f"forget_{parent}"], datetime.combine(before, time.min, UTC), limit))
 
 
 def _day_of(partition: str) -> date:
     return datetime.strptime(partition[-8:] + "+0000", "%Y%m%d%z").date()
-
-
-async def forget_keys(database: Database, limit: int) -> None:
-    """Drop idempotency keys that have expired."""
-    await database.execute(SQL["forget_keys"], limit)
-
-
-async def forget_payloads(database: Database, succeeded: timedelta, failed: timedelta, limit: int) -> None:
-    """Drop payloads of one-shots that are in no box any more, when the records of their ends go."""
-    await database.execute(SQL["forget_payloads"], succeeded, failed, limit)
 
 
 async def purge(database: Database, limit: int) -> int:
@@ -59,25 +47,10 @@ async def limit_payloads(database: Database, payload_bytes: int) -> None:
     await database.execute(SQL["limit_payloads"], payload_bytes)
 
 
-async def forget_progress(database: Database, limit: int) -> None:
-    """Drop the progress of runs that have ended."""
-    await database.execute(SQL["forget_progress"], limit)
-
-
 async def release_waiting(database: Database, limit: int) -> int:
     """Let runs in that wait at a gate with a free place. Returns how many."""
     released: int | None = await database.fetchval(SQL["release_waiting"], limit)
     return released or 0
-
-
-async def forget_checkpoints(database: Database, limit: int) -> None:
-    """Drop what attempts saved for runs that have ended."""
-    await database.execute(SQL["forget_checkpoints"], limit)
-
-
-async def forget_subtasks(database: Database, kept: timedelta, limit: int) -> None:
-    """Drop the way to subtasks that ended long ago."""
-    await database.execute(SQL["forget_subtasks"], kept, limit)
 
 
 async def verify(database: Database) -> list[dict[str, Any]]:

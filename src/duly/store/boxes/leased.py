@@ -8,11 +8,11 @@ from uuid import UUID
 
 import msgspec
 
-from duly.domain.runs.metadata import RunHistory
+from duly.domain.runs.options import RunHistory
 from duly.domain.runs.run import Run
 from duly.store.boxes.options import encode_history, run_of
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 
 SQL = load("boxes/leased")
 _FIRST = UUID(int=0)
@@ -46,6 +46,9 @@ class Moved(msgspec.Struct, frozen=True):
     history: RunHistory | None = None  # of a run that goes on; None: unchanged
 
 
+_MOVED = Moved.__struct_fields__[1:-1]  # all but the run and its history
+
+
 async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> list[Handle]:
     """Record plain successes by their place. Returns those that were there, each once."""
     results = [item.result for item in done]
@@ -68,16 +71,7 @@ async def settle(database: Database, worker_id: UUID, moved: Sequence[Moved], ho
         worker_id,
         [item.run.run_id for item in moved],
         [item.run.fence for item in moved],
-        [item.started_at for item in moved],
-        [item.finished_at for item in moved],
-        [item.outcome for item in moved],
-        [item.became for item in moved],
-        [item.delay for item in moved],
-        [item.losses for item in moved],
-        [item.suspect for item in moved],
-        [item.reason for item in moved],
-        [item.result for item in moved],
-        [item.detail for item in moved],
+        *columns(moved, *_MOVED),
         [encode_history(item.history) for item in moved],
         horizon,
     )
@@ -116,17 +110,9 @@ async def record_fenced(database: Database, worker_id: UUID, refused: Sequence[M
     await database.execute(
         SQL["record_fenced"],
         worker_id,
-        [run.run_id for run in runs],
-        [run.job_id for run in runs],
-        [run.scheduled_at for run in runs],
-        [run.due_at for run in runs],
-        [item.started_at for item in refused],
-        [item.finished_at for item in refused],
-        [run.fence for run in runs],
-        [run.tenant for run in runs],
-        [run.attempt for run in runs],
-        [run.queue for run in runs],
-        [run.handler for run in runs],
+        *columns(runs, "run_id", "job_id", "scheduled_at", "due_at"),
+        *columns(refused, "started_at", "finished_at"),
+        *columns(runs, "fence", "tenant", "attempt", "queue", "handler"),
         [f"refused: {item.outcome}" for item in refused],
     )
 
@@ -139,17 +125,6 @@ async def held_by(database: Database, worker_id: UUID, limit: int, after: UUID =
 async def orphans(database: Database) -> list[UUID]:
     """Find holders of leases that have no row among the workers."""
     return [row[0] for row in await database.fetch(SQL["orphans"])]
-
-
-async def vacuum(database: Database) -> None:
-    """Clear the dead rows; autovacuum comes by too seldom."""
-    await database.execute(SQL["vacuum"])
-
-
-async def shorten(database: Database, hollow_bytes: int) -> None:
-    """Give back to the disk what a flood has left behind; while runs pass through, the lock it takes would hold them up."""
-    if await database.fetchval(SQL["is_hollow"], hollow_bytes):
-        await database.execute(SQL["shorten"])
 
 
 async def void_overstayed(database: Database, stop: timedelta) -> list[UUID]:

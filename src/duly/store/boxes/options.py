@@ -12,9 +12,16 @@ import asyncpg
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from duly.domain.runs.metadata import NO_HISTORY, NO_METADATA, RunHistory, RunMetadata
-from duly.domain.runs.options import NO_OPTIONS, RunOptions
-from duly.domain.runs.policy import PLAIN, RunPolicy
+from duly.domain.runs.options import (
+    NO_HISTORY,
+    NO_METADATA,
+    NO_OPTIONS,
+    PLAIN,
+    RunHistory,
+    RunMetadata,
+    RunOptions,
+    RunPolicy,
+)
 from duly.domain.runs.run import Run
 
 _UNREADABLE = RunOptions(RunPolicy(own=True))

@@ -44,8 +44,7 @@ async def set_aside(
     database: Database, first: Line, *, lines: int, crowd: int, crowd_more: int, looks: int
 ) -> tuple[int, Line | None]:
     """Set aside what no live worker knows, of one line. Gives how many, and the line to go on with, if there is one."""
-    row = await database.fetchrow(SQL["set_aside"], *first, lines, crowd, crowd_more, looks)
-    assert row is not None
+    row = await database.fetch_one(SQL["set_aside"], *first, lines, crowd, crowd_more, looks)
     return row["moved"], None if row["queue"] is None else (row["queue"], row["tenant"], row["priority"])
 
 
@@ -72,14 +71,3 @@ async def depth_by_tenant(database: Database, queues_max: int, first: Sequence[s
 async def depth_and_own(database: Database, tenant: int) -> list[dict[str, Any]]:
     """Count what is ready in each queue, of all and of one tenant, up to a bound, with the oldest due moments."""
     return [dict(row) for row in await database.fetch(SQL["depth_and_own"], tenant)]
-
-
-async def vacuum(database: Database) -> None:
-    """Clear the dead rows; autovacuum comes by too seldom."""
-    await database.execute(SQL["vacuum"])
-
-
-async def shorten(database: Database, hollow_bytes: int) -> None:
-    """Give back to the disk what a flood has left behind; while runs pass through, the lock it takes would hold them up."""
-    if await database.fetchval(SQL["is_hollow"], hollow_bytes):
-        await database.execute(SQL["shorten"])

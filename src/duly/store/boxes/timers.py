@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from duly.domain.triggers.schedule.planning import FirePlan
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, json_of, load
 
 SQL = load("boxes/timers")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,7 +91,7 @@ async def stage(
     by_key = {answer.fire.key: answer for answer in answers}
     ordered = [by_key[key] for key in sorted(by_key)]
     read_at = max((answer.fire.read_at for answer in ordered), default=None)
-    row = await database.fetchrow(
+    row = await database.fetch_one(
         SQL["stage"],
         holder,
         list(epochs),
@@ -100,23 +99,14 @@ async def stage(
         horizon,
         per_shard,
         read_at,
-        [answer.fire.key for answer in ordered],
-        [answer.fire.cohort for answer in ordered],
-        [answer.plan.run_at for answer in ordered],
-        [answer.plan.missed for answer in ordered],
-        [answer.plan.next_at for answer in ordered],
-        [answer.plan.next_window for answer in ordered],
-        [_skips(answer.plan) for answer in ordered],
+        *columns([answer.fire for answer in ordered], "key", "cohort"),
+        *columns([answer.plan for answer in ordered], "run_at", "missed", "next_at", "next_window"),
+        [json_of(answer.plan.skips) for answer in ordered],
         [_catch_up(answer) for answer in ordered],
         left_out,
         only,
     )
-    assert row is not None
     return Staged(*row)
-
-
-def _skips(plan: FirePlan) -> str | None:
-    return _json(plan.skips) if plan.skips else None
 
 
 def _catch_up(answer: Answer) -> str | None:
@@ -124,7 +114,7 @@ def _catch_up(answer: Answer) -> str | None:
     if stretch is None:
         return None
     start, end = stretch
-    return _json(
+    return msgspec.json.encode(
         {
             "from_at": start,
             "to_at": end,
@@ -132,8 +122,4 @@ def _catch_up(answer: Answer) -> str | None:
             "rate": answer.rate,
             "total": answer.plan.catch_up_count,
         }
-    )
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    ).decode()

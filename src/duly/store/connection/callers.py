@@ -41,8 +41,8 @@ def plain(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
     if _is_sqlalchemy(given):
         return _Sqlalchemy(given, keyring)
     if _is(given, "psycopg", "Connection", "Cursor"):
-        return _Psycopg(getattr(given, "connection", given), keyring)
-    if _is_awaited(given):
+        return _Psycopg(given, keyring)
+    if _awaited_kind(given) is not None:
         raise InvalidOption(f"{_kind(given)} is awaited: use `await ….submit(…)` with it, not submit_sync")
     if callable(getattr(given, "cursor", None)):
         return _DbApi(given, keyring)
@@ -51,12 +51,8 @@ def plain(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
 
 def awaited(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
     """Adapt a caller's awaited connection, cursor or session, and name the keyring. Raises InvalidOption when it is none."""
-    if isinstance(given, asyncpg.Connection | PoolConnectionProxy):
-        return _Asyncpg(given, keyring)
-    if _is(given, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession", "async_scoped_session"):
-        return _AsyncSqlalchemy(given, keyring)
-    if _is(given, "psycopg", "AsyncConnection", "AsyncCursor"):
-        return _AsyncPsycopg(getattr(given, "connection", given), keyring)
+    if (kind := _awaited_kind(given)) is not None:
+        return kind(given, keyring)
     if _is_sqlalchemy(given) or callable(getattr(given, "cursor", None)):
         raise InvalidOption(f"{_kind(given)} is not awaited: use submit_sync with it")
     raise _unknown(given)
@@ -73,16 +69,29 @@ def at_once(move: Coroutine[Any, Any, _Answer]) -> _Answer:
     raise AssertionError("a move on a plain connection waited for something")
 
 
-class _Asyncpg:
-    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
+class _Adapter:
+    """A caller's connection in the shape that the moves expect."""
+
+    def __init__(self, given: Any, keyring: FindKeyring) -> None:
         self.keyring = keyring
-        self._connection = connection
+        self._given = given
 
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
         try:
-            if self._connection.is_in_transaction():
+            return await self._fetch(query, args)
+        except Exception as error:
+            raise _translated(error) from error
+
+    async def _fetch(self, query: str, args: Sequence[Any]) -> Sequence[Any]:
+        raise NotImplementedError
+
+
+class _Asyncpg(_Adapter):
+    async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
+        try:
+            if self._given.is_in_transaction():
                 return await self._fetch_behind_a_savepoint(query, args)
-            rows: Sequence[Any] = await self._connection.fetch(query, *args)
+            rows: Sequence[Any] = await self._given.fetch(query, *args)
         except asyncpg.PostgresError as error:
             raise _translated(error) from error
         except Exception as error:
@@ -90,101 +99,76 @@ class _Asyncpg:
         return rows
 
     async def _fetch_behind_a_savepoint(self, query: str, args: Sequence[Any]) -> Sequence[Any]:
-        await self._connection.execute(_SAVE)
+        await self._given.execute(_SAVE)
         try:
-            rows: Sequence[Any] = await self._connection.fetch(query, *args)
+            rows: Sequence[Any] = await self._given.fetch(query, *args)
         except Exception:
             with suppress(Exception):  # The first error is the one to tell.
-                await self._connection.execute(f"{_UNDO}; {_RELEASE}")
+                await self._given.execute(f"{_UNDO}; {_RELEASE}")
             raise
-        await self._connection.execute(_RELEASE)
+        await self._given.execute(_RELEASE)
         return rows
 
 
-class _AsyncPsycopg:
-    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
-        self.keyring = keyring
-        self._connection = connection
-
-    async def fetch(self, query: str, *args: Any) -> Rows:
-        save, release, undo = _around(self._connection)
+class _AsyncPsycopg(_Adapter):
+    async def _fetch(self, query: str, args: Sequence[Any]) -> Rows:
+        connection = _connection_of(self._given)
+        save, release, undo = _around(connection)
         try:
             # What is sent in a pipeline goes out together: the savepoint costs no round trip.
-            async with _pipeline(self._connection), self._connection.cursor(row_factory=_tuple_row()) as cursor:
+            async with _pipeline(connection), connection.cursor(row_factory=_tuple_row()) as cursor:
                 for statement in save:
-                    await self._connection.execute(statement)
+                    await connection.execute(statement)
                 await cursor.execute(_statement(query, "%s"), [_body(args)])
                 for statement in release:
-                    await self._connection.execute(statement)
+                    await connection.execute(statement)
                 return _rows(await cursor.fetchall())
-        except Exception as error:
+        except Exception:
             with suppress(Exception):
                 for statement in undo:
-                    await self._connection.execute(statement)
-            raise _translated(error) from error
+                    await connection.execute(statement)
+            raise
 
 
-class _Psycopg:
-    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
-        self.keyring = keyring
-        self._connection = connection
-
-    async def fetch(self, query: str, *args: Any) -> Rows:
-        save, release, undo = _around(self._connection)
+class _Psycopg(_Adapter):
+    async def _fetch(self, query: str, args: Sequence[Any]) -> Rows:
+        connection = _connection_of(self._given)
+        save, release, undo = _around(connection)
         try:
-            with _pipeline(self._connection), self._connection.cursor(row_factory=_tuple_row()) as cursor:
+            with _pipeline(connection), connection.cursor(row_factory=_tuple_row()) as cursor:
                 for statement in save:
-                    self._connection.execute(statement)
+                    connection.execute(statement)
                 cursor.execute(_statement(query, "%s"), [_body(args)])
                 for statement in release:
-                    self._connection.execute(statement)
+                    connection.execute(statement)
                 return _rows(cursor.fetchall())
-        except Exception as error:
+        except Exception:
             with suppress(Exception):
                 for statement in undo:
-                    self._connection.execute(statement)
-            raise _translated(error) from error
+                    connection.execute(statement)
+            raise
 
 
-class _DbApi:
-    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
-        self.keyring = keyring
-        self._connection = connection
-
-    async def fetch(self, query: str, *args: Any) -> Rows:
-        try:
-            with (
-                closing(self._connection.cursor()) as cursor,
-                _savepoint(_driven(cursor, self._connection), cursor.execute),
-            ):
-                cursor.execute(_statement(query, "%s"), [_body(args)])
-                return _rows(cursor.fetchall())
-        except Exception as error:
-            raise _translated(error) from error
+class _DbApi(_Adapter):
+    async def _fetch(self, query: str, args: Sequence[Any]) -> Rows:
+        # A wrapper such as Django's hides the driver's connection, but not its cursor.
+        with (
+            closing(self._given.cursor()) as cursor,
+            _savepoint(getattr(cursor, "connection", self._given), cursor.execute),
+        ):
+            cursor.execute(_statement(query, "%s"), [_body(args)])
+            return _rows(cursor.fetchall())
 
 
-class _Sqlalchemy:
-    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
-        self.keyring = keyring
-        self._connection = connection
-
-    async def fetch(self, query: str, *args: Any) -> Rows:
-        try:
-            return _fetched(self._connection, query, args)
-        except Exception as error:
-            raise _translated(error) from error
+class _Sqlalchemy(_Adapter):
+    async def _fetch(self, query: str, args: Sequence[Any]) -> Rows:
+        return _fetched(self._given, query, args)
 
 
-class _AsyncSqlalchemy:
-    def __init__(self, connection: Any, keyring: FindKeyring) -> None:
-        self.keyring = keyring
-        self._connection = connection() if callable(connection) else connection  # Of a scope, its session.
-
-    async def fetch(self, query: str, *args: Any) -> Rows:
-        try:
-            rows: Rows = await self._connection.run_sync(_fetched, query, args)
-        except Exception as error:
-            raise _translated(error) from error
+class _AsyncSqlalchemy(_Adapter):
+    async def _fetch(self, query: str, args: Sequence[Any]) -> Rows:
+        session = self._given() if callable(self._given) else self._given  # Of a scope, its session.
+        rows: Rows = await session.run_sync(_fetched, query, args)
         return rows
 
 
@@ -222,9 +206,9 @@ def _around(connection: Any) -> tuple[Sequence[str], Sequence[str], Sequence[str
     return (_SAVE,), (_RELEASE,), (_UNDO, _RELEASE)
 
 
-def _driven(cursor: Any, connection: Any) -> Any:
-    """Give the driver's connection, which a wrapper such as Django's hides, but not its cursor."""
-    return getattr(cursor, "connection", connection)
+def _connection_of(given: Any) -> Any:
+    """Give the connection of a cursor of psycopg, or the connection itself."""
+    return getattr(given, "connection", given)
 
 
 def _pipeline(connection: Any) -> Any:
@@ -288,12 +272,12 @@ def _is_sqlalchemy(given: Any) -> bool:
     return _is(given, "sqlalchemy", "Connection") or _is(given, "sqlalchemy.orm", "Session", "scoped_session")
 
 
-def _is_awaited(given: Any) -> bool:
-    return (
-        isinstance(given, asyncpg.Connection | PoolConnectionProxy)
-        or _is(given, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession", "async_scoped_session")
-        or _is(given, "psycopg", "AsyncConnection", "AsyncCursor")
-    )
+def _awaited_kind(given: Any) -> type[_Adapter] | None:
+    if isinstance(given, asyncpg.Connection | PoolConnectionProxy):
+        return _Asyncpg
+    if _is(given, "sqlalchemy.ext.asyncio", "AsyncConnection", "AsyncSession", "async_scoped_session"):
+        return _AsyncSqlalchemy
+    return _AsyncPsycopg if _is(given, "psycopg", "AsyncConnection", "AsyncCursor") else None
 
 
 def _tuple_row() -> Any:

@@ -13,7 +13,7 @@ from copy import copy
 from datetime import datetime
 from errno import ENOSPC
 from os import strerror
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import asyncpg
 
@@ -27,6 +27,7 @@ from duly.store.connection.pool import Pool
 from duly.store.connection.refusals import refusal
 from duly.store.connection.transactions import transaction
 
+T = TypeVar("T")
 VERSION_MIN = 150_000
 TRIES_MAX = 4
 _CLOCK = "select duly.clock_now()"
@@ -203,6 +204,19 @@ class Database:
         """Run one statement and give its first row."""
         rows = await self.fetch(query, *args)
         return rows[0] if rows else None
+
+    async def fetch_one(self, query: str, *args: Any) -> asyncpg.Record:
+        """Run one statement that always has a row, and give that."""
+        return (await self.fetch(query, *args))[0]
+
+    async def find(self, build: Callable[[asyncpg.Record], T], query: str, *args: Any) -> T | None:
+        """Run one statement and build something from its first row; None when it has none."""
+        rows = await self.fetch(query, *args)
+        return build(rows[0]) if rows else None
+
+    async def find_as(self, shape: Callable[..., T], query: str, *args: Any) -> T | None:
+        """Run one statement and give its first row in a shape, column by column; None when it has none."""
+        return await self.find(lambda row: shape(*row), query, *args)
 
     async def fetchval(self, query: str, *args: Any) -> Any:
         """Run one statement and give the first value of its first row."""

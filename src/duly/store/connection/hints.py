@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import asyncpg
 
+from duly.domain.errors import DulyError
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("connection/hints")
+PAUSE_SECONDS = 0.001  # between two hints after submits
 READY_CHANNEL = "duly_ready"
 HOLDS_CHANNEL = "duly_holds"
 DUE_CHANNEL = "duly_due"
@@ -28,7 +32,8 @@ async def send_to_all(database: Database) -> None:
 
 async def send_holds_changed(database: Database) -> None:
     """Tell every worker that something was held or lifted."""
-    await database.fetch(SQL["send_holds_changed"])
+    with suppress(DulyError):  # A hint that is lost costs a moment: workers look by themselves.
+        await database.fetch(SQL["send_holds_changed"])
 
 
 async def listen(database: Database, heard: Mapping[str, Callable[[], object]], is_over: Callable[[], bool]) -> None:
@@ -53,3 +58,34 @@ async def listen(database: Database, heard: Mapping[str, Callable[[], object]], 
             await database.clock.sleep(1.0)
         finally:
             connection.terminate()
+
+
+class Waker:
+    """Sends hints after submits on a connection of our own: one in flight, a pause apart, those of that time together."""
+
+    def __init__(self, database: Database, pause_seconds: float = PAUSE_SECONDS) -> None:
+        self._database = database
+        self._pause_seconds = pause_seconds
+        self._queues: set[str] = set()
+        self._sending: asyncio.Task[None] | None = None
+
+    def wake(self, queue: str) -> None:
+        """Hint that `queue` has something ready; does not wait."""
+        self._queues.add(queue)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.get_running_loop().create_task(self._send(), name="duly-wake")
+
+    async def _send(self) -> None:
+        while self._queues:
+            queues, self._queues = sorted(self._queues), set()
+            try:
+                await send(self._database, queues)
+            except Exception:  # noqa: BLE001 - a hint that is lost costs a moment; workers look by themselves
+                return
+            await self._database.clock.sleep(self._pause_seconds)
+
+    async def close(self) -> None:
+        """Drop what has not been sent."""
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from duly.store.connection.database import Database, ReadOnly, Unavailable, is_rolled_back, translated
@@ -58,8 +57,8 @@ class Sessions:
         await self.close()
 
 
-class Session(Database):
-    """One transaction of one tenant."""
+class Inside(Database):
+    """A database of which every statement runs in one open transaction. Nothing is tried again here: the whole has to be."""
 
     in_transaction = True
 
@@ -74,30 +73,34 @@ class Session(Database):
 
     @property
     def outside(self) -> Database:
-        """The engine's own connections. What is asked there is not bound to the tenant: check whose it is first."""
+        """The database that it was opened on. What is asked there is not bound to a tenant: check whose it is first."""
         return self._outside
+
+    def _failure(self, error: Exception) -> BaseException:
+        return translated(error)
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
         """Ask once: what the server has rolled back is not this statement alone."""
         try:
             return await ask(self._connection)
         except Exception as error:
-            raise _failure(error) from error
-
-    @asynccontextmanager
-    async def savepoint(self) -> AsyncIterator[None]:
-        """Undo what was done in the block, and nothing before it, when it raises."""
-        try:
-            async with savepoint(self._connection):
-                yield
-        except Exception as error:
-            raise _failure(error) from error
+            raise self._failure(error) from error
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        """Open a savepoint: the transaction is the session's."""
-        async with self.savepoint():
-            yield self
+        """Open a savepoint: undo what was done in the block, and nothing before it, when it raises."""
+        try:
+            async with savepoint(self._connection):
+                yield self
+        except Exception as error:
+            raise self._failure(error) from error
+
+
+class Session(Inside):
+    """One transaction of one tenant."""
+
+    def _failure(self, error: Exception) -> BaseException:
+        return _failure(error)
 
 
 class Opening:
@@ -122,9 +125,7 @@ class Opening:
             raise _failure(error) from error
         return Session(self._database, self._connection)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         try:
             if error is None:
                 await self._commit()

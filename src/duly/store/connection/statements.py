@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
+from operator import attrgetter
+from typing import Any
+
+import msgspec
 
 
 def load(box: str) -> dict[str, str]:
@@ -15,3 +20,13 @@ def load(box: str) -> dict[str, str]:
         elif not line.startswith("--"):
             lines.append(line)
     return {name: "\n".join(body).strip().rstrip(";") for name, body in statements.items()}
+
+
+def json_of(items: Sequence[Any]) -> str | None:
+    """Write items as the JSON text that a statement takes; None where there are none."""
+    return msgspec.json.encode(items).decode() if items else None
+
+
+def columns(items: Sequence[Any], *names: str) -> list[list[Any]]:
+    """Lay attributes of items out as the arrays that a statement takes."""
+    return [list(map(attrgetter(name), items)) for name in names]

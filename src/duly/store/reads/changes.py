@@ -1,15 +1,50 @@
-"""What is done to definitions and to workflows, as it is done: each change once, whenever its transaction ends."""
+"""Changes of definitions and of workflows, as they are made: each once, whenever its transaction ends.
+
+The ends of workflows are `workflow_ends`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Generic, TypeVar
+from uuid import UUID
+
+import msgspec
 
 from duly.store.connection.database import Database
+from duly.store.connection.statements import load
 
+OF_JOBS, OF_WORKFLOWS = load("reads/job_changes"), load("reads/workflow_changes")
 ROWS_MAX = 5_000
 
 T = TypeVar("T")
+
+
+class JobChange(msgspec.Struct, frozen=True):
+    """A job that was made, edited, paused, resumed, completed or cancelled. `number` tells changes of a job apart."""
+
+    job_id: UUID
+    tenant: int
+    version: int
+    change: str
+    name: str | None
+    queue: str
+    handler: str
+    changed_at: datetime
+    number: int
+
+
+class WorkflowChange(msgspec.Struct, frozen=True):
+    """A workflow that was paused, resumed, replayed, or is being cancelled. `number` tells changes of one apart."""
+
+    workflow_id: UUID
+    tenant: int
+    change: str
+    name: str
+    replays: int
+    changed_at: datetime
+    number: int
 
 
 class Changes(Generic[T]):
@@ -31,3 +66,18 @@ class Changes(Generic[T]):
         self._seen = rows[0]["snapshot"]
         self.left_out = len(rows) > ROWS_MAX
         return [self._shape(*row[1:]) for row in rows[:ROWS_MAX] if row[1] is not None]
+
+    async def recent(self, tenant: int, since: datetime, limit: int) -> list[T]:
+        """Read what changed of a tenant since a moment, in order."""
+        rows = await self._database.fetch(self._statements["recent"], tenant, since, limit)
+        return [self._shape(*row) for row in rows]
+
+
+def job_changes(database: Database) -> Changes[JobChange]:
+    """Begin to read what is done to definitions."""
+    return Changes(database, OF_JOBS, JobChange)
+
+
+def workflow_changes(database: Database) -> Changes[WorkflowChange]:
+    """Begin to read what is done to workflows."""
+    return Changes(database, OF_WORKFLOWS, WorkflowChange)

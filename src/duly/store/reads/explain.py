@@ -18,7 +18,6 @@ from duly.domain.diagnosis.explain.facts import (
     Awaited,
     Excluded,
     Gate,
-    Holding,
     JobFacts,
     Parents,
     Passed,
@@ -50,6 +49,10 @@ SQL = load("reads/explain")
 _HOLDERS_SHOWN = 5
 _RUNS_LOOKED_AT = 20
 _PARENTS_SHOWN = 20
+_OF_JOB = (
+    *("state", "queue", "handler", "priority", "pause_reason", "paused_at", "removed_at", "source", "next_run_at"),
+    "failures",
+)
 _WAITING = frozenset({"blocked", "ready", "retrying"})  # whose start rests on how fast others end
 
 
@@ -59,7 +62,7 @@ class Explanation(msgspec.Struct, frozen=True):
     kind: str
     id: UUID
     state: str
-    holding: Holding | None
+    holding: Reason | None
     reasons: list[Reason]
 
 
@@ -71,24 +74,17 @@ async def run(
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
         return None
-    around = await database.fetchrow(SQL["around"], run_id)
-    beyond = await whole.fetchrow(SQL["beyond"], run_id, POSITION_MAX)
-    assert around is not None
-    assert beyond is not None
+    around = await database.fetch_one(SQL["around"], run_id)
+    beyond = await whole.fetch_one(SQL["beyond"], run_id, POSITION_MAX)
     policy = decode(around["options"]).policy
     attempts = [attempt for attempt in found["attempts"] if attempt["started_at"]]
     last = attempts[-1] if attempts else {}
     is_over = found["state"] in runs.FINAL
     facts = RunFacts(
         now=around["now"],
-        state=found["state"],
-        queue=found["queue"],
-        handler=found["handler"],
-        attempt=found["attempt"],
+        **{name: found[name] for name in ("state", "queue", "handler", "attempt", "scheduled_at", "reason")},
         max_attempts=policy.retry.max_attempts if policy.own else None,
-        scheduled_at=found["scheduled_at"],
         due_at=last["due_at"] if is_over and last else found["due_at"],
-        reason=found["reason"],
         worker=beyond["worker"] if engine is None else found["worker_id"] and str(found["worker_id"]),
         worker_is_live=beyond["worker_is_live"] is not False,
         stall=_stall(beyond["stalled_at"], beyond["stalled_in"], None if are_named else found["handler"]),
@@ -124,19 +120,10 @@ async def job(
     facts = JobFacts(
         called=found["name"] or str(job_id),
         now=found["read_at"],
-        state=found["state"],
-        queue=found["queue"],
-        handler=found["handler"],
-        priority=found["priority"],
-        pause_reason=found["pause_reason"],
-        paused_at=found["paused_at"],
-        removed_at=found["removed_at"],
-        source=found["source"],
-        next_run_at=found["next_run_at"],
+        **{name: found[name] for name in _OF_JOB},
         waits_for_event=is_on_event(_shape(found)),
         excluded=await _excluded(database, found),
         overload=(await overloads.standing(whole)).get((tenant, found["queue"])),
-        failures=found["failures"],
         last=last.rows,
         holds=await _holds(whole, Scope(tenant, found["queue"])),
         workers=await _serving(whole, tenant, engine is None, None if are_named else found["handler"]),
@@ -164,8 +151,7 @@ async def _gate(database: Database, engine: Database, tenant: int, run_id: UUID,
         return None
     rows = await database.fetch(SQL["holders"], tenant, around["key"], _HOLDERS_SHOWN)
     statement = SQL["strict_line" if around["is_fifo"] else "line"]
-    line = await engine.fetchrow(statement, tenant, around["key"], run_id, POSITION_MAX)
-    assert line is not None
+    line = await engine.fetch_one(statement, tenant, around["key"], run_id, POSITION_MAX)
     return Gate(
         around["key"],
         around["places"] or 1,
@@ -190,8 +176,7 @@ async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> T
     pace = await database.fetchrow(SQL["turn"], tenant, around["key"])
     if pace is None:
         return None
-    line = await database.fetchrow(SQL["rate_line"], tenant, around["key"], run_id, POSITION_MAX)
-    assert line is not None
+    line = await database.fetch_one(SQL["rate_line"], tenant, around["key"], run_id, POSITION_MAX)
     begins = max(pace["next_at"], around["now"])
     turn_at = begins + timedelta(seconds=line["before"] / pace["per_second"])
     is_known = line["before"] < POSITION_MAX

@@ -81,18 +81,7 @@ class Quarter(msgspec.Struct, frozen=True):
 
 async def fold(database: Database, limit: int) -> int:
     """Move what was noted into the roll-ups. Returns how many notes were moved; `limit` means: ask again."""
-    moved: int = await database.fetchval(SQL["fold"], limit)
-    return moved
-
-
-async def vacuum(database: Database) -> None:
-    """Give back the room of what was folded."""
-    await database.execute(SQL["vacuum"])
-
-
-async def forget(database: Database, kept: timedelta, limit: int) -> None:
-    """Drop roll-ups of long ago."""
-    await database.execute(SQL["forget"], kept, limit)
+    return int(await database.fetchval(SQL["fold"], limit))
 
 
 async def series(
@@ -110,9 +99,7 @@ async def waiting(session: Database, tenant: int) -> list[Waiting]:
 
 async def buried(session: Database, tenant: int) -> Buried:
     """Count a tenant's dead runs; more than `COUNTED_MAX` means that there are more."""
-    row = await session.fetchrow(SQL["dead"], tenant, COUNTED_MAX + 1)
-    assert row is not None
-    return Buried(*row)
+    return Buried(*await session.fetch_one(SQL["dead"], tenant, COUNTED_MAX + 1))
 
 
 async def shut_destinations(session: Database, tenant: int) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -23,7 +23,6 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("reads/lists")
-PAGE_SIZE_MAX = 200
 LOOKS = 2_000  # Rows looked at for one page, at most.
 ORDERED_MAX = 5_000  # jobs of a tenant that are read to be put in an order that no index has
 GROUPED_MAX = 10_000  # dead letters that are counted by their reasons
@@ -75,6 +74,7 @@ _UNKNOWN_OF_ONE_SHOTS = (
 _LEADS = ("name", "tag", "handler", "queue", "state")
 
 Row = dict[str, Any]
+At = TypeVar("At")
 
 
 class DeadAt(msgspec.Struct, frozen=True):
@@ -92,13 +92,6 @@ class NamedAt(msgspec.Struct, frozen=True):
     job_id: UUID
 
 
-class NamedPage(msgspec.Struct, frozen=True):
-    """Jobs by name, and the position behind which more may follow; none: this was all."""
-
-    rows: list[Row]
-    after: NamedAt | None
-
-
 class NextAt(msgspec.Struct, frozen=True):
     """A position among jobs in the order in which they fire."""
 
@@ -106,119 +99,65 @@ class NextAt(msgspec.Struct, frozen=True):
     job_id: UUID
 
 
-class NextPage(msgspec.Struct, frozen=True):
-    """Jobs by their next fire, and the position behind which more may follow; none: this was all."""
+class Page(msgspec.Struct, Generic[At], frozen=True):
+    """Rows of a list, and the position behind which more may follow; none: this was all."""
 
     rows: list[Row]
-    after: NextAt | None
-
-
-class JobPage(msgspec.Struct, frozen=True):
-    """Jobs, and the id behind which more may follow; none: this was all."""
-
-    rows: list[Row]
-    after: UUID | None
-
-
-class RunPage(msgspec.Struct, frozen=True):
-    """Runs, and the id behind which more may follow; none: this was all."""
-
-    rows: list[Row]
-    after: UUID | None
-
-
-class WorkflowPage(msgspec.Struct, frozen=True):
-    """Workflows, and the id behind which more may follow; none: this was all."""
-
-    rows: list[Row]
-    after: UUID | None
-
-
-class DeadPage(msgspec.Struct, frozen=True):
-    """Dead letters, and the position behind which more may follow; none: this was all."""
-
-    rows: list[Row]
-    after: DeadAt | None
+    after: At | None
 
 
 async def jobs(
     database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
-) -> JobPage:
+) -> Page[UUID]:
     """Read recurring jobs, the newest first."""
-    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
-    if fires != Span():
-        looks = min(looks, _LOOKS_BESIDE)
-    found = await database.fetch(
-        SQL["jobs"],
-        tenant,
-        _before(after, created.before),
-        _from(created.since and max(created.since, _EARLIEST) - _SUBMIT_MAX),
-        *_lead(chosen),
-        *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
-        chosen.beginnings.get("name"),
-        *_tags(chosen),
-        *_ends(created),
-        *_ends(fires),
-        size,
-        looks,
-    )
+    looks = _looks_at_jobs(chosen, looks)
+    bounds = _between(after, chosen, "created_at")
+    found = await database.fetch(SQL["jobs"], tenant, *bounds, *_lead(chosen), *_of_jobs(chosen), size, looks)
     rows, last = _fitting(found, size, looks)
-    return JobPage([*map(decoded, rows)], last["job_id"] if last else None)
+    return Page([*map(decoded, rows)], last["job_id"] if last else None)
 
 
 async def jobs_by_name(
     database: Database, tenant: int, chosen: Filter, size: int, after: NamedAt | None = None, looks: int = LOOKS
-) -> NamedPage:
+) -> Page[NamedAt]:
     """Read recurring jobs that have a name, by name."""
-    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
-    if fires != Span():
-        looks = min(looks, _LOOKS_BESIDE)
+    looks = _looks_at_jobs(chosen, looks)
     beginning = chosen.beginnings.get("name", "")
-    first = NamedAt(beginning, _FIRST) if after is None else after
-    found = await database.fetch(
-        SQL["jobs_by_name"],
-        tenant,
-        first.name,
-        first.job_id,
-        beginning + _LAST_CHARACTER,
-        *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
-        chosen.beginnings.get("name"),
-        *_tags(chosen),
-        *_ends(created),
-        *_ends(fires),
-        size,
-        looks,
-    )
+    first = after or NamedAt(beginning, _FIRST)
+    bounds = first.name, first.job_id, beginning + _LAST_CHARACTER
+    found = await database.fetch(SQL["jobs_by_name"], tenant, *bounds, *_of_jobs(chosen), size, looks)
     rows, last = _fitting(found, size, looks)
-    return NamedPage([*map(decoded, rows)], NamedAt(last["name"], last["job_id"]) if last else None)
+    return Page([*map(decoded, rows)], NamedAt(last["name"], last["job_id"]) if last else None)
 
 
 async def jobs_by_next(
     database: Database, tenant: int, chosen: Filter, size: int, after: NextAt | None = None, most: int = ORDERED_MAX
-) -> NextPage:
+) -> Page[NextAt]:
     """Read recurring jobs that will fire, by when they do. Raises InvalidOption where more than `most` jobs stand."""
-    created, fires = chosen.moments.get("created_at", Span()), chosen.moments.get("next_run_at", Span())
-    first = NextAt(_EARLIEST, _FIRST) if after is None else after
-    found = await database.fetch(
-        SQL["jobs_by_next"],
-        tenant,
-        first.next_run_at,
-        first.job_id,
+    first = after or NextAt(_EARLIEST, _FIRST)
+    bounds = first.next_run_at, first.job_id
+    found = await database.fetch(SQL["jobs_by_next"], tenant, *bounds, *_of_jobs(chosen), size, most)
+    rows, last = _fitting(found, size, max(size, most) + 1)
+    return Page([*map(decoded, rows)], NextAt(last["next_run_at"], last["job_id"]) if last else None)
+
+
+def _looks_at_jobs(chosen: Filter, looks: int) -> int:
+    return min(looks, _LOOKS_BESIDE) if chosen.moments.get("next_run_at", Span()) != Span() else looks
+
+
+def _of_jobs(chosen: Filter) -> list[Any]:
+    """Give what every list of jobs chooses by, as its statement takes it."""
+    return [
         *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
         chosen.beginnings.get("name"),
         *_tags(chosen),
-        *_ends(created),
-        *_ends(fires),
-        size,
-        most,
-    )
-    rows, last = _fitting(found, size, max(size, most) + 1)
-    return NextPage([*map(decoded, rows)], NextAt(last["next_run_at"], last["job_id"]) if last else None)
+        *_ends(chosen, "created_at", "next_run_at"),
+    ]
 
 
 async def runs(
     database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
-) -> RunPage:
+) -> Page[UUID]:
     """Read runs, wherever they stand, the last scheduled first; each once."""
     scheduled = chosen.moments.get("scheduled_at", Span())
     job_ids = _ids(chosen)
@@ -235,19 +174,17 @@ async def runs(
         *(_any_of(chosen, field) for field in ("state", "queue", "handler")),
         job_ids,
         *_tags(chosen),
-        *_ends(scheduled),
-        *_ends(chosen.moments.get("due_at", Span())),
-        *_ends(chosen.moments.get("finished_at", Span())),
+        *_ends(chosen, "scheduled_at", "due_at", "finished_at"),
         size,
         looks,
     )
     rows, last = _fitting(found, size, looks)
-    return RunPage(_each_once(rows), last["run_id"] if last else None)
+    return Page(_each_once(rows), last["run_id"] if last else None)
 
 
 async def jobs_and_one_shots(
     database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
-) -> JobPage:
+) -> Page[UUID]:
     """Read jobs and, among them, one-shots without a name, each a row like a job's, by falling id.
 
     Both lists are read from the same position, and told as far down as both were looked at. A one-shot has no moment at
@@ -259,19 +196,19 @@ async def jobs_and_one_shots(
     rows = sorted((*defined.rows, *shots.rows), key=lambda row: row["job_id"], reverse=True)
     told = [row for row in rows if row["job_id"] >= reached]
     if len(told) > size:
-        return JobPage(told[:size], told[size - 1]["job_id"])
-    return JobPage(told, None if reached == _FIRST else reached)
+        return Page(told[:size], told[size - 1]["job_id"])
+    return Page(told, None if reached == _FIRST else reached)
 
 
 async def _one_shots(
     database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None, looks: int
-) -> JobPage:
+) -> Page[UUID]:
     wanted = _one_shots_wanted(chosen)
     if wanted is None:
-        return JobPage([], None)
+        return Page([], None)
     page = await runs(database, tenant, wanted, size, after, looks)
     rows = [_as_job(row) for row in page.rows if row["run_id"] == row["job_id"] and row["workflow_id"] is None]
-    return JobPage(rows, page.after)
+    return Page(rows, page.after)
 
 
 def _one_shots_wanted(chosen: Filter) -> Filter | None:
@@ -313,32 +250,30 @@ def _as_job(row: Row) -> Row:
 
 async def workflows(
     database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
-) -> WorkflowPage:
+) -> Page[UUID]:
     """Read workflows, the newest first."""
-    submitted = chosen.moments.get("submitted_at", Span())
     found = await database.fetch(
         SQL["workflows"],
         tenant,
-        _before(after, submitted.before),
-        _from(submitted.since and max(submitted.since, _EARLIEST) - _SUBMIT_MAX),
+        *_between(after, chosen, "submitted_at"),
         *(_any_of(chosen, field) for field in ("state", "name")),
         chosen.beginnings.get("name"),
         *_tags(chosen),
-        *_ends(submitted),
+        *_ends(chosen, "submitted_at"),
         size,
         size if chosen.is_empty else looks,
     )
     rows, last = _fitting(found, size, looks)
-    return WorkflowPage(rows, last["workflow_id"] if last else None)
+    return Page(rows, last["workflow_id"] if last else None)
 
 
 async def dead(
     database: Database, tenant: int, chosen: Filter, size: int, after: DeadAt | None = None, looks: int = LOOKS
-) -> DeadPage:
+) -> Page[DeadAt]:
     """Read dead letters, the last buried first."""
     found = await database.fetch(SQL["dead"], *_dead_arguments(tenant, chosen, after), size, looks)
     rows, last = _fitting(found, size, looks)
-    return DeadPage(rows, DeadAt(last["buried_at"], last["run_id"]) if last else None)
+    return Page(rows, DeadAt(last["buried_at"], last["run_id"]) if last else None)
 
 
 async def dead_groups(database: Database, tenant: int, chosen: Filter, size: int, looks: int) -> list[Row]:
@@ -409,6 +344,12 @@ def _before(after: UUID | None, moment: datetime | None) -> UUID:
     return min(bounds)
 
 
+def _between(after: UUID | None, chosen: Filter, field: str) -> tuple[UUID, UUID]:
+    """Give the ids between which all lie that were made within a span, behind a position."""
+    made = chosen.moments.get(field, Span())
+    return _before(after, made.before), _from(made.since and max(made.since, _EARLIEST) - _SUBMIT_MAX)
+
+
 def _from(moment: datetime | None) -> UUID:
     return _FIRST if moment is None else least_id_at(moment)
 
@@ -445,5 +386,6 @@ def _tags(chosen: Filter) -> tuple[list[str] | None, list[str] | None]:
     return list(chosen.tags) or None, list(chosen.any_tags) or None
 
 
-def _ends(span: Span) -> tuple[datetime | None, datetime | None]:
-    return span.since, span.before
+def _ends(chosen: Filter, *fields: str) -> list[datetime | None]:
+    spans = [chosen.moments.get(field, Span()) for field in fields]
+    return [end for span in spans for end in (span.since, span.before)]

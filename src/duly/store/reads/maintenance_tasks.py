@@ -27,9 +27,7 @@ class Work(msgspec.Struct, frozen=True):
 
 async def look(database: Database) -> Work:
     """See what there may be to do."""
-    row = await database.fetchrow(SQL["look"])
-    assert row is not None
-    return Work(*row)
+    return Work(*await database.fetch_one(SQL["look"]))
 
 
 async def note(database: Database, ages: Mapping[str, float]) -> None:

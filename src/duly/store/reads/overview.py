@@ -51,8 +51,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> NamedJob | None:
     """Find the schedule that has a name; one that is over has none any more."""
-    row = await database.fetchrow(SQL["job_by_name"], tenant, name)
-    return NamedJob(*row) if row else None
+    return await database.find_as(NamedJob, SQL["job_by_name"], tenant, name)
 
 
 async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
@@ -71,9 +70,7 @@ async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> 
 
 async def staging_lag_seconds(database: Database) -> float:
     """Say how long ago the first timer that is not staged was due."""
-    row = await database.fetchrow(SQL["next_due"])
-    assert row is not None
-    return _lag(*row)
+    return _lag(*await database.fetch_one(SQL["next_due"]))
 
 
 def _lag(now: datetime, next_due_at: datetime | None) -> float:
@@ -84,6 +81,4 @@ def _lag(now: datetime, next_due_at: datetime | None) -> float:
 
 async def backlog(database: Database) -> Backlog:
     """Look at the whole once."""
-    row = await database.fetchrow(SQL["backlog"])
-    assert row is not None
-    return Backlog(*row)
+    return Backlog(*await database.fetch_one(SQL["backlog"]))

@@ -27,7 +27,7 @@ from duly.domain.triggers.schedule.timing import read_calendars, schedule_of
 from duly.store.boxes import ready
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
-from duly.store.reads.tail import Growth
+from duly.store.reads.tail import growing
 from duly.store.tables import overloads, schedules, workers
 from duly.store.tables.workers import WorkerRow
 
@@ -42,7 +42,7 @@ _KEPT_SECONDS = 10.0
 
 async def paces(database: Database) -> dict[str, Pace]:
     """Read how fast each queue worked lately, from the last blocks of history."""
-    leaves = await Growth(database).sizes()
+    leaves = await growing(database)
     if not leaves:
         return {}
     names, floors = [name for name, _ in leaves], [(max(0, blocks - _BLOCKS_MAX), 0) for _, blocks in leaves]
@@ -70,8 +70,7 @@ async def _seconds_read(database: Database, cut: Sequence[tuple[str, tuple[int, 
     if not cut:
         return _LATELY.total_seconds()
     firsts = _united("first", [name for name, _ in cut], 1)
-    row = await database.fetchrow(SQL["covered"].format(firsts=firsts), *(floor for _, floor in cut))
-    assert row is not None
+    row = await database.fetch_one(SQL["covered"].format(firsts=firsts), *(floor for _, floor in cut))
     since, now = row
     covered = _LATELY if since is None else min(_LATELY, now - since)
     return max(1.0, covered.total_seconds())
@@ -137,30 +136,20 @@ class Depth(msgspec.Struct, frozen=True):
     oldest_due_at: datetime
 
 
-class Pressure:
+class Pressure(msgspec.Struct, frozen=True):
     """What presses on each queue of the whole fleet, and how many workers that takes; of one tenant, what waits in each."""
 
-    def __init__(
-        self,
-        read_at: datetime,
-        loads: dict[str, QueueLoad],
-        limits: dict[str, timedelta],
-        age_limit: timedelta,
-        living: Sequence[WorkerRow],
-        own: dict[str, Depth],
-        tenants: dict[str, int],
-    ) -> None:
-        self.read_at = read_at
-        self.tenants = tenants  # of each queue that a worker serves or in which something falls due, one
-        self.loads = loads
-        self.living = living
-        self.own = own
-        self._limits = limits
-        self._age_limit = age_limit
+    read_at: datetime
+    loads: dict[str, QueueLoad]
+    limits: dict[str, timedelta]
+    age_limit: timedelta
+    living: Sequence[WorkerRow]
+    own: dict[str, Depth]
+    tenants: dict[str, int]  # of each queue that a worker serves or in which something falls due, one
 
     def age_limit_seconds(self, queue: str) -> float:
         """Say how old the oldest due run of a queue may be."""
-        return self._limits.get(queue, self._age_limit).total_seconds()
+        return self.limits.get(queue, self.age_limit).total_seconds()
 
     def busiest_handler(self, queue: str) -> str | None:
         """Give the handler that took most of a queue's time lately, by which the slots of its workers are counted."""

@@ -19,6 +19,7 @@ from duly.store.tables.recovery import LIVE, Recovery, Stretch, Totals
 
 LOOKED_AT_MAX = 10_000
 SHOWN_MAX = 1_000
+_OF_STRETCH = ("backfill_id", "job_id", "tenant", "name", "queue", "made", "rate", "is_held")
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -107,18 +108,11 @@ def _items(stretches: Sequence[Stretch], live: Recovery | None, now: datetime) -
         policy, runs = known[key]
         items.append(
             Item(
-                backfill_id=one.backfill_id,
-                job_id=one.job_id,
-                tenant=one.tenant,
-                name=one.name,
-                queue=one.queue,
+                **{name: getattr(one, name) for name in _OF_STRETCH},
                 policy=policy,
                 choice=choice,
                 missed=one.total,
                 runs=runs if one.is_held else one.total,
-                made=one.made,
-                rate=one.rate,
-                is_held=one.is_held,
             )
         )
     return sorted(items, key=lambda item: (-item.left, item.tenant, item.name or "", str(item.job_id)))

@@ -41,8 +41,7 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
     """Read all that the doctor looks at. `host_now` is the clock of this machine."""
     seconds, _ = await clocks.difference(session, host_now)
     seen = await backlog(session)
-    server = await session.fetchrow(SQL["server"])
-    assert server is not None
+    server = await session.fetch_one(SQL["server"])
     partitions = await session.fetch(SQL["missing_partitions"], tomorrow_of(seen.read_at))
     return Facts(
         read_at=seen.read_at,

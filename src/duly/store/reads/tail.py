@@ -153,22 +153,15 @@ async def positions(database: Database) -> tuple[Position, Position]:
 
     Ids that never reached the disk are given out again after a crash, so the second ends behind the newest row there is.
     """
-    row = await database.fetchrow(SQL["position"])
-    assert row is not None
+    row = await database.fetch_one(SQL["position"])
     now = Position.at(row["cluster"], row["snapshot"])
     return now, now.cut(row["newest"] + 1)
 
 
-class Growth:
-    """Knows which partitions of history may still grow."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def sizes(self) -> list[tuple[str, int]]:
-        """Give the partitions that may still grow, and how many blocks each has."""
-        rows = await self._database.fetch(SQL["leaves"])
-        return [(row["name"], row["blocks"]) for row in rows if _may_grow(row["name"], row["read_at"].date())]
+async def growing(database: Database) -> list[tuple[str, int]]:
+    """Give the partitions of history that may still grow, and how many blocks each has."""
+    rows = await database.fetch(SQL["leaves"])
+    return [(row["name"], row["blocks"]) for row in rows if _may_grow(row["name"], row["read_at"].date())]
 
 
 def _may_grow(leaf: str, today: date) -> bool:

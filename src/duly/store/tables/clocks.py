@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from duly.clock import host_now
-from duly.domain.diagnosis.clocks import ClockSetBack, HostClock
+from duly.domain.diagnosis.doctor import ClockSetBack, HostClock
 from duly.log import Log
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.local import this_host
@@ -57,5 +57,4 @@ async def noted(database: Database) -> list[HostClock]:
 
 async def set_back(database: Database) -> ClockSetBack | None:
     """Say by how much the database's clock was set back, and when it is again where it was; None: it was not."""
-    row = await database.fetchrow(SQL["set_back"])
-    return None if row is None else ClockSetBack(*row)
+    return await database.find_as(ClockSetBack, SQL["set_back"])

@@ -39,9 +39,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 async def pace(database: Database, limit: int) -> Paced:
     """Give turns at the rates that are to be looked at."""
-    row = await database.fetchrow(SQL["pace"], limit)
-    assert row is not None
-    return Paced(*row)
+    return Paced(*await database.fetch_one(SQL["pace"], limit))
 
 
 async def set_limits(
@@ -49,8 +47,7 @@ async def set_limits(
 ) -> bool:
     """Set the limits of a key, or take them away where none is given. Says whether some stand, or stood."""
     per_second, burst = rate or (None, None)
-    stood: bool = await database.fetchval(SQL["limit_gate"], tenant, key, places, per_second, burst)
-    return stood
+    return bool(await database.fetchval(SQL["limit_gate"], tenant, key, places, per_second, burst))
 
 
 async def page(database: Database, tenant: int, after: str | None, limit: int) -> list[Gate]:

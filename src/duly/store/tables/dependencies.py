@@ -10,10 +10,4 @@ SQL = load("tables/dependencies")
 
 async def check(database: Database, limit: int) -> int:
     """Look at runs that follow others, up to a limit. Returns how many were looked at."""
-    looked: int = await database.fetchval(SQL["check"], limit)
-    return looked
-
-
-async def vacuum(database: Database) -> None:
-    """Make room in what every end of a followed run writes and deletes."""
-    await database.execute(SQL["vacuum"])
+    return int(await database.fetchval(SQL["check"], limit))

@@ -14,10 +14,12 @@ from duly.domain.targets.circuit import AHEAD_SECONDS, Health, Queue, State, Tur
 from duly.domain.targets.destination import RETRY_SHARE_DEFAULT
 from duly.domain.tenancy.sealing import Sealed
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 
 SQL = load("tables/destinations")
 _FIRST = (datetime.min.replace(year=1970, tzinfo=UTC), UUID(int=0))
+_ALLOWED = ("destination_id", "tenant", "origin", "is_contended", "retry_share", "workers", "rate", "read_at")
+_QUEUE = ("places", "in_flight", "waiting", "answers_per_second", "rate", "retry_share", "turns_away")
 _HEALTH = tuple(name for name in Health.__struct_fields__ if name != "state")
 
 
@@ -150,8 +152,8 @@ class Totals(msgspec.Struct, frozen=True):
 
 async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told]) -> list[Allowed]:
     """Say what was seen of destinations, in one statement. Raises WorkerExpired."""
-    columns = ([getattr(one, name) for one in told] for name in Told.__struct_fields__)
-    rows = await database.fetch(SQL["report"], worker_id, number, *columns, AHEAD_SECONDS)
+    seen = columns(told, *Told.__struct_fields__)
+    rows = await database.fetch(SQL["report"], worker_id, number, *seen, AHEAD_SECONDS)
     return [_allowed(row) for row in rows]
 
 
@@ -173,17 +175,7 @@ async def failures_page(
 
 async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) -> bool:
     """Change the state of a destination. False: it is no longer at the turn that was seen."""
-    turned: bool = await database.fetchval(
-        SQL["turn_destination"],
-        destination_id,
-        seen,
-        to.state.value,
-        to.openings,
-        to.wait_seconds,
-        to.ramp_rate,
-        to.ramp_grows,
-    )
-    return turned
+    return bool(await database.fetchval(SQL["turn_destination"], destination_id, seen, *msgspec.structs.astuple(to)))
 
 
 async def minded(database: Database, after: Minded | None, limit: int) -> list[Minded]:
@@ -197,8 +189,8 @@ async def minded(database: Database, after: Minded | None, limit: int) -> list[M
 
 async def release(database: Database, going: Sequence[tuple[Minded, int]]) -> int:
     """Let so many of those go on that wait for each destination. Returns how many went."""
-    ids, seen = [one.destination_id for one, _ in going], [one.released_at for one, _ in going]
-    rows = await database.fetch(SQL["release"], ids, seen, [count for _, count in going])
+    seen = columns([one for one, _ in going], "destination_id", "released_at")
+    rows = await database.fetch(SQL["release"], *seen, [count for _, count in going])
     return sum(row["released"] for row in rows)
 
 
@@ -216,15 +208,9 @@ async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID |
     return found
 
 
-async def forget(database: Database, unused: timedelta, limit: int) -> int:
-    """Forget destinations that have not been used for so long. Returns how many."""
-    return int(await database.fetchval(SQL["forget"], unused, limit))
-
-
 async def find(database: Database, tenant: int, destination_id: UUID) -> Destination | None:
     """Read a destination of a tenant."""
-    row = await database.fetchrow(SQL["find"], tenant, destination_id)
-    return None if row is None else _destination(row)
+    return await database.find(_destination, SQL["find"], tenant, destination_id)
 
 
 async def page(database: Database, tenant: int, after: str | None, size: int) -> list[Destination]:
@@ -240,15 +226,16 @@ async def limit_destination(
     retry_share: float | UnsetType,
 ) -> bool:
     """Say what a destination may be sent; what is unset stays. False: there is none of that id."""
-    limited: bool = await database.fetchval(
-        SQL["limit_destination"],
-        destination_id,
-        None if places is UNSET else places,
-        None if rate is UNSET else rate,
-        rate is not UNSET,
-        None if retry_share is UNSET else retry_share,
+    return bool(
+        await database.fetchval(
+            SQL["limit_destination"],
+            destination_id,
+            None if places is UNSET else places,
+            None if rate is UNSET else rate,
+            rate is not UNSET,
+            None if retry_share is UNSET else retry_share,
+        )
     )
-    return limited
 
 
 async def find_secrets(database: Database, destination_id: UUID) -> list[SealedSecret]:
@@ -258,16 +245,12 @@ async def find_secrets(database: Database, destination_id: UUID) -> list[SealedS
 
 async def newest_number(database: Database, destination_id: UUID) -> int:
     """Give the number of a destination's newest secret; 0 when it has none."""
-    number: int = await database.fetchval(SQL["newest_number"], destination_id)
-    return number
+    return int(await database.fetchval(SQL["newest_number"], destination_id))
 
 
 async def keep_secret(database: Database, destination_id: UUID, number: int, sealed: Sealed, kept: timedelta) -> bool:
     """Keep a secret as the newest; the one before is good for `kept` more. False: that number is taken."""
-    was_next: bool = await database.fetchval(
-        SQL["keep_secret"], destination_id, number, sealed.body, sealed.key_id, kept
-    )
-    return was_next
+    return bool(await database.fetchval(SQL["keep_secret"], destination_id, number, sealed.body, sealed.key_id, kept))
 
 
 async def totals(database: Database, limit: int) -> Totals:
@@ -282,19 +265,13 @@ async def totals(database: Database, limit: int) -> Totals:
 
 
 def _allowed(row: Any) -> Allowed:
-    copied = {name: row[name] for name in ("destination_id", "tenant", "origin")}
-    health, is_contended = _health(row), row["is_contended"]
+    copied = {name: row[name] for name in _ALLOWED}
     return Allowed(
         **copied,
         places=row["ceiling"],
         tokens=row["granted"],
-        health=health,
-        is_contended=is_contended,
-        retry_share=row["retry_share"],
-        workers=row["workers"],
-        rate=row["rate"],
+        health=_health(row),
         first_seconds=row["first_seconds"] or 0.0,
-        read_at=row["read_at"],
     )
 
 
@@ -306,10 +283,8 @@ def _minded(row: Any) -> Minded:
     queue = Queue(
         state=health.state,
         is_waiting=max(health.wait_seconds, health.asked_seconds) > 0,
-        **{name: row[name] for name in ("places", "in_flight", "waiting", "answers_per_second", "rate")},
         tokens=row["tokens"] or 0.0,
-        retry_share=row["retry_share"],
-        turns_away=row["turns_away"],
+        **{name: row[name] for name in _QUEUE},
     )
     return Minded(**copied, health=health, queue=queue)
 

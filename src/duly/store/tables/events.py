@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from uuid import UUID
 
 import msgspec
@@ -27,11 +26,4 @@ async def take(
     database: Database, tenant: int, source: str, event_id: str, kind: str, event: str, options: RunOptions
 ) -> Taken:
     """Take an event, as JSON text; `options` are laid over those of each job."""
-    row = await database.fetchrow(SQL["take_event"], tenant, source, event_id, kind, event, encode(options))
-    assert row is not None
-    return Taken(*row)
-
-
-async def forget(database: Database, kept: timedelta, limit: int) -> None:
-    """Forget events that came long ago."""
-    await database.execute(SQL["forget_events"], kept, limit)
+    return Taken(*await database.fetch_one(SQL["take_event"], tenant, source, event_id, kind, event, encode(options)))

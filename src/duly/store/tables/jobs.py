@@ -11,12 +11,13 @@ import msgspec
 
 from duly.domain.jobs.job import Recurring, Submission
 from duly.domain.tenancy.audit import Actor
+from duly.domain.triggers.schedule.planning import Skip
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import Timing, calendars_in, read_calendars, schedule_of
 from duly.domain.triggers.zones import zones
 from duly.store.boxes.options import decoded, encode
 from duly.store.connection.database import Connection, Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, json_of, load
 from duly.store.tables import schedules
 
 SQL = load("tables/jobs")
@@ -47,29 +48,30 @@ async def submit(
 
 async def submit_one(connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta) -> Submitted:
     """Insert one one-shot under a key. For the engine alone."""
-    if job.options.metadata.parent:
-        return await submit_checked(connection, tenant, key, job, horizon)
-    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
-    rows = await connection.fetch(SQL["submit_one"], tenant, key, *values, horizon)
-    return Submitted(*rows[0])
+    statement = SQL["submit_checked" if job.options.metadata.parent else "submit_one"]
+    return await _insert(connection, statement, tenant, key, job, horizon)
 
 
 async def submit_checked(
     connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta
 ) -> Submitted:
     """Insert one one-shot under a key, within the quotas of a request's tenant. Raises NotFound and QuotaReached."""
-    values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
-    rows = await connection.fetch(SQL["submit_checked"], tenant, key, *values, horizon)
-    return Submitted(*rows[0])
+    return await _insert(connection, SQL["submit_checked"], tenant, key, job, horizon)
 
 
 async def create_one_shot(
     connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta, actor: Actor
 ) -> Submitted:
     """Insert one one-shot under a key and its audit entry, within the quotas of its tenant. Raises QuotaReached."""
+    who = msgspec.structs.astuple(actor)
+    return await _insert(connection, SQL["create_one_shot"], tenant, key, job, horizon, *who)
+
+
+async def _insert(
+    connection: Connection, statement: str, tenant: int, key: str, job: Submission, horizon: timedelta, *who: str | None
+) -> Submitted:
     values = (job.handler, job.payload, job.queue, job.priority, job.at, job.delay, encode(job.options))
-    who = (actor.kind, actor.id, actor.name, actor.request_id)
-    rows = await connection.fetch(SQL["create_one_shot"], tenant, key, *values, horizon, *who)
+    rows = await connection.fetch(statement, tenant, key, *values, horizon, *who)
     return Submitted(*rows[0])
 
 
@@ -83,9 +85,8 @@ async def create_one_shots(
     actors: Sequence[Actor],
 ) -> list[Submitted]:
     """Insert one-shots under one key, each with an audit entry of its own, as `create_one_shot` does."""
-    who = [(actor.kind, actor.id, actor.name, actor.request_id) for actor in actors]
     values = submit_arguments(tenant, key, jobs, body_hash, horizon)
-    rows = await connection.fetch(SQL["create_one_shots"], *values, *map(list, zip(*who, strict=True)))
+    rows = await connection.fetch(SQL["create_one_shots"], *values, *columns(actors, *Actor.__struct_fields__))
     return [Submitted(*row) for row in rows]
 
 
@@ -109,12 +110,7 @@ def submit_arguments(
     return (
         tenant,
         key,
-        [job.handler for job in jobs],
-        [job.payload for job in jobs],
-        [job.queue for job in jobs],
-        [job.priority for job in jobs],
-        [job.at for job in jobs],
-        [job.delay for job in jobs],
+        *columns(jobs, "handler", "payload", "queue", "priority", "at", "delay"),
         [encode(job.options) for job in jobs],
         body_hash,
         horizon,
@@ -157,30 +153,14 @@ async def submit_recurring(
     connection: Connection, tenant: int, key: str, job_id: UUID | None, job: Recurring, timing: Timing
 ) -> Submitted:
     """Insert a recurring job and its next-fire timer; without an id the database gives one."""
-    values = (tenant, key, job.digest(), job_id, job.name, job.owner, job.source, *_definition(job), *_timing(timing))
+    identity = (job.digest(), job_id, job.name, job.owner, job.source)
+    values = (tenant, key, *identity, *_definition(job), *msgspec.structs.astuple(timing))
     rows = await connection.fetch(SQL["submit_schedule"], *values, zones.database_version())
     return Submitted(*rows[0][:3])
 
 
 def _definition(job: Recurring) -> tuple[Any, ...]:
     return job.handler, job.payload, job.queue, job.priority, encode(job.options)
-
-
-def _timing(timing: Timing) -> tuple[Any, ...]:
-    return (
-        timing.schedule,
-        timing.cohort,
-        timing.every_seconds,
-        timing.anchor_at,
-        timing.first_at,
-        timing.window,
-        timing.jitter,
-        timing.overlap,
-        timing.overlap_limit,
-        timing.max_runs,
-        timing.grace_seconds,
-        timing.watch,
-    )
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -199,20 +179,28 @@ async def edit(
     seen: datetime,
     staged: Sequence[datetime],
     floor: datetime | None,
-    skips: str | None,
+    skips: Sequence[Skip],
     read_at: datetime,
 ) -> Edit:
     """Change a recurring job as it was read at a moment. Without a first moment the pending fire stands."""
     identity = (job_id, generation, job.digest(), job.name, job.source)
-    values = (*identity, *_definition(job), *_timing(timing), seen, list(staged), floor, skips, read_at)
-    row = await database.fetchrow(SQL["edit"], *values, zones.database_version())
-    assert row is not None
+    values = (
+        *identity,
+        *_definition(job),
+        *msgspec.structs.astuple(timing),
+        seen,
+        list(staged),
+        floor,
+        json_of(skips),
+        read_at,
+    )
+    row = await database.fetch_one(SQL["edit"], *values, zones.database_version())
     return Edit(row[0], row[1])
 
 
-async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skips: str | None) -> bool:
+async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skips: Sequence[Skip]) -> bool:
     """End a schedule through its timer, as it was seen. False: the timer was not there at this moment, or had moved on."""
-    return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, skips))
+    return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, json_of(skips)))
 
 
 async def waiting_outside(database: Database, job_id: UUID, limit: int) -> list[UUID]:
@@ -242,8 +230,7 @@ async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
 
 async def find(database: Database, job_id: UUID) -> dict[str, Any] | None:
     """Read one recurring job with its next fire."""
-    row = await database.fetchrow(SQL["find"], job_id)
-    return decoded(row) if row else None
+    return await database.find(decoded, SQL["find"], job_id)
 
 
 async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedule:

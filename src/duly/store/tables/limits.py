@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from duly.domain.limits.limit import OPERATOR, Limit, limits_max
+from duly.domain.limits.limit import OPERATOR, Limit
 from duly.domain.limits.pause import Scope
 from duly.store.connection.database import Database
 from duly.store.connection.statements import load
@@ -16,7 +16,7 @@ SQL = load("tables/limits")
 
 async def put(database: Database, scope: Scope, places: int, set_by: str, *, is_operator: bool) -> bool:
     """Set the limit of this very scope. False: there is no room for another one, or the operator's stands."""
-    asked = scope.tenant, scope.queue, places, set_by, limits_max(scope), is_operator, OPERATOR
+    asked = scope.tenant, scope.queue, places, set_by, scope.rows_max, is_operator, OPERATOR
     return bool(await database.fetch(SQL["put"], *asked))
 
 
@@ -27,8 +27,7 @@ async def remove(database: Database, scope: Scope, *, is_operator: bool) -> bool
 
 async def find(database: Database, scope: Scope) -> Limit | None:
     """Read the limit of this very scope, and how much is under way."""
-    row = await database.fetchrow(SQL["find"], scope.tenant, scope.queue)
-    return _limit(row) if row else None
+    return await database.find(_limit, SQL["find"], scope.tenant, scope.queue)
 
 
 async def standing(database: Database) -> Sequence[Limit]:

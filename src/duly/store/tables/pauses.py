@@ -11,8 +11,7 @@ SQL = load("tables/pauses")
 
 async def hold(database: Database, scope: Scope, reason: str, held_by: str) -> str:
     """Hold a scope: held, already, or full when there is no room for another hold."""
-    answer: str = await database.fetchval(SQL["hold"], scope.tenant, scope.queue, reason, held_by, scope.holds_max)
-    return answer
+    return str(await database.fetchval(SQL["hold"], scope.tenant, scope.queue, reason, held_by, scope.rows_max))
 
 
 async def lift(database: Database, scope: Scope) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from duly.domain.jobs.recovery import Rule
 from duly.domain.triggers.schedule.planning import Skip
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 
 SQL = load("tables/recovery")
 OPEN, APPROVED, DISMISSING = "open", "approved", "dismissing"
@@ -70,24 +70,14 @@ class Decided(msgspec.Struct, frozen=True):
     skips: Sequence[Skip]
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class Stretch(Held, frozen=True):
     """A missed stretch, held or under way."""
 
-    backfill_id: UUID
-    job_id: UUID
-    tenant: int
     name: str | None
     queue: str
-    from_at: datetime
-    to_at: datetime
-    total: int
     made: int
     rate: float
     is_held: bool
-    schedule: str | None
-    every_seconds: int | None
-    anchor_at: datetime | None
-    calendars: Mapping[str, Any]
 
 
 class Totals(msgspec.Struct, frozen=True):
@@ -130,17 +120,9 @@ async def under_way(database: Database, recovery_id: UUID, shards: Sequence[int]
 
 async def decide(database: Database, recovery_id: UUID, decided: Sequence[Decided]) -> int:
     """Say what becomes of missed stretches. Returns of how many; one that somebody else has decided stays so."""
-    return int(
-        await database.fetchval(
-            SQL["decide"],
-            recovery_id,
-            [one.backfill_id for one in decided],
-            [one.from_at for one in decided],
-            [one.to_at for one in decided],
-            [one.total for one in decided],
-            [msgspec.json.encode(one.skips).decode() for one in decided],
-        )
-    )
+    stretches = columns(decided, "backfill_id", "from_at", "to_at", "total")
+    skips = [msgspec.json.encode(one.skips).decode() for one in decided]
+    return int(await database.fetchval(SQL["decide"], recovery_id, *stretches, skips))
 
 
 async def take_turns(database: Database, recovery_id: UUID, wanted: int) -> int:
@@ -185,8 +167,7 @@ async def stretches(database: Database, recovery_id: UUID | None, limit: int) ->
 
 async def totals(database: Database, recovery_id: UUID) -> Totals:
     """Count how far a recovery has come."""
-    row = await database.fetchrow(SQL["totals"], recovery_id)
-    assert row is not None
+    row = await database.fetch_one(SQL["totals"], recovery_id)
     return Totals(*map(int, row))
 
 

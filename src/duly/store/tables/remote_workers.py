@@ -19,6 +19,7 @@ from duly.store.tables.workers import Identity
 SQL = load("tables/remote_workers")
 WORKERS_MAX = 1_000  # of a tenant, at once
 LINES_MAX = 10_000  # of an attempt
+_SAID = Identity.__struct_fields__.index("declares")  # Such a worker says nothing more of itself.
 
 
 class Lent(msgspec.Struct, frozen=True):
@@ -38,17 +39,7 @@ class Renewal(msgspec.Struct, frozen=True):
 
 async def register(database: Database, identity: Identity) -> None:
     """Put a worker of this session's tenant among the living. Raises QuotaReached."""
-    await database.execute(
-        SQL["register"],
-        identity.worker_id,
-        identity.name,
-        identity.version,
-        identity.queues,
-        identity.handlers,
-        identity.slots,
-        identity.lease,
-        WORKERS_MAX,
-    )
+    await database.execute(SQL["register"], *msgspec.structs.astuple(identity)[:_SAID], WORKERS_MAX)
 
 
 async def foresee(database: Database, worker_id: UUID, tenant: int) -> float | None:
@@ -64,8 +55,7 @@ async def claim(database: Database, worker_id: UUID, number: int, limit: int) ->
 
 async def renew(database: Database, worker_id: UUID, held: Sequence[Handle], answered: int) -> Renewal:
     """Renew a lease, and hand back what hangs on the worker without its knowledge. Raises NotFound."""
-    row = await database.fetchrow(SQL["renew"], worker_id, *_columns(held), answered)
-    assert row is not None
+    row = await database.fetch_one(SQL["renew"], worker_id, *_columns(held), answered)
     return Renewal(
         row["lease"],
         list(zip(row["cancel_runs"], row["cancel_fences"], strict=True)),

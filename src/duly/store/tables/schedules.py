@@ -9,9 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from duly.domain.triggers.schedule.planning import Skip
 from duly.domain.triggers.zones import zones
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, json_of, load
 
 SQL = load("tables/schedules")
 
@@ -59,10 +60,12 @@ async def resume(
     seen: datetime,
     next_at: datetime | None,
     window: int,
-    skips: str | None,
+    skips: Sequence[Skip],
 ) -> str:
     """Resume a schedule: active, completed, already, again, or over."""
-    return await _answer(database, "resume", job_id, generation, seen, next_at, window, skips, zones.database_version())
+    return await _answer(
+        database, "resume", job_id, generation, seen, next_at, window, json_of(skips), zones.database_version()
+    )
 
 
 async def skip_next(
@@ -73,19 +76,17 @@ async def skip_next(
     next_at: datetime | None,
     window: int,
     staged: Sequence[datetime],
-    skips: str | None,
+    skips: Sequence[Skip],
 ) -> tuple[str, datetime | None]:
     """Leave one occurrence out: skipped with its moment, again, over, or held. `skips` go with the pending one."""
-    values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version(), skips)
-    row = await database.fetchrow(SQL["skip_next"], *values)
-    assert row is not None
+    values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version(), json_of(skips))
+    row = await database.fetch_one(SQL["skip_next"], *values)
     return row[0], row[1]
 
 
 async def trigger(database: Database, job_id: UUID, key: str, payload: str | None, *, beside: bool) -> tuple[UUID, str]:
     """Run a schedule's job now: the run, and ready, blocked, skipped_overlap, replayed, over, or held."""
-    row = await database.fetchrow(SQL["trigger"], job_id, key, payload, beside, False)
-    assert row is not None
+    row = await database.fetch_one(SQL["trigger"], job_id, key, payload, beside, False)
     return row[0], row[1]
 
 
@@ -100,11 +101,11 @@ class Retiming(msgspec.Struct, frozen=True):
     window: int
 
 
-async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, str]) -> set[UUID]:
+async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, Sequence[Skip]]) -> set[UUID]:
     """Arm next fires anew, and record what is skipped by that. One that has moved on is not among the answers."""
-    columns = [list(column) for column in zip(*(msgspec.structs.astuple(timing) for timing in timings), strict=True)]
-    recorded = [skips.get(timing.job_id) for timing in timings]
-    return {row[0] for row in await database.fetch(SQL["retime"], *columns, recorded, zones.database_version())}
+    fires = columns(timings, *Retiming.__struct_fields__)
+    recorded = [json_of(skips.get(one.job_id, ())) for one in timings]
+    return {row[0] for row in await database.fetch(SQL["retime"], *fires, recorded, zones.database_version())}
 
 
 class Backfill(msgspec.Struct, frozen=True):
@@ -167,18 +168,9 @@ class Made(msgspec.Struct, frozen=True):
 async def make_backfills(database: Database, made: Sequence[Made]) -> int:
     """Make occurrences in the lane. Returns how many runs there are now."""
     runs = [(one.backfill_id, moment) for one in made for moment in one.moments]
-    return int(
-        await database.fetchval(
-            SQL["make_backfills"],
-            [one.backfill_id for one in made],
-            [one.seen for one in made],
-            [one.cursor for one in made],
-            [one.wait for one in made],
-            [len(one.moments) for one in made],
-            [backfill_id for backfill_id, _ in runs],
-            [moment for _, moment in runs],
-        )
-    )
+    ids, moments = [backfill_id for backfill_id, _ in runs], [moment for _, moment in runs]
+    stood, counts = columns(made, "backfill_id", "seen", "cursor", "wait"), [len(one.moments) for one in made]
+    return int(await database.fetchval(SQL["make_backfills"], *stood, counts, ids, moments))
 
 
 async def submit_backfill(
@@ -230,8 +222,7 @@ async def backfills_of_tenant(
 
 async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
     """Read one backfill of a tenant."""
-    row = await database.fetchrow(SQL["find_backfill"], tenant, backfill_id)
-    return dict(row) if row else None
+    return await database.find(dict, SQL["find_backfill"], tenant, backfill_id)
 
 
 async def put_calendar(database: Database, tenant: int, name: str, definition: str) -> None:

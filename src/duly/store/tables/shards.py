@@ -28,11 +28,6 @@ async def release(database: Database, scheduler_id: UUID) -> None:
     await database.execute(SQL["release"], scheduler_id)
 
 
-async def forget_expired(database: Database) -> None:
-    """Drop schedulers that are long gone."""
-    await database.execute(SQL["forget_expired"])
-
-
 async def holders(database: Database) -> list[dict[str, Any]]:
     """Count the shards of each live scheduler."""
     return [dict(row) for row in await database.fetch(SQL["holders"])]

@@ -85,20 +85,8 @@ class Identity(msgspec.Struct, frozen=True):
 
 async def register(database: Database, identity: Identity) -> None:
     """Put the worker among the living."""
-    await database.execute(
-        SQL["register"],
-        identity.worker_id,
-        identity.name,
-        identity.version,
-        identity.queues,
-        identity.handlers,
-        identity.slots,
-        identity.lease,
-        identity.declares,
-        identity.weights,
-        msgspec.json.encode(identity.pools).decode(),
-        identity.app,
-    )
+    *known, pools, app = msgspec.structs.astuple(identity)
+    await database.execute(SQL["register"], *known, msgspec.json.encode(pools).decode(), app)
 
 
 async def beat(database: Database, worker_id: UUID) -> datetime | None:
@@ -156,15 +144,13 @@ async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_s
     return bool(await database.fetch(SQL["expire"], worker_id, beat_seen, clock_stepped))
 
 
-async def retire(database: Database, worker_id: UUID, held: Sequence[Run]) -> bool:
-    """Leave the living; what hangs on the worker and is not `held` goes back unused. False: something is still held."""
-    return (await leave(database, worker_id, [(run.run_id, run.fence) for run in held]))[0]
-
-
 async def leave(
     database: Database, worker_id: UUID, held: Sequence[tuple[UUID, int]]
 ) -> tuple[bool, list[tuple[UUID, int]]]:
-    """Do so by runs and fences; say as well what went back."""
+    """Leave the living; what hangs on the worker and is not `held` goes back unused.
+
+    Says whether it has left, which it has not while something is held, and what went back.
+    """
     run_ids, fences = [handle[0] for handle in held], [handle[1] for handle in held]
     row = await database.fetchrow(SQL["retire"], worker_id, run_ids, fences)
     return (False, []) if row is None else (row["has_left"], list(zip(row["run_ids"], row["fences"], strict=True)))
@@ -178,8 +164,3 @@ async def departed(database: Database) -> list[Departed]:
 async def depart(database: Database, worker_id: UUID) -> None:
     """Record the departure of a worker of which only its leases are known."""
     await database.execute(SQL["depart"], worker_id)
-
-
-async def forget_departed(database: Database) -> None:
-    """Drop old departures."""
-    await database.execute(SQL["forget_departed"])

@@ -15,7 +15,7 @@ from duly.domain.workflows.references import HANDED_BYTES_MAX, Reference, fault_
 from duly.domain.workflows.workflow import Node, Workflow
 from duly.store.boxes.options import encode
 from duly.store.connection.database import Connection, Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 
 SQL = load("tables/workflows")
 
@@ -91,13 +91,11 @@ async def submit(
 def _columns(nodes: Sequence[Node]) -> tuple[list[Any], ...]:
     """Lay nodes and edges out as the arrays that the moves take."""
     edges = [(edge.parent, node.name, edge.on.value) for node in nodes for edge in node.after]
+    shots = [node.submission for node in nodes]
     return (
         [node.name for node in nodes],
-        [node.submission.handler for node in nodes],
-        [node.submission.payload for node in nodes],
-        [node.submission.queue for node in nodes],
-        [node.submission.priority for node in nodes],
-        [encode(node.submission.options) for node in nodes],
+        *columns(shots, "handler", "payload", "queue", "priority"),
+        [encode(shot.options) for shot in shots],
         [None if node.map is None else msgspec.json.encode(node.map).decode() for node in nodes],
         [parent for parent, _, _ in edges],
         [child for _, child, _ in edges],
@@ -113,21 +111,20 @@ async def standing(database: Database, tenant: int, workflow_id: UUID) -> tuple[
 
 async def cancel(database: Database, tenant: int, workflow_id: UUID, reason: str) -> Turned | None:
     """End what waits and signal what runs. None: there is no such workflow."""
-    return _turned(await database.fetchrow(SQL["cancel_workflow"], tenant, workflow_id, reason))
+    return _turned(await database.fetch_one(SQL["cancel_workflow"], tenant, workflow_id, reason))
 
 
 async def pause(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:
     """Take back what has not started. None: there is no such workflow."""
-    return _turned(await database.fetchrow(SQL["pause_workflow"], tenant, workflow_id))
+    return _turned(await database.fetch_one(SQL["pause_workflow"], tenant, workflow_id))
 
 
 async def resume(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:
     """Release what may run. None: there is no such workflow."""
-    return _turned(await database.fetchrow(SQL["resume_workflow"], tenant, workflow_id))
+    return _turned(await database.fetch_one(SQL["resume_workflow"], tenant, workflow_id))
 
 
-def _turned(row: asyncpg.Record | None) -> Turned | None:
-    assert row is not None
+def _turned(row: asyncpg.Record) -> Turned | None:
     return None if row["state"] is None else Turned(*row)
 
 
@@ -168,24 +165,23 @@ async def replay(
 
 async def node_of(database: Database, tenant: int, run_id: UUID) -> OwnNode | None:
     """Say which node a run under way is."""
-    row = await database.fetchrow(SQL["node_of"], tenant, run_id)
-    return OwnNode(*row) if row else None
+    return await database.find_as(OwnNode, SQL["node_of"], tenant, run_id)
 
 
 async def add_nodes(
     database: Database, tenant: int, own: OwnNode, run_id: UUID, fence: int, nodes: Sequence[Node], last: Sequence[str]
 ) -> str:
     """Add nodes behind one that runs; its children wait for the last of them. Answers added, lost, or why it cannot be."""
-    answer: str = await database.fetchval(
-        SQL["add_nodes"], tenant, own.workflow_id, own.node, run_id, fence, *_columns(nodes), list(last)
+    return str(
+        await database.fetchval(
+            SQL["add_nodes"], tenant, own.workflow_id, own.node, run_id, fence, *_columns(nodes), list(last)
+        )
     )
-    return answer
 
 
 async def run_errand(database: Database) -> str:
     """Do one errand that is due: done. Without one: settle, when there is something for `to_settle`, or none."""
-    answer: str = await database.fetchval(SQL["run_errand"])
-    return answer
+    return str(await database.fetchval(SQL["run_errand"]))
 
 
 class ToSettle(msgspec.Struct, frozen=True):
@@ -227,17 +223,6 @@ async def put_off_failed_errand(database: Database, errand_id: int) -> None:
 async def drop_errand(database: Database, errand_id: int) -> None:
     """Forget an errand that was done."""
     await database.execute(SQL["drop_errand"], errand_id)
-
-
-async def forget(database: Database, kept: timedelta, limit: int) -> int:
-    """Drop workflows that ended long ago. Returns how many."""
-    gone: int = await database.fetchval(SQL["forget_workflows"], kept, limit)
-    return gone
-
-
-async def vacuum_endings(database: Database) -> None:
-    """Make room in what every end of a node writes and deletes."""
-    await database.execute(SQL["vacuum_endings"])
 
 
 async def handed(
@@ -304,5 +289,4 @@ async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, 
 
 async def node_result(database: Database, tenant: int, workflow_id: UUID, node: str) -> dict[str, Any] | None:
     """Read one node with its definition and its result, JSON as text; None when there is none of that name."""
-    row = await database.fetchrow(SQL["node"], tenant, workflow_id, node)
-    return None if row is None else dict(row)
+    return await database.find(dict, SQL["node"], tenant, workflow_id, node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +12,7 @@ import msgspec
 from duly.domain.triggers.zones import zones
 from duly.domain.triggers.zones.zones import Edition
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 from duly.store.tables.schedules import Retiming
 
 SQL = load("tables/zones")
@@ -35,8 +35,7 @@ class ZoneData(msgspec.Struct, frozen=True):
 
 async def state(database: Database) -> ZoneData:
     """Read what is in force; no version: nothing yet."""
-    row = await database.fetchrow(SQL["state"], zones.database_version())
-    assert row is not None
+    row = await database.fetch_one(SQL["state"], zones.database_version())
     version, after, changed, before, is_settled, is_unanimous = row
     return ZoneData(version, after, changed, _unpacked(before), bool(is_settled), bool(is_unanimous))
 
@@ -99,8 +98,8 @@ async def timed_rightly(database: Database, job_ids: Sequence[UUID]) -> None:
 
 async def retime(database: Database, timings: Sequence[Retiming], listed: Sequence[bool]) -> set[UUID]:
     """Time next fires anew by our version, which is in force. One that has moved on is not among the answers."""
-    columns = [list(column) for column in zip(*(msgspec.structs.astuple(timing) for timing in timings), strict=True)]
-    rows = await database.fetch(SQL["retime"], zones.database_version(), *columns, list(listed))
+    fires = columns(timings, *Retiming.__struct_fields__)
+    rows = await database.fetch(SQL["retime"], zones.database_version(), *fires, list(listed))
     return {row[0] for row in rows}
 
 
@@ -123,11 +122,6 @@ class ZoneMove(msgspec.Struct, frozen=True):
 async def moves(database: Database, tenant: int, job_id: UUID | None, limit: int) -> list[ZoneMove]:
     """Read what was moved, the newest first."""
     return [ZoneMove(*row) for row in await database.fetch(SQL["moves"], tenant, job_id, limit)]
-
-
-async def forget_moves(database: Database, kept: timedelta, limit: int) -> None:
-    """Drop what was moved long ago."""
-    await database.execute(SQL["forget_moves"], kept, limit)
 
 
 def _unpacked(packed: bytes | None) -> dict[str, bytes]:

@@ -31,8 +31,7 @@ class Held(msgspec.Struct, frozen=True):
 
 async def hold(session: Database, tenant: int, route: str, key: str) -> Held:
     """Take a key until the end of the transaction, if nobody has it at this moment, and read its answer."""
-    row = await session.fetchrow(SQL["hold"], tenant, route, key)
-    assert row is not None
+    row = await session.fetch_one(SQL["hold"], tenant, route, key)
     if row["body_hash"] is None:
         return Held(row["is_ours"], None)
     return Held(
@@ -50,8 +49,3 @@ async def keep(session: Database, tenant: int, route: str, key: str, answer: Kep
         answer.body,
     )
     return bool(await session.fetchval(SQL["keep"], tenant, route, key, *values))
-
-
-async def forget(database: Database, limit: int) -> None:
-    """Drop answers that are no longer kept."""
-    await database.execute(SQL["forget"], limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -91,17 +91,7 @@ class Submitter(msgspec.Struct, frozen=True):
 
 async def submitter(database: Database, tenant: int, run_id: UUID, job_id: UUID, made_at: datetime) -> Submitter | None:
     """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody who is named."""
-    row = await database.fetchrow(SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
-    if row is None:
-        return None
-    return Submitter(
-        row["at"], Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"]), row["action"]
-    )
-
-
-async def forget(database: Database, kept: timedelta, limit: int) -> int:
-    """Forget what is older than it is kept for, so many rows at most. Returns how many these were."""
-    return int(await database.fetchval(SQL["forget"], kept, limit))
+    return await database.find(_submitter, SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
 
 
 def statement_for(wanted: Wanted) -> str:
@@ -123,12 +113,20 @@ def _position(row: asyncpg.Record) -> Position:
     return Position(row["at"], row["audit_id"])
 
 
+def _submitter(row: asyncpg.Record) -> Submitter:
+    return Submitter(row["at"], _actor(row), row["action"])
+
+
+def _actor(row: asyncpg.Record) -> Actor:
+    return Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"])
+
+
 def _entry(row: asyncpg.Record) -> Entry:
     detail = row["detail_text"]
     return Entry(
         audit_id=row["audit_id"],
         at=row["at"],
-        actor=Actor(row["actor_kind"], row["actor"], row["actor_name"], row["request_id"]),
+        actor=_actor(row),
         action=row["action"],
         subject=Subject(row["subject_kind"], row["subject_id"], row["subject_name"]),
         count=row["count"],

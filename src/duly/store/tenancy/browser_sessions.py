@@ -60,8 +60,7 @@ async def open_session(
 
 async def find(database: Database, token_hash: bytes) -> BrowserSession | None:
     """Read a session that holds."""
-    row = await database.fetchrow(SQL["find"], token_hash)
-    return BrowserSession(*row) if row else None
+    return await database.find_as(BrowserSession, SQL["find"], token_hash)
 
 
 async def prolong(database: Database, token_hash: bytes, kept: timedelta) -> None:
@@ -86,10 +85,4 @@ async def page(
 
 async def revoke(database: Database, session_id: UUID, tenant: int | None, key_id: str | None) -> Revoked | None:
     """End a session of a tenant, or of one of its keys. Returns whose it was; none: there was none."""
-    row = await database.fetchrow(SQL["revoke"], session_id, tenant, key_id)
-    return Revoked(*row) if row else None
-
-
-async def forget(database: Database, limit: int) -> None:
-    """Drop sessions that have ended."""
-    await database.execute(SQL["forget"], limit)
+    return await database.find_as(Revoked, SQL["revoke"], session_id, tenant, key_id)

@@ -63,14 +63,12 @@ async def reseal(database: Database, part: str, column: str, held: Sequence[Held
     """Put options that were read in their place, sealed anew. Returns of how many; the others have changed since."""
     places: list[Any] = [one.place for one in held]
     after = [msgspec.json.encode(one.options["then"] if column == THEN else one.options).decode() for one in held]
-    written: int = await database.fetchval(SQL["reseal"], part, column, places, [one.text for one in held], after)
-    return written
+    return int(await database.fetchval(SQL["reseal"], part, column, places, [one.text for one in held], after))
 
 
 async def left(database: Database, key_id: str) -> int:
     """Count what can still move and is sealed with another key than this one."""
-    count: int = await database.fetchval(SQL["left"], key_id)
-    return count
+    return int(await database.fetchval(SQL["left"], key_id))
 
 
 async def signing_before(database: Database, key_id: str, after: tuple[UUID, int], limit: int) -> list[HeldSecret]:

@@ -56,8 +56,7 @@ async def create(database: Database, name: str, limits: Limits) -> Tenant:
 
 async def find(database: Database, tenant: int) -> Tenant | None:
     """Read a tenant by its number."""
-    row = await database.fetchrow(SQL["find"], tenant)
-    return _tenant(row) if row else None
+    return await database.find(_tenant, SQL["find"], tenant)
 
 
 async def number_of(database: Database, tenant: str) -> int:
@@ -90,9 +89,7 @@ async def set_limits(database: Database, tenant: int, limits: Limits) -> None:
 
 async def draw(database: Database, bucket: str, rate: float, burst: float, least: int, wanted: int) -> Drawn:
     """Take between `least` and `wanted` tokens out of a bucket that all processes share, or none."""
-    row = await database.fetchrow(SQL["draw"], bucket, rate, burst, least, wanted)
-    assert row is not None
-    return Drawn(*row)
+    return Drawn(*await database.fetch_one(SQL["draw"], bucket, rate, burst, least, wanted))
 
 
 async def count_usage(database: Database) -> int:

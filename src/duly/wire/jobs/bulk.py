@@ -11,6 +11,7 @@ from msgspec import Meta
 from duly.wire.jobs.verbs import Running
 from duly.wire.pages import ListFilter, NextPageToken, PageToken
 from duly.wire.queues import Reason
+from duly.wire.runs import ReplayRate
 from duly.wire.schema.shapes import Asked, Told
 
 IDS_MAX = 200
@@ -56,10 +57,7 @@ class ManyDeleted(Many, frozen=True, kw_only=True):
 class ManyReplayed(Many, frozen=True, kw_only=True):
     """Which dead runs, at once or at a pace: each is due a moment after the one before."""
 
-    rate: (
-        Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
-        | None
-    ) = None
+    rate: ReplayRate | None = None
 
 
 class NotChanged(Told, frozen=True):

@@ -11,7 +11,7 @@ from msgspec import Meta
 from duly.domain.fields import Moment, Payload
 from duly.domain.jobs.spec import EventMatch, JobRules, JobSpec, ScheduleFields
 from duly.wire.jobs.definitions import JobTarget
-from duly.wire.pages import NextPageToken
+from duly.wire.pages import Page
 from duly.wire.runs import FollowedJob, Run, TargetSummary
 from duly.wire.schema.shapes import IdempotencyKey, Told
 
@@ -119,11 +119,8 @@ class JobSummary(Told, frozen=True):
     removed_at: Annotated[Moment | None, Meta(description="Since when no program declares it any more.")] = None
 
 
-class JobList(Told, frozen=True):
+class JobList(Page[JobSummary], frozen=True):
     """A page of jobs, the newest first unless asked otherwise."""
-
-    items: list[JobSummary]
-    next_page_token: NextPageToken
 
 
 class CreatedJob(Told, frozen=True):

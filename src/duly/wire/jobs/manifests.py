@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from duly.domain.fields import Moment, Name
 from duly.domain.jobs.manifest_schema import OF_FILES, components
-from duly.wire.pages import NextPageToken, PageQuery
+from duly.wire.pages import Page, PageQuery
 from duly.wire.schema.shapes import Asked, Told
 
 MANIFEST_BYTES_MAX = 16_777_216
@@ -96,11 +96,8 @@ class FileSummary(Told, frozen=True):
     applied_by: str | None
 
 
-class FileList(Told, frozen=True):
+class FileList(Page[FileSummary], frozen=True):
     """A page of files, in order of their names."""
-
-    items: list[FileSummary]
-    next_page_token: NextPageToken
 
 
 class FileJobQuery(PageQuery, frozen=True):
@@ -127,11 +124,8 @@ class FileJob(Told, frozen=True):
     changed_at: Annotated[Moment | None, Meta(description="When it was last changed, if it has drifted.")]
 
 
-class FileJobList(Told, frozen=True):
+class FileJobList(Page[FileJob], frozen=True):
     """A page of a file's jobs, in order of their names."""
-
-    items: list[FileJob]
-    next_page_token: NextPageToken
 
 
 class Applied(Told, frozen=True):

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from duly.domain.fields import PRINTABLE, Moment, Payload
-from duly.domain.jobs.job import REASON_CHARACTERS_MAX
-from duly.wire.pages import NextPageToken, PageQuery
+from duly.domain.fields import Moment, Payload
+from duly.wire.pages import Page, PageQuery
+from duly.wire.queues import Reason
 from duly.wire.runs import Cancelling
 from duly.wire.schema.shapes import Asked, Told, check_reach
 
@@ -49,9 +49,7 @@ class Deleted(Told, frozen=True):
 class PauseRequest(Asked, frozen=True):
     """Why it is paused."""
 
-    reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)] = (
-        "paused on request"
-    )
+    reason: Reason = "paused on request"
 
 
 class ResumeRequest(Asked, frozen=True):
@@ -177,11 +175,8 @@ class BackfillQuery(PageQuery, frozen=True, kw_only=True):
     job_id: UUID | None = None
 
 
-class BackfillList(Told, frozen=True):
+class BackfillList(Page[BackfillStatus], frozen=True):
     """A page of backfills, the last asked for first."""
-
-    items: list[BackfillStatus]
-    next_page_token: NextPageToken
 
 
 class BackfillCancelled(Told, frozen=True):

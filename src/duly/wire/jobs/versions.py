@@ -10,7 +10,7 @@ from msgspec import Meta
 from duly.domain.fields import Moment, Payload
 from duly.domain.jobs.spec import JobRules
 from duly.wire.jobs.definitions import JobTarget
-from duly.wire.pages import NextPageToken
+from duly.wire.pages import Items, Page
 from duly.wire.schema.shapes import Asked, Told
 
 
@@ -27,11 +27,8 @@ class JobVersion(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_field
     payload: Payload | None
 
 
-class JobVersionList(Told, frozen=True):
+class JobVersionList(Page[JobVersion], frozen=True):
     """A page of versions, the newest first; the last hundred before the one that stands are kept."""
-
-    items: list[JobVersion]
-    next_page_token: NextPageToken
 
 
 class MovedFire(Told, frozen=True):
@@ -45,10 +42,8 @@ class MovedFire(Told, frozen=True):
     moved_at: Moment
 
 
-class MovedFires(Told, frozen=True):
+class MovedFires(Items[MovedFire], frozen=True):
     """Next fires that were moved, the newest first."""
-
-    items: list[MovedFire]
 
 
 class MovedQuery(Asked, frozen=True):

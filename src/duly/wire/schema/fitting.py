@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
-from duly.domain.runs.run import NOT_BLANK
+from duly.domain.problems import Problem
 from duly.domain.targets.masking import is_secret
 from duly.domain.triggers.errors import shown
-from duly.domain.wanted import one_of, spread, wanted_of
+from duly.domain.wanted import lowered, meant, misfit, one_of, spread, wanted_of
 
 Read = Callable[[Any], object]
 Steps = Sequence[str]
@@ -32,7 +31,6 @@ _MISFIT = re.compile(r"(?:Expected|Invalid) ")
 _LENGTH = re.compile(r"of length [<>]= ")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _SOME_KEY = "..."
-BLANK = f"matching regex {NOT_BLANK!r}"
 # Keys that name something, and open nothing.
 _OPEN_KEYS = frozenset({("concurrency", "key"), ("rate_limit", "key")})
 
@@ -59,24 +57,17 @@ def wrong_with(message: str, shape: Any, given: Any, read: Read) -> Wrong:
     if missing := _MISSING.match(what):
         return Wrong(_pointer([*named, missing[1]]), f"is missing{_remedy(_kinds(shape, [*named, missing[1]]))}")
     if match["is_key"]:
-        return Wrong(_pointer(named), f"the name does not do: {_sentence(what)}")
+        return Wrong(_pointer(named), misfit("the name", what))
     if not _MISFIT.match(what):  # A sentence of our own.
-        return Wrong(_pointer(named), _sentence(what))
+        return Wrong(_pointer(named), lowered(what))
     return Wrong(_pointer(named), _misfit(what, named, shape, _at(given, named)))
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name is meant, or which there are."""
-    names = list(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}" if names else "none is known here"
 
 
 def _strange(steps: Steps, name: str, shape: Any) -> Wrong:
     place, known = _pointer([*steps, name]), _fields(shape, steps)
     if name in known:  # Of several shapes that may stand here, another one has it.
         return Wrong(place, "is no field of this type, but of another; leave it out, or change type")
-    return Wrong(place, f"is no field here; {nearest(name, known)}")
+    return Wrong(place, f"is no field here; {meant(name, known)}")
 
 
 def _misfit(what: str, steps: Steps, shape: Any, value: Any) -> str:
@@ -85,10 +76,7 @@ def _misfit(what: str, steps: Steps, shape: Any, value: Any) -> str:
         choices = _tags(shape, steps)
         remedy = f"; give {one_of(choices)}" if choices else _remedy(kinds)
         return f"{_told(value, steps, what) or 'the value'} is not known here{remedy}"
-    told = _told(value, steps, what)
-    if what.endswith(BLANK):
-        return f"{told or 'the value'} is blank; give at least one character that is no space"
-    return f"{told} does not do: {_sentence(what)}{_remedy(kinds)}" if told else f"{_sentence(what)}{_remedy(kinds)}"
+    return misfit(_told(value, steps, what), what, _remedy(kinds))
 
 
 def _remedy(kinds: Iterable[inspect.Type]) -> str:
@@ -172,12 +160,8 @@ def _at(given: Any, steps: Steps) -> Any:
     return given
 
 
-def _sentence(what: str) -> str:
-    return f"{what[:1].lower()}{what[1:]}"
-
-
 def _pointer(steps: Steps) -> str:
-    return "".join(f"/{step.replace('~', '~0').replace('/', '~1')}" for step in steps)
+    return Problem(tuple(steps), "").pointer
 
 
 @lru_cache(maxsize=256)

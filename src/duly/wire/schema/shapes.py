@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import Meta
@@ -28,6 +28,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
     """A shape that we write. Every field is always there; clients ignore those they do not know."""
+
+    @classmethod
+    def of(cls, source: Any, **given: Any) -> Self:
+        """Copy the fields that a row or an object has by the same name, except those that are given."""
+        left = [name for name in cls.__struct_fields__ if name not in given]
+        if hasattr(source, "keys"):
+            copied = {name: source[name] for name in left if name in source}
+        else:
+            copied = {name: getattr(source, name) for name in left if hasattr(source, name)}
+        return cls(**copied, **given)
 
 
 class Nothing(Asked, frozen=True):

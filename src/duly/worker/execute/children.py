@@ -23,9 +23,8 @@ from duly.worker.execute.child import READY, Done
 
 IDLE_MAX = 2
 LINGER_SECONDS = 2.0  # How long those beyond stay, should more come.
-LOADING_SECONDS_MAX = (
-    300.0  # One that takes longer hangs, and the slot of whoever waits for it would be taken for ever.
-)
+# One that takes longer hangs, and the slot of whoever waits for it would be taken for ever.
+LOADING_SECONDS_MAX = 300.0
 LOADING_MAX = 2  # More at once would load no sooner, and the first of them later.
 _LINE_BYTES_MAX = 4_194_304
 _ENDING_SECONDS = 5.0  # So long a child that could not load the app has for its own end.

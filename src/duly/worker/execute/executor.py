@@ -17,8 +17,8 @@ import msgspec
 from duly.clock import Clock, moment_of
 from duly.domain.limits.pause import Holds
 from duly.domain.runs.expiry import expiry_of
+from duly.domain.runs.options import PLAIN
 from duly.domain.runs.outcome import Cancelled, Deferral, Expired, Outcome
-from duly.domain.runs.policy import PLAIN
 from duly.domain.runs.run import Run
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled

@@ -14,9 +14,8 @@ from duly.log import Log
 from duly.worker.execute.executor import Executor
 
 LOOK_SECONDS = 0.25
-WARNED_LOOKS = (
-    4  # Looks, not seconds: while the interpreter is taken we do not look either, and then the loop is not to blame.
-)
+# Looks, not seconds: while the interpreter is taken we do not look either, and then the loop is not to blame.
+WARNED_LOOKS = 4
 GIVEN_BACK_SECONDS_MAX = 5.0
 
 

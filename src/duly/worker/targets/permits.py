@@ -15,17 +15,15 @@ from uuid import UUID
 
 from duly.clock import Clock, Rng, SystemClock
 from duly.domain.errors import DulyError
-from duly.domain.targets.circuit import TICK_SECONDS
-from duly.domain.targets.verdict import Verdict
+from duly.domain.targets.circuit import TICK_SECONDS, Verdict
 from duly.log import Log
 from duly.moves.admin.destinations import report
 from duly.store.connection.database import Database
 from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.share import Share
 
-PATIENCE_SECONDS = (
-    0.8  # three reports: time for others to give up a place. What is not sent by then is parked: it holds a slot.
-)
+# Three reports: time for others to give up a place. What is not sent by then is parked: it holds a slot.
+PATIENCE_SECONDS = 0.8
 GATHER_SECONDS = 0.005
 TURN_SECONDS_LEAST = 0.001  # between two looks for a turn that has come
 IDLE_SECONDS = 1.0
@@ -160,9 +158,8 @@ class Permits:
         """A life of the worker begins: what was allowed to the one before is void."""
         self._engine_loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        if (
-            self._handlers_loop is not None
-        ):  # Not waited for: a handler may block it, and all that follows there comes after.
+        if self._handlers_loop is not None:
+            # Not waited for: a handler may block it, and all that follows there comes after.
             self._handlers_loop.call_soon_threadsafe(self._start_over)
         self._reporting = asyncio.create_task(self._keep_reporting(database, worker_id), name="destinations")
 

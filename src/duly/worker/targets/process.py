@@ -25,9 +25,8 @@ from duly.worker.targets.wires import Heard, Wires, listen
 FILE_FD, STATUS_FD, FILTER_FD = launcher.FILE_FD, launcher.STATUS_FD, launcher.FILTER_FD
 SCRATCH_FOLDERS = tuple(f"{launcher.SCRATCH}/{name}" for name in launcher.SCRATCH_FOLDERS)
 _LAUNCHER = str(Path(launcher.__file__).resolve())
-_SIGNALLED = (
-    128  # What a shell, a sandbox and a container engine add to the number of the signal that killed a program.
-)
+# What a shell, a sandbox and a container engine add to the number of the signal that killed a program.
+_SIGNALLED = 128
 _ENDING_SECONDS = 30.0
 _EMPTYING_SECONDS = 5.0
 

@@ -84,11 +84,8 @@ _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 
 # Of linux/bpf_common.h and linux/seccomp.h.
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
-_CALL, _ARCHITECTURE, _FIRST_ARGUMENT = (
-    0,
-    4,
-    16,
-)  # where they lie in seccomp_data; both machines have the low half first
+# Where they lie in seccomp_data; both machines have the low half first.
+_CALL, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 

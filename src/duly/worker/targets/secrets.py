@@ -40,10 +40,10 @@ class _Known(msgspec.Struct):
 class Secrets:
     """Gives the keys that a destination's requests are signed with; a part of a worker, over all its lives."""
 
-    def __init__(self, keyring: Keyring, *, rng: Rng, log: Log | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, keyring: Keyring, *, rng: Rng, clock: Clock | None = None) -> None:
         self._keyring = keyring
         self._rng = rng
-        self._log = log or Log("destinations")
+        self._log = Log("destinations")
         self._clock = clock or SystemClock()
         self._known: dict[tuple[int, str], _Known] = {}
         self._asking: dict[tuple[int, str], asyncio.Task[list[bytes]]] = {}

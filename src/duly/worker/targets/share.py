@@ -10,9 +10,8 @@ import asyncio
 from collections import deque
 from uuid import UUID
 
-from duly.domain.targets.circuit import FAILURES_IN_A_ROW, TICK_SECONDS, State
+from duly.domain.targets.circuit import FAILURES_IN_A_ROW, TICK_SECONDS, State, Verdict
 from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
-from duly.domain.targets.verdict import Verdict
 from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.turns import Turns
 
@@ -28,42 +27,6 @@ _ROOM_LEAST = 4  # places wanted beyond what is pressing, so that not every requ
 
 class Share:
     """One destination, as one worker knows it; it lives on the handlers' loop."""
-
-    __slots__ = (
-        "_answered",
-        "_asked_seconds",
-        "_failing",
-        "_healthy",
-        "_is_contended",
-        "_is_cramped",
-        "_is_doubted",
-        "_is_tried",
-        "_is_unanswered",
-        "_measured_at",
-        "_pace",
-        "_peak",
-        "_rate",
-        "_retries",
-        "_retry_credit",
-        "_retry_credit_at",
-        "_retry_free",
-        "_retry_share",
-        "_seen_streak",
-        "_shut_until",
-        "_spent",
-        "_streak",
-        "_told",
-        "_turned_away",
-        "_turns",
-        "_used_at",
-        "fresh_id",
-        "in_flight",
-        "is_known",
-        "origin",
-        "places",
-        "tenant",
-        "waiters",
-    )
 
     def __init__(self, tenant: int, origin: str, fresh_id: UUID) -> None:
         self.tenant = tenant
@@ -303,9 +266,8 @@ class Share:
         if now - self._used_at > LINGER_SECONDS:
             self._peak = self.in_flight
         pressing = self.in_flight + (waiting if self._is_cramped or self._rate is None else 0)
-        if (
-            not pressing and waiting
-        ):  # Who waits for a turn takes up no place meanwhile; when it comes, few are under way at once.
+        if not pressing and waiting:
+            # Who waits for a turn takes up no place meanwhile; when it comes, few are under way at once.
             pressing = min(waiting, WAITING_LEAST)
         room = max(_ROOM_LEAST, pressing // 2) if pressing else 0
         return max(pressing + room, self._peak)

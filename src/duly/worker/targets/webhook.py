@@ -1,7 +1,7 @@
 """A webhook: one signed request, and what its answer means for the run.
 
-What it needs from others stands here as protocols: who may call now (`Permits`), what to sign with (`Secrets`), and who may
-settle the run later (`Callbacks`). All of it lives on the handlers' loop.
+What it needs from others stands here as protocols: who may call now (`Permits`), and what to sign with (`Secrets`). All of it
+lives on the handlers' loop.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from uuid import UUID
 import msgspec
 
 from duly import __version__
-from duly.clock import Clock, SystemClock, moment_of
+from duly.clock import SystemClock, moment_of
 from duly.domain.errors import DulyError, InvalidOption, Refused
-from duly.domain.runs import callback_token
+from duly.domain.runs.callback_token import HEADER, CallbackTokens
 from duly.domain.runs.lifecycle import is_retry
-from duly.domain.runs.outcome import Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
+from duly.domain.runs.options import RunPolicy
+from duly.domain.runs.outcome import Awaited, Deferral, Failed, Outcome, Parked, Succeeded, TimedOut
 from duly.domain.runs.payload import RESULT_BYTES_MAX
-from duly.domain.runs.policy import RunPolicy
 from duly.domain.runs.retry_rules import kinds_of
 from duly.domain.runs.run import Run
+from duly.domain.targets.checks import WITHOUT_BODY, callback_seconds, check_headers, check_method
+from duly.domain.targets.circuit import Verdict
 from duly.domain.targets.target import WEBHOOK, Webhook
-from duly.domain.targets.verdict import Verdict
 from duly.domain.targets.webhook_answer import Taken, excerpt, is_ailing, read_retry_after, result_of, take
-from duly.domain.targets.webhook_request import WITHOUT_BODY, check_headers, check_method
 from duly.domain.targets.webhook_url import WebhookUrl, read_url
 from duly.domain.tenancy.sealed_options import open_target
 from duly.domain.tenancy.sealing import FindKeyring, no_keyring
@@ -42,6 +42,7 @@ from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler
 
 TIMEOUT_SECONDS_DEFAULT = 30.0
+WITHIN_SECONDS_DEFAULT = 86_400.0  # that a receiver may take to settle a run
 _USER_AGENT = f"duly/{__version__}"
 _TOO_LONG = (
     f"its answer was longer than {RESULT_BYTES_MAX:,} bytes and only its beginning is kept;"
@@ -91,16 +92,20 @@ class Permits(Protocol):
         ...
 
 
-class Callbacks(Protocol):
-    """Runs that their receiver settles later, over the API."""
+class ReceiverCallbacks:
+    """Runs that their receiver settles later, over the API: each attempt has a token, by which it may say what it came to."""
+
+    def __init__(self, tokens: CallbackTokens) -> None:
+        self._tokens = tokens
 
     async def headers_for(self, run: Run, target: Webhook) -> Mapping[str, str]:
-        """Give what is sent beside our headers: `X-Callback-Token`, or nothing."""
-        ...
+        """Give the header with the token."""
+        return {HEADER: self._tokens.make(run.run_id, run.fence)}
 
-    def awaited(self, run: Run, target: Webhook) -> Deferral:
-        """Say what becomes of a run whose receiver has answered 202 and repeated the token."""
-        ...
+    def awaited(self, run: Run, target: Webhook) -> Awaited:
+        """Leave a run whose receiver has answered 202 and repeated the token open for as long as its target says."""
+        within = target.callback_within_seconds
+        return Awaited(WITHIN_SECONDS_DEFAULT if within is None else callback_seconds(within))
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -133,9 +138,8 @@ class Sender:
         secrets: Secrets,
         permits: Permits,
         *,
-        callbacks: Callbacks | None = None,
+        callbacks: ReceiverCallbacks | None = None,
         keyring: FindKeyring = no_keyring,
-        clock: Clock | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
         self._caller = caller
@@ -143,7 +147,7 @@ class Sender:
         self._permits = permits
         self._callbacks = callbacks
         self._keyring = keyring
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
         self._now = now or _not_begun
 
     async def begin(self, database: Database, worker_id: UUID) -> None:
@@ -333,7 +337,7 @@ def _as_probe(outcome: Outcome | Deferral) -> Outcome | Deferral:
 
 
 def _repeats_token(answer: Answer, extra: Mapping[str, str]) -> bool:
-    sent, told = extra.get(callback_token.HEADER), answer.headers.get(callback_token.HEADER)
+    sent, told = extra.get(HEADER), answer.headers.get(HEADER)
     return bool(sent and told) and hmac.compare_digest(str(sent).encode(), str(told).encode())
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -11,28 +10,26 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.cli.client import connected
-from duly.cli.commands.jobs import many as job_many
+from duly.cli.client import ask, with_client
 from duly.cli.commands.runs.run import wait_and_tell
 from duly.cli.commands.runs.runs import cancel_words
 from duly.cli.failures import REFUSED
 from duly.cli.flags import apps
 from duly.cli.flags.arguments import read_payload
-from duly.cli.flags.bulk import Many, change_many, many_options
+from duly.cli.flags.bulk import Many, Verb, change_many, many_options
 from duly.cli.flags.names import job_id_of
 from duly.cli.flags.settings import with_settings
 from duly.cli.render.job import fire_lines
-from duly.cli.render.output import json_option, moment, print_json
+from duly.cli.render.output import answer, json_option, moment, print_json
 from duly.cli.render.say import say
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import Rng
+from duly.domain.jobs.filter import JOBS
 from duly.domain.jobs.job import check_key, check_reason
 from duly.domain.runs import payload as payloads
 from duly.settings import Settings
 from duly.wire.jobs.jobs import Job
 from duly.wire.jobs.verbs import JobStatus
-
-Change = Callable[[AsyncClient, UUID], Awaitable[str]]
 
 _TRIGGERED = {
     "ready": "ready",
@@ -46,14 +43,16 @@ _TRIGGERED = {
 @click.argument("job", metavar="[JOB]", default="")
 @many_options("job")
 @click.option("--reason", default="paused on request", show_default=True, help="Why, for whoever looks at it.")
-@json_option
-@with_settings("url")
-def pause_job(settings: Settings, job: str, many: Many | None, reason: str, as_json: bool) -> int:
+@with_client()
+async def pause_job(client: AsyncClient, job: str, many: Many | None, reason: str, as_json: bool) -> int:
     """Pause JOB, given by its id or its name, or all that fit: it keeps its place, and what it leaves out is on record."""
     why = check_reason(reason)
     if many is not None:
-        return change_many(settings, job_many.pausing(why), many, as_json=as_json)
-    asyncio.run(_pause(settings, job, why, as_json=as_json))
+        verb = Verb("Pause", "paused", "job", JOBS, partial(client.jobs.pause_many, reason=why))
+        return await change_many(verb, many, as_json=as_json)
+    job_id = await job_id_of(client, job)
+    paused = await client.jobs.pause(job_id, reason=why)
+    await _tell(client, job_id, _changed(paused), paused.may_start, as_json=as_json)
     return 0
 
 
@@ -61,53 +60,53 @@ def pause_job(settings: Settings, job: str, many: Many | None, reason: str, as_j
 @click.argument("job", metavar="[JOB]", default="")
 @many_options("job")
 @click.option("--catch-up", is_flag=True, help="Treat what it left out as missed, so that its misfire policy decides.")
-@json_option
-@with_settings("url")
-def resume_job(settings: Settings, job: str, many: Many | None, catch_up: bool, as_json: bool) -> int:
+@with_client()
+async def resume_job(client: AsyncClient, job: str, many: Many | None, catch_up: bool, as_json: bool) -> int:
     """Resume JOB, given by its id or its name, or all that fit."""
     if many is not None:
-        return change_many(settings, job_many.resuming(catch_up=catch_up), many, as_json=as_json)
-    asyncio.run(_change(settings, job, partial(_resume, catch_up=catch_up), as_json=as_json))
+        verb = Verb("Resume", "resumed", "job", JOBS, partial(client.jobs.resume_many, catch_up=catch_up))
+        return await change_many(verb, many, as_json=as_json)
+    job_id = await job_id_of(client, job)
+    await _tell(client, job_id, _changed(await client.jobs.resume(job_id, catch_up=catch_up)), as_json=as_json)
     return 0
 
 
 @click.command("skip-next")
 @click.argument("job", metavar="JOB")
-@json_option
-@with_settings("url")
-def skip_next_of_job(settings: Settings, job: str, as_json: bool) -> None:
+@with_client()
+async def skip_next_of_job(client: AsyncClient, job: str, as_json: bool) -> None:
     """Leave the next occurrence of JOB out, and no other."""
-
-    asyncio.run(_change(settings, job, _skip_next, as_json=as_json))
+    job_id = await job_id_of(client, job)
+    skipped = await client.jobs.skip_next(job_id)
+    await _tell(client, job_id, f"leaves out {moment(skipped.scheduled_at)}", as_json=as_json)
 
 
 @click.command("cancel")
 @click.argument("job", metavar="[JOB]", default="")
 @many_options("job")
-@json_option
-@with_settings("url")
-def cancel(settings: Settings, job: str, many: Many | None, as_json: bool) -> int:
+@with_client()
+async def cancel(client: AsyncClient, job: str, many: Many | None, as_json: bool) -> int:
     """Cancel JOB, given by its id or its name, or all that fit, and its runs that have not started.
 
     What has started goes on: `duly runs cancel` is for that. The answer is `cancelled`; `requested`, where a worker holds the
     last of it; or `too late`, with how it stands: then the exit code is 1.
     """
     if many is not None:
-        return change_many(settings, job_many.ENDING, many, as_json=as_json)
-    return asyncio.run(_cancel(settings, job, as_json=as_json))
+        verb = Verb("Cancel", "cancelled", "job", JOBS, client.jobs.delete_many)
+        return await change_many(verb, many, as_json=as_json)
+    return await _cancel(client, job, as_json=as_json)
 
 
 @click.command("delete")
 @click.argument("job", metavar="JOB")
 @click.option("--purge", is_flag=True, help="Remove its definition, its versions and its history as well.")
-@json_option
-@with_settings("url")
-def delete(settings: Settings, job: str, purge: bool, as_json: bool) -> int:
+@with_client()
+async def delete(client: AsyncClient, job: str, purge: bool, as_json: bool) -> int:
     """End JOB, given by its id or its name, with its runs that have not started; with --purge, remove it.
 
     Its history goes in batches, when no run of it is under way any more. What was done to the job stays in the audit.
     """
-    return asyncio.run(_cancel(settings, job, as_json=as_json, purge=purge))
+    return await _cancel(client, job, as_json=as_json, purge=purge)
 
 
 @click.command("trigger")
@@ -128,75 +127,12 @@ def trigger_job(
     """
     arguments = None if payload is None else read_payload((), payload, "--payload")
     chosen = str(Rng().uuid()) if key is None else check_key(key)
-    return asyncio.run(_trigger(settings, job, arguments, beside, chosen, wait, as_json))
-
-
-async def _cancel(settings: Settings, job: str, *, as_json: bool, purge: bool = False) -> int:
-    async with connected(settings) as client:
-        ended = await client.jobs.delete(await job_id_of(client, job), purge=purge)
-    job_id, may_start = ended.job_id, ended.may_start
-    if as_json:
-        purged = {"purged": True} if purge else {}
-        print_json({"job_id": job_id, "answer": ended.status, "state": ended.state, "may_start": may_start, **purged})
-    else:
-        words = "purged" if purge else cancel_words(ended.status, ended.state)
-        say("\n".join([f"job {job_id}: {words}", *_may_start(may_start)]))
-    return REFUSED if ended.status == "too_late" and not purge else 0
-
-
-async def _resume(client: AsyncClient, job_id: UUID, *, catch_up: bool) -> str:
-    return _changed(await client.jobs.resume(job_id, catch_up=catch_up))
-
-
-async def _skip_next(client: AsyncClient, job_id: UUID) -> str:
-    return f"leaves out {moment((await client.jobs.skip_next(job_id)).scheduled_at)}"
-
-
-async def _pause(settings: Settings, job: str, reason: str, *, as_json: bool) -> None:
-    async with connected(settings) as client:
-        job_id = await job_id_of(client, job)
-        paused = await client.jobs.pause(job_id, reason=reason)
-        found = await client.jobs.get(job_id)
-    answer = _changed(paused)
-    if as_json:
-        print_json({"job_id": job_id, "answer": answer, **_state(found), "may_start": paused.may_start})
-    else:
-        say("\n".join([f"job {job_id}: {answer}", *_may_start(paused.may_start), *fire_lines(found)]))
-
-
-def _changed(status: JobStatus) -> str:
-    return status.status if status.changed else "already"
-
-
-def _may_start(run_ids: Sequence[UUID]) -> list[str]:
-    return [f"  run {run_id} may still start; `duly runs cancel {run_id}` prevents it" for run_id in run_ids]
-
-
-async def _change(settings: Settings, job: str, change: Change, *, as_json: bool) -> None:
-    """Change a job, and say what became of it and when it fires now."""
-    async with connected(settings) as client:
-        job_id = await job_id_of(client, job)
-        answer = (await change(client, job_id)).replace("_", " ")
-        found = await client.jobs.get(job_id)
-    if as_json:
-        print_json({"job_id": job_id, "answer": answer, **_state(found)})
-    else:
-        say("\n".join([f"job {job_id}: {answer}", *fire_lines(found)]))
-
-
-def _state(found: Job) -> dict[str, Any]:
-    return {"state": found.status, "next_run_at": found.next_run_at}
-
-
-async def _trigger(
-    settings: Settings, job: str, arguments: dict[str, Any] | None, beside: bool, key: str, wait: bool, as_json: bool
-) -> int:
     app = None if arguments is None or not settings.app else apps.load(settings.app)
-    async with connected(settings) as client:
+
+    async def run(client: AsyncClient) -> int:
         job_id = await job_id_of(client, job)
-        if arguments is not None:
-            arguments = _checked(arguments, await client.jobs.get(job_id), app)
-        made = await client.jobs.trigger(job_id, payload=arguments, beside=beside, key=key)
+        given = None if arguments is None else _checked(arguments, await client.jobs.get(job_id), app)
+        made = await client.jobs.trigger(job_id, payload=given, beside=beside, key=chosen)
         if as_json:
             print_json({"job_id": job_id, "run_id": made.run_id, "state": made.state})
         else:
@@ -204,6 +140,35 @@ async def _trigger(
         if made.state == "skipped_overlap":
             return REFUSED
         return await wait_and_tell(client, made.run_id) if wait else 0
+
+    return ask(settings, run)
+
+
+async def _cancel(client: AsyncClient, job: str, *, as_json: bool, purge: bool = False) -> int:
+    ended = await client.jobs.delete(await job_id_of(client, job), purge=purge)
+    purged = {"purged": True} if purge else {}
+    document = {"job_id": ended.job_id, "answer": ended.status, "state": ended.state, "may_start": ended.may_start}
+    words = "purged" if purge else cancel_words(ended.status, ended.state)
+    answer(as_json, document | purged, f"job {ended.job_id}: {words}", *_may_start(ended.may_start))
+    return REFUSED if ended.status == "too_late" and not purge else 0
+
+
+async def _tell(
+    client: AsyncClient, job_id: UUID, done: str, may_start: Sequence[UUID] | None = None, *, as_json: bool
+) -> None:
+    """Say what became of a job and when it fires now."""
+    found = await client.jobs.get(job_id)
+    document = {"job_id": job_id, "answer": done, "state": found.status, "next_run_at": found.next_run_at}
+    runs = {} if may_start is None else {"may_start": may_start}
+    answer(as_json, document | runs, f"job {job_id}: {done}", *_may_start(may_start or ()), *fire_lines(found))
+
+
+def _changed(status: JobStatus) -> str:
+    return status.status.replace("_", " ") if status.changed else "already"
+
+
+def _may_start(run_ids: Sequence[UUID]) -> list[str]:
+    return [f"  run {run_id} may still start; `duly runs cancel {run_id}` prevents it" for run_id in run_ids]
 
 
 def _checked(arguments: dict[str, Any], found: Job, app: Any | None) -> dict[str, Any]:

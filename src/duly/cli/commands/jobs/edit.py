@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
@@ -10,7 +9,7 @@ from uuid import UUID
 import click
 import msgspec
 
-from duly.cli.client import connected
+from duly.cli.client import ask
 from duly.cli.commands.runs.runs import print_run
 from duly.cli.flags import apps
 from duly.cli.flags import job as job_flags
@@ -69,12 +68,9 @@ def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
         raise click.UsageError("nothing is to be changed; add what is, such as --cron '0 3 * * *'")
     if "payload" in typed and "pairs" in typed:
         raise click.UsageError("give key=value pairs or --payload, not both")
-    asyncio.run(_edit(settings, job, typed, as_json))
-
-
-async def _edit(settings: Settings, job: str, typed: dict[str, Any], as_json: bool) -> None:
     app = apps.load(settings.app) if settings.app else None
-    async with connected(settings) as client:
+
+    async def edit(client: AsyncClient) -> None:
         job_id = await job_id_of(client, job)
         version = await amend(client, job_id, lambda before: changed(before, typed, app))
         found = await client.jobs.get(job_id)
@@ -85,6 +81,8 @@ async def _edit(settings: Settings, job: str, typed: dict[str, Any], as_json: bo
             await print_run(client, job_id, as_json=as_json)
         elif as_json:
             print_json(job_row(found))
+
+    ask(settings, edit)
 
 
 async def amend(client: AsyncClient, job_id: UUID, change: Callable[[JobSpec], JobSpec]) -> int:

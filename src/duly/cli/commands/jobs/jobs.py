@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
 import click
 import msgspec
 
-from duly.cli.client import connected
+from duly.cli.client import with_client
 from duly.cli.commands.jobs import actions as job_verbs
-from duly.cli.commands.jobs import backfills, moved, versions
+from duly.cli.commands.jobs import backfills, versions
 from duly.cli.commands.jobs import edit as job_edit
 from duly.cli.commands.runs.runs import RUN_COLUMNS, print_run
 from duly.cli.flags.filters import chosen, filter_option, first, limit_option, none_of
 from duly.cli.flags.names import job_id_of
-from duly.cli.flags.settings import with_settings
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.job import fire_lines, is_one_shot, job_row, policies, what_runs
 from duly.cli.render.output import (
+    Columns,
     Listing,
     Row,
-    json_option,
     json_text,
     listing_options,
     moment,
@@ -34,8 +32,8 @@ from duly.cli.render.say import say
 from duly.client.asynchronous.client import AsyncClient
 from duly.domain.jobs.declaration import REMOVED
 from duly.domain.jobs.filter import JOB_STATES, JOBS
+from duly.domain.jobs.spec import PolicySpec
 from duly.domain.targets.target import FUNCTION
-from duly.settings import Settings
 from duly.wire.jobs.jobs import Job, JobSummary
 from duly.wire.pages import PAGE_SIZE_MAX
 from duly.wire.runs import RunSummary
@@ -48,16 +46,16 @@ def _state(job: Job | JobSummary) -> str:
     return f"{job.status}, {REMOVED}" if job.removed_at else job.status
 
 
-COLUMNS = {
-    "id": lambda job: job.job_id,
-    "name": lambda job: job.name,
+COLUMNS: Columns = {
+    "id": "job_id",
+    "name": "name",
     "state": _state,
-    "handler": lambda job: job.target.handler,
-    "queue": lambda job: job.queue,
-    "schedule": lambda job: job.description,
-    "next": lambda job: job.next_run_at,
-    "tags": lambda job: job.tags,
-    "note": lambda job: job.pause_reason,
+    "handler": "target.handler",
+    "queue": "queue",
+    "schedule": "description",
+    "next": "next_run_at",
+    "tags": "tags",
+    "note": "pause_reason",
 }
 
 
@@ -80,10 +78,9 @@ def jobs() -> None:
 @click.option("--one-shots", is_flag=True, help="Also one-shots without a name, each by the moment it is for.")
 @filter_option
 @limit_option
-@listing_options
-@with_settings("url")
-def list_jobs(
-    settings: Settings,
+@with_client(options=listing_options)
+async def list_jobs(
+    client: AsyncClient,
     listing: Listing,
     state: str | None,
     queue: str | None,
@@ -101,7 +98,7 @@ def list_jobs(
     hint = 'no schedules yet; make one: duly submit HANDLER --when "every day at 9am" --name NAME'
     empty = none_of("schedules", wanted, hint)
 
-    async def read(client: AsyncClient) -> list[Row]:
+    async def read() -> list[Row]:
         found = client.jobs.list(
             wanted or None,
             sort=None if sort == "created" else sort,
@@ -111,16 +108,24 @@ def list_jobs(
         listed = await first(found, limit)
         return [job_row(job) for job in listed] if listing.as_json else listed
 
-    show_list(settings, listing, read, COLUMNS, empty)
+    await show_list(listing, read, COLUMNS, empty)
 
 
 @jobs.command("show")
 @click.argument("job", metavar="JOB")
-@json_option
-@with_settings("url")
-def show_job(settings: Settings, job: str, as_json: bool) -> None:
+@with_client()
+async def show_job(client: AsyncClient, job: str, as_json: bool) -> None:
     """Show JOB, given by its id or its name: its schedule, its next fires and its last runs."""
-    asyncio.run(_show(settings, job, as_json))
+    job_id = await job_id_of(client, job)
+    found = await client.jobs.get(job_id)
+    if is_one_shot(found):
+        await print_run(client, job_id, as_json=as_json)
+        return
+    last = await first(client.runs.list(f"job_id:{job_id}", page_size=_RUNS_SHOWN), _RUNS_SHOWN)
+    if as_json:
+        print_json({**job_row(found), "runs": last})
+    else:
+        _print_job(found, last)
 
 
 for _verb in (
@@ -134,24 +139,10 @@ for _verb in (
     backfills.backfill_job,
     backfills.list_backfills,
     backfills.cancel,
-    moved.list_moved,
+    versions.list_moved,
     versions.list_versions,
 ):
     jobs.add_command(_verb)
-
-
-async def _show(settings: Settings, job: str, as_json: bool) -> None:
-    async with connected(settings) as client:
-        job_id = await job_id_of(client, job)
-        found = await client.jobs.get(job_id)
-        if is_one_shot(found):
-            await print_run(client, job_id, as_json=as_json)
-            return
-        last = await first(client.runs.list(f"job_id:{job_id}", page_size=_RUNS_SHOWN), _RUNS_SHOWN)
-    if as_json:
-        print_json({**job_row(found), "runs": last})
-    else:
-        _print_job(found, last)
 
 
 def _print_job(found: Job, last: Sequence[RunSummary]) -> None:
@@ -190,8 +181,7 @@ def _print_callbacks(found: Job) -> None:
 
 def _chosen(found: Job) -> list[str]:
     """Write the options of a job that were chosen."""
-    named = ("retry", "timeout", "concurrency", "rate_limit", "expires_at", "expires_after")
-    values = {name: getattr(found, name) for name in named}
+    values = {name: getattr(found, name) for name in PolicySpec.__struct_fields__}
     return [f"{name} {value if isinstance(value, str) else _json(value)}" for name, value in values.items() if value]
 
 

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from uuid import UUID
 
 import click
 
-from duly.cli.client import connected
+from duly.cli.client import with_client
 from duly.cli.flags.names import job_id_of
-from duly.cli.flags.settings import with_settings
-from duly.cli.render.output import json_option, moment, print_json
+from duly.cli.render.output import moment, print_json
 from duly.cli.render.say import say
 from duly.cli.render.workflow import read_workflow_row, workflow_sentences
 from duly.client.asynchronous.client import AsyncClient
 from duly.client.errors import NotFound
-from duly.settings import Settings
 from duly.wire.explanations import Explanation
 
 
 @click.command
 @click.argument("what", metavar="RUN|JOB|WORKFLOW")
-@json_option
-@with_settings("url")
-def explain(settings: Settings, what: str, as_json: bool) -> None:
+@with_client()
+async def explain(client: AsyncClient, what: str, as_json: bool) -> None:
     """Say why a run, job or workflow, by its id, a job also by its name, is where it is: what it waits for, who holds it."""
-    asyncio.run(_explain(settings, what, as_json))
-
-
-async def _explain(settings: Settings, what: str, as_json: bool) -> None:
-    async with connected(settings) as client:
-        identifier = await job_id_of(client, what)
-        try:
-            found = await explanation_of(client, identifier)
-        except NotFound:
-            await _explain_workflow(client, identifier, as_json)
-            return
+    identifier = await job_id_of(client, what)
+    try:
+        found = await explanation_of(client, identifier)
+    except NotFound:
+        await _explain_workflow(client, identifier, as_json)
+        return
     if as_json:
         print_json(found)
         return

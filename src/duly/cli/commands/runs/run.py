@@ -8,8 +8,9 @@ from uuid import UUID
 
 import click
 
-from duly.cli.client import connected
-from duly.cli.commands.runs.follow import wait_for_end
+from duly.cli.client import ask
+from duly.cli.commands.runs.logs import log_line
+from duly.cli.commands.runs.patience import about_run, say_waiting
 from duly.cli.commands.runs.runs import reason
 from duly.cli.commands.submit import JSON, handler_arguments, output_option
 from duly.cli.failures import REFUSED
@@ -33,18 +34,17 @@ def run(settings: Settings, wait: bool, output: str, **typed: Any) -> int:
     With --wait the log goes to standard error and the result, as JSON, to standard output. With --output json standard
     output gets one JSON object, and with --wait how it ended is in it, with the result.
     """
-    return asyncio.run(_run(settings, wait, output, typed))
-
-
-async def _run(settings: Settings, wait: bool, output: str, typed: dict[str, Any]) -> int:
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
-    async with connected(settings) as client:
+
+    async def submit(client: AsyncClient) -> int:
         sent = await submission.send(client, job, typed["key"])
         lines = await submission.answer(client, job, sent, settings.app)
         if output == JSON:
             return await _document(client, submission.document(job, sent, lines), wait)
         say("\n".join(lines), err=wait)
         return await wait_and_tell(client, sent.job_id) if wait else 0
+
+    return ask(settings, submit)
 
 
 async def _document(client: AsyncClient, made: dict[str, Any], wait: bool) -> int:
@@ -69,8 +69,11 @@ async def wait_and_tell(client: AsyncClient, run_id: UUID) -> int:
 
 
 async def _waited_for(client: AsyncClient, run_id: UUID) -> Run:
+    """Write a run's log to standard error until it has ended, and give the run."""
     try:
-        return await wait_for_end(client, run_id)
+        async for line in client.runs.follow_logs(run_id, on_silence=say_waiting):
+            say(log_line(line), err=True)
+        return await about_run(run_id).ask(lambda: client.runs.get(run_id))
     except (KeyboardInterrupt, asyncio.CancelledError):
         say(f"the run goes on without us; to end it: duly runs cancel {run_id}", err=True)
         raise

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
 from uuid import UUID
 
 import click
 import msgspec
 
-from duly.cli.client import ask, connected
-from duly.cli.commands.runs.dead_many import replay_runs
-from duly.cli.commands.runs.many import CANCELLING, replaying
+from duly.cli.client import with_client
 from duly.cli.commands.runs.patience import about_run
 from duly.cli.failures import REFUSED
 from duly.cli.flags.arguments import read_moment, read_payload
-from duly.cli.flags.bulk import Many, change_many, many_options
+from duly.cli.flags.bulk import Many, Verb, change_many, many_options, move_these
 from duly.cli.flags.filters import chosen, filter_option, first, limit_option, none_of, quoted
 from duly.cli.flags.names import job_id_of
-from duly.cli.flags.settings import with_settings
 from duly.cli.lazy import ListingGroup
 from duly.cli.render.output import (
+    Columns,
     Listing,
-    json_option,
+    answer,
     json_text,
     listing_options,
     moment,
@@ -33,13 +30,12 @@ from duly.cli.render.output import (
     show_list,
 )
 from duly.cli.render.say import say
-from duly.cli.render.screen import some
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
+from duly.domain.counting import some
 from duly.domain.jobs.filter import RUN_STATES, RUNS
 from duly.domain.runs.progress import progress_text
 from duly.domain.targets.words import described
-from duly.settings import Settings
 from duly.wire.pages import PAGE_SIZE_MAX
 from duly.wire.runs import FINAL, Attempt, Progress, Run, RunCancelled, RunSummary
 
@@ -52,24 +48,24 @@ def _reason_in_list(run: RunSummary) -> str | None:
     return _missed(run.reason, run.missed)
 
 
-RUN_COLUMNS = {
-    "id": lambda run: run.run_id,
-    "state": lambda run: run.state,
-    "handler": lambda run: run.handler,
-    "queue": lambda run: run.queue,
-    "attempt": lambda run: run.attempt,
-    "due": lambda run: run.due_at,
+RUN_COLUMNS: Columns = {
+    "id": "run_id",
+    "state": "state",
+    "handler": "handler",
+    "queue": "queue",
+    "attempt": "attempt",
+    "due": "due_at",
     "reason": _reason_in_list,
 }
 
-ATTEMPT_COLUMNS = {
-    "attempt": lambda one: one.attempt,
-    "outcome": lambda one: one.outcome,
-    "became": lambda one: one.became,
-    "started": lambda one: one.started_at,
+ATTEMPT_COLUMNS: Columns = {
+    "attempt": "attempt",
+    "outcome": "outcome",
+    "became": "became",
+    "started": "started_at",
     "took": lambda one: one.finished_at - one.started_at if one.started_at else None,
     "late": lambda one: one.started_at - one.due_at if one.started_at and one.due_at else None,
-    "fence": lambda one: one.fence,
+    "fence": "fence",
     "reason": lambda one: reason(one.reason, one.detail),
 }
 
@@ -87,10 +83,9 @@ def runs() -> None:
 @click.option("--workflow", metavar="WORKFLOW", type=click.UUID, help="Only the runs of this workflow's nodes.")
 @filter_option
 @limit_option
-@listing_options
-@with_settings("url")
-def list_runs(
-    settings: Settings,
+@with_client(options=listing_options)
+async def list_runs(
+    client: AsyncClient,
     listing: Listing,
     state: str | None,
     job: str | None,
@@ -108,32 +103,34 @@ def list_runs(
     of = {name: None if one is None else str(one) for name, one in (("parent", parent), ("workflow", workflow))}
     wanted = chosen(filter_text, RUNS, state=state, queue=queue, **of)
 
-    async def read(client: AsyncClient) -> list[RunSummary]:
+    async def read() -> list[RunSummary]:
         of_job = wanted if job is None else chosen(wanted, RUNS, job_id=str(await job_id_of(client, job)))
         return await first(client.runs.list(of_job or None, page_size=min(limit, PAGE_SIZE_MAX)), limit)
 
     said = " AND ".join(part for part in (wanted, "" if job is None else f"job:{quoted(job)}") if part)
     empty = none_of("runs", said, "no runs; make one: duly submit HANDLER")
-    show_list(settings, listing, read, RUN_COLUMNS, empty)
+    await show_list(listing, read, RUN_COLUMNS, empty)
 
 
 @runs.command("show")
 @click.argument("run_id", metavar="RUN", type=click.UUID)
 @click.option("-f", "--follow", is_flag=True, help="Write its progress until it has ended, then show it.")
-@json_option
-@with_settings("url")
-def show_run(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
+@with_client()
+async def show_run(client: AsyncClient, run_id: UUID, follow: bool, as_json: bool) -> None:
     """Show RUN: where it stands and what holds it back, how far it says it has come, its attempts, its last error."""
-    asyncio.run(_show(settings, run_id, follow, as_json))
+    if follow:
+        await _follow_progress(client, run_id)
+    await print_run(client, run_id, as_json=as_json)
 
 
 @runs.command("cancel")
 @click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
 @many_options("run_ids")
 @click.option("--children", is_flag=True, help="Cancel the subtasks of those that are named as well.")
-@json_option
-@with_settings("url")
-def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, children: bool, as_json: bool) -> int:
+@with_client()
+async def cancel(
+    client: AsyncClient, run_ids: tuple[UUID, ...], many: Many | None, children: bool, as_json: bool
+) -> int:
     """Cancel runs: those that are named, or all that fit and have not ended.
 
     The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and what it came to
@@ -144,23 +141,32 @@ def cancel(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, chi
             raise click.UsageError(
                 "--children goes with runs that are named; of a filter, say which subtasks: parent:RUN"
             )
-        return change_many(settings, CANCELLING, many, as_json=as_json)
-    return asyncio.run(_cancel(settings, run_ids, children, as_json))
+        verb = Verb("Cancel", "cancelled, or asked to stop", "run", RUNS, client.runs.cancel_many)
+        return await change_many(verb, many, as_json=as_json)
+    done: list[RunCancelled] = []
+    try:
+        for run_id in run_ids:
+            done += [await client.runs.cancel(run_id, children=children)]
+    finally:  # One that is not there ends it; what was cancelled before is told all the same.
+        _tell_cancelled(done, as_json=as_json)
+    return REFUSED if any(one.status == "too_late" for one in done) else 0
 
 
 @runs.command("replay")
 @click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
 @many_options("run_ids")
 @click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
-@json_option
-@with_settings("url")
-def replay(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, rate: float | None, as_json: bool) -> int:
+@with_client()
+async def replay(
+    client: AsyncClient, run_ids: tuple[UUID, ...], many: Many | None, rate: float | None, as_json: bool
+) -> int:
     """Give dead runs another set of attempts: those that are named, or all that fit; as `duly dead replay` does."""
     if many is not None:
-        return change_many(settings, replaying(rate), many, as_json=as_json)
+        verb = Verb("Replay", "replayed", "run", RUNS, partial(client.runs.replay_many, rate=rate))
+        return await change_many(verb, many, as_json=as_json)
     if rate is not None:
         raise click.UsageError("--rate goes with --filter or --all; runs that are named are replayed at once")
-    return replay_runs(settings, run_ids, as_json=as_json)
+    return await move_these(run_ids, client.dead.replay, "replayed", as_json=as_json)
 
 
 @runs.command("again")
@@ -170,10 +176,9 @@ def replay(settings: Settings, run_ids: tuple[UUID, ...], many: Many | None, rat
 @click.option("--priority", type=click.IntRange(0, 9), help="0 (first) to 9 (last).")
 @click.option("--at", metavar="MOMENT", help="At this moment, with its offset, instead of now.")
 @click.option("--key", help="Make it only once under this key, however often it is asked.")
-@json_option
-@with_settings("url")
-def again(
-    settings: Settings,
+@with_client()
+async def again(
+    client: AsyncClient,
     run_id: UUID,
     payload: str | None,
     queue: str | None,
@@ -187,24 +192,10 @@ def again(
     RUN stays as it is. Dead runs can also be replayed, which keeps their id: duly dead replay.
     """
     arguments = None if payload is None else read_payload((), payload, "--payload")
-    changes: dict[str, Any] = {
-        "payload": arguments,
-        "queue": queue,
-        "priority": priority,
-        "at": read_moment(at, "--at"),
-    }
-    made = ask(settings, lambda client: client.runs.run_again(run_id, **changes, key=key)).run_id
-    if as_json:
-        print_json({"run_id": made, "job_id": made, "again_of": run_id})
-    else:
-        say(f"run {made}: made from run {run_id}")
-
-
-async def _show(settings: Settings, run_id: UUID, follow: bool, as_json: bool) -> None:
-    async with connected(settings) as client:
-        if follow:
-            await _follow_progress(client, run_id)
-        await print_run(client, run_id, as_json=as_json)
+    due = read_moment(at, "--at")
+    made = await client.runs.run_again(run_id, payload=arguments, queue=queue, priority=priority, at=due, key=key)
+    document = {"run_id": made.run_id, "job_id": made.run_id, "again_of": run_id}
+    answer(as_json, document, f"run {made.run_id}: made from run {run_id}")
 
 
 async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
@@ -219,17 +210,6 @@ async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
             return
         last = now
         await SystemClock().sleep(_LOOK_SECONDS)
-
-
-async def _cancel(settings: Settings, run_ids: Sequence[UUID], children: bool, as_json: bool) -> int:
-    done: list[RunCancelled] = []
-    async with connected(settings) as client:
-        try:
-            for run_id in run_ids:
-                done += [await client.runs.cancel(run_id, children=children)]
-        finally:  # One that is not there ends it; what was cancelled before is told all the same.
-            _tell_cancelled(done, as_json=as_json)
-    return REFUSED if any(one.status == "too_late" for one in done) else 0
 
 
 def _tell_cancelled(done: Sequence[RunCancelled], *, as_json: bool) -> None:

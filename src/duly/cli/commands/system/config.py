@@ -8,13 +8,10 @@ from duly.cli.flags.settings import FLAGS, with_settings
 from duly.cli.render.output import json_option, print_json, print_table
 from duly.settings import Settings, shown
 
-# A key is no flag: every user of a machine can read how a program was called.
-_ALL = tuple(name for name in FLAGS if name not in ("data", "database_url", "log_level", "log_format"))
-
 
 @click.command
 @json_option
-@with_settings(*_ALL)
+@with_settings(*FLAGS)  # A key is no flag: every user of a machine can read how a program was called.
 def config(settings: Settings, as_json: bool) -> None:
     """Show every setting, its value, where it came from and what it means. Passwords and keys are not shown."""
     if as_json:

@@ -8,20 +8,18 @@ from datetime import timedelta
 
 import click
 
-from duly.cli.client import is_remote
+from duly.cli.client import connected, is_remote
 from duly.cli.connect import opened
 from duly.cli.failures import REFUSED
 from duly.cli.flags.settings import with_settings
 from duly.cli.render.output import json_option, print_json
 from duly.cli.render.say import say, visible
-from duly.client.asynchronous.client import AsyncClient
 from duly.clock import host_now
 from duly.domain.diagnosis.doctor import Finding, findings, is_well
 from duly.settings import Settings
 from duly.store.connection.session import Sessions
 from duly.store.reads import system
 
-_DEADLINE_SECONDS = 20.0
 _STATEMENT = timedelta(seconds=2)
 _COLOURS = {"error": "red", "warning": "yellow", "notice": "cyan"}
 
@@ -45,7 +43,7 @@ def doctor(settings: Settings, as_json: bool) -> int:
 
 async def _findings(settings: Settings) -> list[Finding]:
     if is_remote(settings):
-        async with AsyncClient(settings.url, settings.api_key, deadline=_DEADLINE_SECONDS) as client:
+        async with connected(settings) as client:
             told = (await client.system()).findings
             return [Finding(one.code, one.severity, one.says, one.remedy) for one in told]
     async with (

@@ -10,7 +10,7 @@ from duly.cli.connect import database_url
 from duly.cli.flags.settings import with_settings
 from duly.cli.render.output import json_option, print_json
 from duly.cli.render.say import say
-from duly.cli.render.screen import some
+from duly.domain.counting import some
 from duly.settings import Settings
 from duly.store.connection.database import Database
 from duly.store.schema import migrate as store

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
-import msgspec
 
 from duly import triggers
+from duly.cli.failures import REFUSED
 from duly.cli.render.carets import explained
-from duly.cli.render.say import in_one_line, say, say_json
+from duly.cli.render.output import json_option, print_json, print_table
+from duly.cli.render.say import say
 from duly.clock import host_now
 from duly.domain.triggers.schedule.summary import brief
 
-_REFUSED = 1
-_WIDTH_OF_A_PIPE = 240
 _CRON_ZONE = re.compile(r"\s*(CRON_TZ|TZ)=", re.IGNORECASE)
 _CRON_WORD = re.compile(r"[\d*?,/()+.HLW-]+|@.*", re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
@@ -29,7 +27,7 @@ _DURATION = re.compile(r"P[T\d]")
 class Unreadable(click.ClickException):
     """A schedule that cannot be read, shown with a caret under each place that is wrong."""
 
-    exit_code = _REFUSED
+    exit_code = REFUSED
 
     def __init__(self, errors: Sequence[Mapping[str, Any]], expression: str) -> None:
         super().__init__(str(errors[0]["message"]))
@@ -50,7 +48,7 @@ class Unreadable(click.ClickException):
 @click.option("--start", help="Where an RRULE or an interval begins: 2026-01-01T09:00:00, with or without an offset.")
 @click.option("--after", help="Show the fires after this moment rather than after now; with an offset.")
 @click.option("--job", help="The id of the job, for H in a cron expression.")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+@json_option
 def next_(
     schedule: str, tz: str | None, count: int, start: str | None, after: str | None, job: str | None, as_json: bool
 ) -> None:
@@ -61,8 +59,8 @@ def next_(
     """
     shown = triggers.preview({"trigger": trigger_of(schedule, tz, start)}, _moment(after), count, job)
     if as_json:
-        say_json(msgspec.json.format(msgspec.json.encode(shown), indent=2))
-        raise click.exceptions.Exit(0 if shown["valid"] else _REFUSED)
+        print_json(shown)
+        raise click.exceptions.Exit(0 if shown["valid"] else REFUSED)
     if not shown["valid"]:
         raise Unreadable(shown["errors"], schedule)
     _print(shown)
@@ -107,7 +105,7 @@ def _print(shown: Mapping[str, Any]) -> None:
         say(f"saved as {brief(shown['canonical'])}")
     rows = [_row(fire) for fire in shown["next"]]
     if rows:
-        _print_table(rows)
+        print_table(rows, ["local", "offset", "UTC", "note"])
     else:
         say("it does not fire any more")
     for warning in shown["warnings"]:
@@ -118,15 +116,3 @@ def _row(fire: Mapping[str, Any]) -> list[str]:
     local = datetime.fromisoformat(fire["local"])
     utc = fire["scheduled_at"].replace("T", " ")
     return [f"{local:%a} {fire['local'].replace('T', ' ')}", fire["offset"], utc, fire["note"] or ""]
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("local", "offset", "UTC", "note"):
-        table.add_column(title, no_wrap=title != "note")
-    for row in rows:
-        table.add_row(*map(in_one_line, row))
-    Console(width=None if sys.stdout.isatty() else _WIDTH_OF_A_PIPE, highlight=False, markup=False).print(table)

@@ -2,5 +2,5 @@
 
 Nothing is read here. Each reason has a stable code (`codes`), a sentence with its numbers, and the same numbers as facts
 (`facts`). What matters most comes first; the first reason that holds something back says what would free it, and when it will
-probably start. `waiting`, `gates` and `ending` tell of runs, by what has become of them; `runs` and `jobs` put it together.
+probably start. `waiting` and `blocked` tell of runs that have not started; `runs` and `jobs` put it together.
 """

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from duly.domain.counting import few
 from duly.domain.diagnosis.explain.facts import (
     POSITION_MAX,
     Awaited,
@@ -17,8 +18,6 @@ from duly.domain.diagnosis.explain.facts import (
     position_text,
 )
 from duly.domain.diagnosis.explain.words import moment_text, rate_text, spoken
-
-_PARENTS_TOLD = 5
 
 
 def at_gate(run: RunFacts) -> Reason:
@@ -40,10 +39,9 @@ def _for_parents(parents: Parents) -> Reason:
     if parents.is_paused:
         text = f"its workflow {parents.workflow_id} is paused"
         return Reason("paused", text, facts, frees=f"`duly workflows resume {parents.workflow_id}`")
-    told = ", ".join(parents.names[:_PARENTS_TOLD])
-    more = f" and {len(parents.names) - _PARENTS_TOLD} more" if len(parents.names) > _PARENTS_TOLD else ""
-    text = f"it waits for the end of {told or 'others'}{more}"
-    return Reason("blocked_parent", text, facts, frees=f"the end of {told or 'what it follows'}{more}")
+    told = few(parents.names)
+    text = f"it waits for the end of {told or 'others'}"
+    return Reason("blocked_parent", text, facts, frees=f"the end of {told or 'what it follows'}")
 
 
 def _for_place(run: RunFacts, gate: Gate) -> Reason:

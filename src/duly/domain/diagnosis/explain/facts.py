@@ -33,22 +33,11 @@ class Reason(msgspec.Struct, frozen=True):
     probable_start_at: datetime | None = None
 
 
-class Holding(msgspec.Struct, frozen=True):
-    """The first thing that holds a run or a job back; without a moment nobody knows when it will start."""
-
-    code: Code
-    text: str
-    frees: str
-    probable_start_at: datetime | None
-
-
-def holding_of(reasons: Sequence[Reason]) -> Holding | None:
+def holding_of(reasons: Sequence[Reason]) -> Reason | None:
     """Give the first reason that holds something back; None when nothing does."""
     found = next((reason for reason in reasons if reason.code in HOLDING), None)
-    if found is None:
-        return None
-    assert found.frees is not None, found.code
-    return Holding(found.code, found.text, found.frees, found.probable_start_at)
+    assert found is None or found.frees is not None, found
+    return found
 
 
 class Stall(msgspec.Struct, frozen=True):
@@ -131,13 +120,21 @@ class Passed(msgspec.Struct, frozen=True):
     has_destination: bool = False
 
 
-class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run at a moment."""
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run or a recurring job alike."""
 
     now: datetime
     state: str
     queue: str
     handler: str
+    holds: Sequence[Hold] = ()  # those that cover it, or its runs
+    workers: Sequence[Serving] = ()
+    schedulers: int = 1
+
+
+class RunFacts(Facts, frozen=True, kw_only=True):
+    """What is known of a run at a moment."""
+
     attempt: int
     max_attempts: int | None = None  # unknown where it is left to the handler
     scheduled_at: datetime
@@ -159,9 +156,6 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     parents: Parents | None = None
     turn: Turn | None = None
     destination: Awaited | None = None
-    holds: Sequence[Hold] = ()  # those that cover it
-    workers: Sequence[Serving] = ()
-    schedulers: int = 1
 
 
 class Excluded(msgspec.Struct, frozen=True):
@@ -171,14 +165,10 @@ class Excluded(msgspec.Struct, frozen=True):
     calendars: Sequence[str]
 
 
-class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+class JobFacts(Facts, frozen=True, kw_only=True):
     """What is known of a recurring job at a moment. `called`: how a command names it."""
 
     called: str
-    now: datetime
-    state: str
-    queue: str
-    handler: str
     priority: int = 5
     pause_reason: str | None = None
     paused_at: datetime | None = None
@@ -190,6 +180,3 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     overload: Overload | None = None  # of its queue
     failures: int = 0
     last: Sequence[Mapping[str, Any]] = ()  # its last runs, the newest first
-    holds: Sequence[Hold] = ()  # those that cover its runs
-    workers: Sequence[Serving] = ()
-    schedulers: int = 1

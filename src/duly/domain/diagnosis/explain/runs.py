@@ -1,10 +1,31 @@
-"""Why a run is where it is."""
+"""Why a run is where it is; of one that has started: with whom it runs, how late it was, and what it came to."""
 
 from __future__ import annotations
 
-from duly.domain.diagnosis.explain import ending, waiting
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from duly.domain.diagnosis.explain import waiting
 from duly.domain.diagnosis.explain.blocked import at_gate
-from duly.domain.diagnosis.explain.facts import Reason, RunFacts
+from duly.domain.diagnosis.explain.codes import code_of
+from duly.domain.diagnosis.explain.facts import Passed, Reason, RunFacts
+from duly.domain.diagnosis.explain.waiting import attempt_text
+from duly.domain.diagnosis.explain.words import moment_text, spoken
+
+_LATE_LEAST = timedelta(seconds=1)
+
+_SKIPPED = {
+    "skipped_misfire": "it was noticed too late, and its misfire policy lets such occurrences go",
+    "skipped_overlap": "the run before it had not ended, and its overlap policy lets such occurrences go",
+    "skipped_paused": "its schedule was paused",
+    "skipped_calendar": "a calendar excludes it",
+    "skipped_edit": "its schedule was changed before it was due",
+    "skipped_limit": "more were missed than its misfire policy makes up for",
+    "skipped_on_request": "somebody asked for it to be skipped",
+    "skipped_over": "its schedule was over when it was to be told of another run's end",
+    "skipped_too_large": "its payload left no room for the outcome of another run, of which it was to be told",
+    "skipped_duplicate": "the same occurrence was under way already",
+}
 
 
 def explain_run(run: RunFacts) -> list[Reason]:
@@ -20,11 +41,103 @@ def explain_run(run: RunFacts) -> list[Reason]:
             missing = waiting.no_worker(run.queue, run.handler, run.workers)
             return [at_gate(run), *waiting.held(run.holds), *missing]
         case "ready" if run.worker is not None:
-            return [*(ending.stalled(run) or waiting.with_worker(run)), *waiting.held(run.holds)]
+            return [*(_stalled(run) or waiting.with_worker(run)), *waiting.held(run.holds)]
         case "ready":
             return waiting.in_queue(run)
         case "running":
-            return [*ending.running(run), *ending.late(run)]
+            return [*_running(run), *_late(run)]
         case "dead":
-            return [ending.dead(run), *waiting.last_error(run)]
-    return [ending.ended(run), *ending.late(run)]
+            return [_dead(run), *waiting.last_error(run)]
+    return [_ended(run), *_late(run)]
+
+
+def _running(run: RunFacts) -> list[Reason]:
+    """Say with whom a run is, since when, and whether that one lives."""
+    since = run.claimed_at or run.due_at
+    if run.deadline_at is not None:
+        return [_awaits_receiver(run, since, run.deadline_at)]
+    runs = Reason(
+        "running",
+        f"{attempt_text(run)} is with worker {run.worker} since {moment_text(since)}, for {spoken(run.now - since)}",
+        {"worker": run.worker, "since": since, "attempt": run.attempt},
+    )
+    if run.worker_is_live:
+        return [runs, *_stalled(run)]
+    silent = f"worker {run.worker} is silent; when its lease has ended, another worker gets the run"
+    return [runs, Reason("worker_silent", silent, {"worker": run.worker})]
+
+
+def _stalled(run: RunFacts) -> list[Reason]:
+    """Say that its worker stands still, and in which handlers: it starts nothing, and what it runs is not settled."""
+    if run.stall is None:
+        return []
+    text = (
+        f"worker {run.worker} {run.stall}; what has ended there is recorded when it goes on. Give a function that computes"
+        " for long a timeout, so that it runs in a process of its own; an async def must not block"
+    )
+    return [Reason("worker_stalled", text, {"since": run.stall.since, "handlers": list(run.stall.handlers)})]
+
+
+def _awaits_receiver(run: RunFacts, since: datetime, deadline_at: datetime) -> Reason:
+    left = deadline_at - run.now
+    until = f"until {moment_text(deadline_at)}, in {spoken(left)}" if left > timedelta() else "which it had until now"
+    text = (
+        f"{attempt_text(run)} is with its receiver since {moment_text(since)}, which answered 202 and has yet to say what it"
+        f" came to, {until}; then the attempt has timed out"
+    )
+    return Reason("awaits_receiver", text, {"since": since, "deadline_at": deadline_at, "attempt": run.attempt})
+
+
+def _late(run: RunFacts) -> list[Reason]:
+    """Say by how much it started late, and where that time went, as far as it can be known."""
+    began = run.started_at or run.claimed_at
+    if began is None or began - run.due_at < _LATE_LEAST:
+        return []
+    by = began - run.due_at
+    text = f"it started {spoken(by)} after it was due: {_where(run)}"
+    return [Reason("late", text, {"late_seconds": by.total_seconds()})]
+
+
+def _where(run: RunFacts) -> str:
+    """Say where a run waited. Of what it had to pass only that is kept, and not how long each took: that would cost every run."""
+    if run.claimed_at is not None and run.claimed_at <= run.due_at:
+        return "its worker was busy"
+    others = list(_passed(run.passed))
+    for_worker = f"in queue {run.queue} for a free worker"
+    if not others and run.claimed_at is None:  # It is over, and its record tells of no key or rate that it had to pass.
+        return f"it waited {for_worker}, or for what else it had to pass; which of these is not kept"
+    return f"it waited {' or '.join([*others, for_worker])}{'; which of these is not kept' if others else ''}"
+
+
+def _passed(passed: Passed) -> Iterator[str]:
+    if passed.key is not None:
+        yield f"for its turn in line {passed.key!r}" if passed.is_fifo else f"for a place at {passed.key!r}"
+    if passed.rate is not None:
+        yield f"for its turn at rate {passed.rate!r}"
+    if passed.has_destination:
+        yield "for its destination"
+
+
+def _dead(run: RunFacts) -> Reason:
+    """Say why a run gave up, and what can be done."""
+    again = f", after {run.replays} replay{'s' * (run.replays != 1)}" if run.replays else ""
+    return Reason(
+        "dead",
+        f"it gave up after {run.attempt} attempt{'s' * (run.attempt != 1)}{again}: {run.reason};"
+        " give it another life with `duly dead replay`, or give it up with `duly dead discard`",
+        {"attempts": run.attempt, "reason": run.reason, "replays": run.replays},
+    )
+
+
+def _ended(run: RunFacts) -> Reason:
+    """Say what a run came to."""
+    facts = {"finished_at": run.finished_at, "reason": run.reason}
+    at = f" at {moment_text(run.finished_at)}" if run.finished_at else ""
+    if run.state == "skipped":
+        why = _SKIPPED.get(run.reason or "", run.reason or "its schedule let it go")
+        return Reason(code_of(run.reason or "", "skipped"), f"it was not run: {why}", facts)
+    if run.state == "succeeded":
+        took = f" in {spoken(run.finished_at - run.started_at)}" if run.finished_at and run.started_at else ""
+        return Reason("succeeded", f"attempt {run.attempt} succeeded{took}{at}", facts | {"attempt": run.attempt})
+    why = f": {run.reason}" if run.reason and run.reason != run.state else ""
+    return Reason(code_of(run.state, "skipped"), f"it was {run.state}{at}{why}", facts)

@@ -6,6 +6,8 @@ from datetime import date
 from functools import cached_property
 from typing import Any
 
+import msgspec
+
 from duly.domain.triggers.compiled import TriggerWarning
 from duly.domain.triggers.cron import counting, parser
 from duly.domain.triggers.cron import days as cron_days
@@ -54,7 +56,6 @@ class Cron(LocalRule):
         return count(self, start, end)
 
     def local_from(self, local: int, limit: int) -> int | None:
-        """Give the first local time named that is at or after `local` and before `limit`."""
         day, time = divmod(local, DAY)
         start = date.fromordinal(day + EPOCH_ORDINAL)
         year, month, number = start.year, start.month, start.day
@@ -70,7 +71,6 @@ class Cron(LocalRule):
         return self._from_later_month(year, month, limit)
 
     def local_until(self, local: int, floor: int) -> int | None:
-        """Give the last local time named that is at or before `local` and not before `floor`."""
         day, time = divmod(local, DAY)
         start = date.fromordinal(day + EPOCH_ORDINAL)
         year, month, number = start.year, start.month, start.day
@@ -138,7 +138,6 @@ class Cron(LocalRule):
         return _highest(hours) * 3600 + self._last_in_hour if hours else -1
 
     def keeps_rhythm(self, shift: int) -> bool:
-        """Tell whether a clock that moves by `shift` seconds leaves the real distance between fires as it is."""
         turn = abs(shift) // 60 % 60
         turned = (self.minutes << turn | self.minutes >> (60 - turn)) & ((1 << 60) - 1)
         return self.hours == _FULL_HOURS and shift % 60 == 0 and turned == self.minutes
@@ -150,16 +149,13 @@ class Cron(LocalRule):
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """The trigger in the one form that all spellings of it share."""
         return {"type": "cron", "expr": self.expr, "tz": self.zone.name}
 
     def describe(self) -> str:
-        """Say it in English."""
         return cron_text.sentence(self.seconds, self.minutes, self.hours, self.months, self.days, self.zone.name)
 
     @property
     def warnings(self) -> tuple[TriggerWarning, ...]:
-        """What can be said against it without looking at a clock."""
         return (*self._day_warnings(), *self._step_warnings(), *self._density_warnings())
 
     def _day_warnings(self) -> list[TriggerWarning]:
@@ -187,10 +183,7 @@ class Cron(LocalRule):
         ]
 
     def _step_warnings(self) -> list[TriggerWarning]:
-        spelled = self._expression
-        fields = (
-            spelled.second, spelled.minute, spelled.hour, spelled.day_of_month, spelled.month, spelled.day_of_week,
-        )  # fmt: skip
+        fields = msgspec.structs.astuple(self._expression)[: len(FIELDS)]
         return [
             TriggerWarning("UNEVEN_STEP", f"/{step} in {spec.title} starts again each {_RESTARTS[spec.key]}")
             for spec, field in zip(FIELDS, fields, strict=True)

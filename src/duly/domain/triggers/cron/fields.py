@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
+from operator import or_
 from typing import NoReturn
 
 import msgspec
@@ -21,10 +23,9 @@ from duly.domain.triggers.cron.specs import (
     folded,
     is_uneven,
     mask_of,
-    union,
 )
 from duly.domain.triggers.errors import TriggerError
-from duly.domain.triggers.hashing import stable_hash
+from duly.domain.triggers.jitter import stable_hash
 
 _VALUE = r"(\d+|[A-Z]{3})"
 _PLAIN = re.compile(rf"{_VALUE}(?:-{_VALUE})?")
@@ -54,7 +55,7 @@ class Reader(msgspec.Struct, frozen=True):
             terms.append(self._term(spec, item, (place, place + len(item)), text))
             place += len(item) + 1
         return Field(
-            mask=union(terms),
+            mask=reduce(or_, (term.mask for term in terms)),
             lasts=tuple(sorted({term.last for term in terms if term.last is not None})),
             nears=tuple(sorted({term.near for term in terms if term.near is not None})),
             weekdays_of_month=tuple(sorted({term.weekday_of_month for term in terms if term.weekday_of_month})),
@@ -65,9 +66,8 @@ class Reader(msgspec.Struct, frozen=True):
 
     def _term(self, spec: Spec, item: str, span: tuple[int, int], whole: str) -> Term:
         if not item:
-            _refuse(
-                self, "CRON_SYNTAX", f"empty list item in {spec.title} {whole!r}; remove the extra comma", _wide(span)
-            )
+            wide, message = (span[0], span[0] + 1), f"empty list item in {spec.title} {whole!r}; remove the extra comma"
+            _refuse(self, "CRON_SYNTAX", message, wide)
         head, slash, step = item.partition("/")
         if head == "*":
             return self._values(spec, item, spec.low, spec.high, step if slash else None, span, runs_to_end=True)
@@ -241,7 +241,3 @@ def _takes(spec: Spec) -> str:
 
 def _run(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}-{high}"
-
-
-def _wide(span: tuple[int, int]) -> tuple[int, int]:
-    return span[0], max(span[1], span[0] + 1)

@@ -9,7 +9,7 @@ import msgspec
 
 from duly.domain.triggers.cron.fields import Reader
 from duly.domain.triggers.cron.specs import DAY_OF_WEEK, FIELDS, Field
-from duly.domain.triggers.errors import TriggerError, nearest, shown, together
+from duly.domain.triggers.errors import TriggerError, check_length, nearest, shown, together
 from duly.domain.triggers.zones import zones
 
 CHARACTERS_MAX = 256
@@ -52,9 +52,7 @@ def parse(text: str, job_id: str | None) -> Expression:
 
 
 def _check_characters(text: str) -> None:
-    if len(text) > CHARACTERS_MAX:
-        message = f"expr has {len(text)} characters, over the limit of {CHARACTERS_MAX}; split it into several triggers with any"
-        raise TriggerError("LIMIT", message, "expr")
+    check_length(text, "expr", CHARACTERS_MAX, "split it into several triggers with any")
     if strange := _STRANGE.search(text):
         message = f"{shown(strange[0])} at position {strange.start() + 1} of expr has no place in a cron expression; remove it"
         raise TriggerError("CRON_SYNTAX", message, "expr", expression=text, span=strange.span())

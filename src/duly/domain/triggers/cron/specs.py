@@ -72,25 +72,12 @@ class Field(msgspec.Struct, frozen=True):
 
 def mask_of(low: int, high: int, step: int = 1) -> int:
     """Set the bits from `low` to `high`, every `step`-th."""
-    if step == 1:
-        return (2 << high) - (1 << low)
-    mask = 0
-    for value in range(low, high + 1, step):
-        mask |= 1 << value
-    return mask
+    return sum(1 << value for value in range(low, high + 1, step))
 
 
 def folded(spec: Spec, mask: int) -> int:
     """Take Sunday written as 7 for the 0 that it is."""
     return (mask | mask >> 7) & 0x7F if spec.key == "dow" else mask
-
-
-def union(terms: list[Term]) -> int:
-    """Join the values of all items of a list."""
-    mask = 0
-    for term in terms:
-        mask |= term.mask
-    return mask
 
 
 def is_uneven(spec: Spec, low: int, step: int) -> bool:

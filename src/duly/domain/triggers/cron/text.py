@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from duly.domain.triggers.cron.days import DayRule
 from duly.domain.triggers.cron.parser import Expression
-from duly.domain.triggers.cron.specs import HOUR, LAST, MINUTE, MONTH, SECOND, Field, Spec
+from duly.domain.triggers.cron.specs import HOUR, LAST, MINUTE, MONTH, SECOND, Field, Spec, mask_of
 from duly.domain.triggers.english.phrases import MONTHS, WEEKDAYS, bits, every, in_zone, listed, ordinal, runs
 
 _TIMES_LISTED_MAX = 6
@@ -33,7 +33,7 @@ def _free_field(spec: Spec, mask: int) -> str:
 
 def _starred(spec: Spec, mask: int) -> str:
     for step in range(1, spec.high - spec.low + 1):
-        steps = _steps(spec, step)
+        steps = mask_of(spec.low, spec.high, step)
         if steps & mask == steps:
             rest = bits(mask & ~steps)
             return _step_text(step) + ("," + _ranges(rest) if rest else "")
@@ -41,11 +41,9 @@ def _starred(spec: Spec, mask: int) -> str:
 
 
 def _whole_step(spec: Spec, mask: int) -> int | None:
-    return next((step for step in range(1, spec.high - spec.low + 1) if _steps(spec, step) == mask), None)
-
-
-def _steps(spec: Spec, step: int) -> int:
-    return sum(1 << value for value in range(spec.low, spec.high + 1, step))
+    return next(
+        (step for step in range(1, spec.high - spec.low + 1) if mask_of(spec.low, spec.high, step) == mask), None
+    )
 
 
 def _step_text(step: int) -> str:
@@ -119,7 +117,7 @@ def _rhythm(spec: Spec, mask: int) -> int | None:
 
 
 def _is_full(spec: Spec, mask: int) -> bool:
-    return mask == _steps(spec, 1)
+    return mask == mask_of(spec.low, spec.high)
 
 
 def _numbers(unit: str, mask: int) -> str:
@@ -145,12 +143,9 @@ def _days(days: DayRule) -> str:
     if by_week is None:
         return dates
     if days.needs_both:
-        return f"{dates}, if that is {listed([_a(name) for name in _weekdays(by_week)], 'or')},"
+        names = [f"a {name}" if name in WEEKDAYS else name for name in _weekdays(by_week)]
+        return f"{dates}, if that is {listed(names, 'or')},"
     return f"{dates} and on {listed(['every ' + name if name in WEEKDAYS else name for name in _weekdays(by_week)])}"
-
-
-def _a(name: str) -> str:
-    return f"a {name}" if name in WEEKDAYS else name
 
 
 def _only_weekdays(field: Field) -> str:

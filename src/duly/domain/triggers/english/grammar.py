@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from itertools import count as counting
 from typing import Any
 
+from duly.domain.duration import to_iso
 from duly.domain.triggers.english.phrases import MONTHS, WEEKDAYS, ordinal
 from duly.domain.triggers.english.sentence import Sentence
 from duly.domain.triggers.english.suggestions import nearest_sentences
-from duly.domain.triggers.errors import TriggerError
+from duly.domain.triggers.errors import TriggerError, check_length
 from duly.domain.triggers.moments import (
     DAY,
     EPOCH_ORDINAL,
@@ -22,7 +23,6 @@ from duly.domain.triggers.moments import (
     month_days,
     utc_text,
 )
-from duly.domain.triggers.periods import clock_iso
 from duly.domain.triggers.stamps import FIRST_YEAR, only_instant
 from duly.domain.triggers.zones.zones import Zone
 
@@ -49,10 +49,7 @@ _NAMED_TIMES = {"noon": (12, 0), "midnight": _MIDNIGHT}
 
 def parse(text: str, zone: Zone, now: int) -> dict[str, Any]:
     """Turn English into the trigger it stands for. Raises TriggerError at the word that does not fit."""
-    if len(text) > CHARACTERS_MAX:
-        raise TriggerError(
-            "LIMIT", f"text has {len(text)} characters, over the limit of {CHARACTERS_MAX}; shorten it", "text"
-        )
+    check_length(text, "text", CHARACTERS_MAX)
     if strange := _STRANGE.search(text):
         message = (
             f'text: stopped at "{strange[0]}", position {strange.start() + 1}; plain English letters and digits only'
@@ -141,7 +138,8 @@ def _every_so_often(sentence: Sentence, count: int, zone: Zone, now: int) -> dic
     expr = _even_cron(count, unit)
     if expr is not None:
         return {"type": "cron", "expr": expr, "tz": zone.name}
-    return {"type": "interval", "every": clock_iso(count * _UNITS[unit]), "anchor": utc_text(now), "tz": zone.name}
+    every = to_iso(timedelta(seconds=count * _UNITS[unit]))
+    return {"type": "interval", "every": every, "anchor": utc_text(now), "tz": zone.name}
 
 
 def _every_few(sentence: Sentence, count: int, unit: str, zone: Zone, now: int) -> dict[str, Any]:
@@ -164,7 +162,7 @@ def _candidates(today: int, unit: str, weekday: int) -> Iterator[int]:
     if unit == "day":
         return counting(today)
     if unit == "week":
-        return counting(today + (weekday - _weekday(today)) % 7, 7)
+        return counting(today + (weekday - today - 4) % 7, 7)
     first = date_of(today)
     months = counting(first.month - 1, 1) if unit == "month" else counting(0, 12)
     return (day_of(first.year + month // 12, month % 12 + 1, 1) for month in months)
@@ -179,10 +177,6 @@ def _first_start(days: Iterator[int], time: int, zone: Zone, now: int) -> int:
     raise AssertionError("unreachable")
 
 
-def _weekday(day: int) -> int:
-    return (day + 4) % 7
-
-
 def _even_cron(count: int, unit: str) -> str | None:
     """Write a rhythm that fits the minute, the hour or the day as cron."""
     whole = 24 if unit == "hour" else 60
@@ -192,10 +186,6 @@ def _even_cron(count: int, unit: str) -> str | None:
     if unit == "second":
         return "* * * * *" if count == whole else f"{step} * * * * *"
     return f"{step} * * * *" if unit == "minute" else f"0 {step} * * *"
-
-
-def _each_day(sentence: Sentence) -> str:
-    return _at_days(sentence, "*")
 
 
 def _each_week(sentence: Sentence) -> str:
@@ -330,7 +320,7 @@ def _which_of_month(sentence: Sentence) -> str:
 
 
 _EACH: dict[str, Callable[[Sentence], str]] = {
-    "day": _each_day,
+    "day": lambda sentence: _at_days(sentence, "*"),
     "week": _each_week,
     "month": _each_month,
     "year": _each_year,

@@ -23,11 +23,6 @@ def ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
-def counted(number: int, unit: str) -> str:
-    """Write `1 day`, `2 days`."""
-    return f"{number} {unit}" if number == 1 else f"{number} {unit}s"
-
-
 def every(number: int, unit: str) -> str:
     """Write `Every minute`, `Every 2 minutes`."""
     return f"Every {unit}" if number == 1 else f"Every {number} {unit}s"

@@ -33,12 +33,23 @@ class Blocks(ABC):
         """Give the number of the last block that begins at or before `day`."""
 
     @abstractmethod
+    def block(self, number: int) -> Block | None:
+        """Give a block by its number; None beyond the last year that is searched."""
+
     def find(self, number: int, least: int) -> Block | None:
         """Give the first block from `number` on that has at least so many days."""
+        while (block := self.block(number)) is not None and block[2].bit_count() < least:
+            number = self.number_behind(block)
+        return block
 
-    @abstractmethod
     def find_back(self, number: int, least: int) -> Block | None:
         """Give the last block up to `number` that has at least so many days."""
+        blocks = (self.block(earlier) for earlier in range(number, -1, -1))
+        return next((block for block in blocks if block is not None and block[2].bit_count() >= least), None)
+
+    def number_behind(self, block: Block) -> int:
+        """Give the number of the next block that is worth a look."""
+        return block[0] + 1
 
 
 class MonthBlocks(Blocks):
@@ -58,35 +69,21 @@ class MonthBlocks(Blocks):
         return self
 
     def number_of(self, day: int) -> int:
-        """Give the number of the last block that begins at or before `day`."""
         shown = date_of(day)
         return ((shown.year - _FIRST_YEAR) * 12 + shown.month - 1 - self._first) // self._step
 
-    def find(self, number: int, least: int) -> Block | None:
-        """Give the first block from `number` on that has at least so many days."""
-        for index in range(self._first + number * self._step, len(self._bases), self._step):
-            mask = self._mask(index)
-            if mask.bit_count() >= least:
-                return (index - self._first) // self._step, self._bases[index], mask
-        return None
-
-    def find_back(self, number: int, least: int) -> Block | None:
-        """Give the last block up to `number` that has at least so many days."""
-        for index in range(self._first + number * self._step, self._first - 1, -self._step):
-            mask = self._mask(index)
-            if mask.bit_count() >= least:
-                return (index - self._first) // self._step, self._bases[index], mask
-        return None
-
-    def _mask(self, index: int) -> int:
-        shape = self._shapes[index]
+    def block(self, number: int) -> Block | None:
+        index = self._first + number * self._step
+        if index >= len(self._bases):
+            return None
+        shape, base = self._shapes[index], self._bases[index]
         mask = self._masks[shape]
         if mask == _UNKNOWN:
             month, form = divmod(shape, 28)
             mask = self._masks[shape] = month_mask(self._parts, month + 1, form // 4, form % 4 + 28)
         if self._pattern and mask:
-            return mask & self._pattern >> (self._bases[index] - self._origin) % self._turn
-        return mask
+            mask &= self._pattern >> (base - self._origin) % self._turn
+        return number, base, mask
 
 
 class YearBlocks(Blocks):
@@ -98,29 +95,12 @@ class YearBlocks(Blocks):
         self._masks: dict[tuple[int, bool], int] = {}
 
     def number_of(self, day: int) -> int:
-        """Give the number of the last block that begins at or before `day`."""
         return (date_of(day).year - self._first) // self._step
 
-    def find(self, number: int, least: int) -> Block | None:
-        """Give the first block from `number` on that has at least so many days."""
-        while self._first + number * self._step < _END_YEAR:
-            block = self._block(number)
-            if block[2].bit_count() >= least:
-                return block
-            number += 1
-        return None
-
-    def find_back(self, number: int, least: int) -> Block | None:
-        """Give the last block up to `number` that has at least so many days."""
-        while number >= 0:
-            block = self._block(number)
-            if block[2].bit_count() >= least:
-                return block
-            number -= 1
-        return None
-
-    def _block(self, number: int) -> Block:
+    def block(self, number: int) -> Block | None:
         year = self._first + number * self._step
+        if year >= _END_YEAR:
+            return None
         base = date(year, 1, 1).toordinal() - EPOCH_ORDINAL
         shape = ((base + 4) % 7, month_days(year, 2) == 29)
         if shape not in self._masks:
@@ -140,27 +120,15 @@ class WeekBlocks(Blocks):
             self._mask |= 1 << (weekday - parts.week_start) % 7
 
     def number_of(self, day: int) -> int:
-        """Give the number of the last block that begins at or before `day`."""
         return (day - self._start) // self._turn
 
-    def find(self, number: int, least: int) -> Block | None:
-        """Give the first block from `number` on that has at least so many days."""
-        while (base := self._start + number * self._turn) < _END_DAY:
-            mask = self._in_months(base)
-            if mask.bit_count() >= least:
-                return number, base, mask
-            number = number + 1 if mask else max(number + 1, self.number_of(self._next_month(base)))
-        return None
+    def block(self, number: int) -> Block | None:
+        base = self._start + number * self._turn
+        return (number, base, self._in_months(base)) if base < _END_DAY else None
 
-    def find_back(self, number: int, least: int) -> Block | None:
-        """Give the last block up to `number` that has at least so many days."""
-        while number >= 0:
-            base = self._start + number * self._turn
-            mask = self._in_months(base)
-            if mask.bit_count() >= least:
-                return number, base, mask
-            number -= 1
-        return None
+    def number_behind(self, block: Block) -> int:
+        number, base, mask = block
+        return number + 1 if mask else max(number + 1, self.number_of(self._next_month(base)))
 
     def _in_months(self, base: int) -> int:
         """Cut a week to the months that are named."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import NoReturn
 
 import msgspec
 
-from duly.domain.triggers.errors import TriggerError, nearest, shown, together
+from duly.domain.triggers.errors import TriggerError, check_length, nearest, shown, together
 from duly.domain.triggers.moments import LAST_SECOND, second_of
 
 CHARACTERS_MAX = 1024
@@ -30,7 +30,7 @@ _NUMBERS = {
 _KNOWN = ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_NUMBERS)
 _NUMBER = re.compile(r"[+-]?\d{1,4}", re.ASCII)
 _DAY = re.compile(r"([+-]?\d{1,2})?(SU|MO|TU|WE|TH|FR|SA)", re.ASCII)
-_UNTIL = re.compile(r"(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z", re.ASCII)
+_UNTIL = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -153,22 +153,15 @@ class _Reader:
 
 
 def _until(text: str) -> datetime | None:
-    match = _UNTIL.fullmatch(text)
-    if match is None:
-        return None
-    year, month, day, hour, minute, second = map(int, match.groups())
     try:
-        return datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+        return datetime.strptime(text, "%Y%m%dT%H%M%S%z") if _UNTIL.fullmatch(text) else None
     except ValueError:
         return None
 
 
 def parse(text: str) -> Parts:
     """Read an RRULE. Raises TriggerError."""
-    if len(text) > CHARACTERS_MAX:
-        raise TriggerError(
-            "LIMIT", f"rrule has {len(text)} characters, over the limit of {CHARACTERS_MAX}; shorten it", "rrule"
-        )
+    check_length(text, "rrule", CHARACTERS_MAX)
     reader = _Reader(text)
     reader.split()
     frequency = reader.frequency()

@@ -10,12 +10,13 @@ from typing import Any
 import msgspec
 
 from duly.domain.triggers import stamps
+from duly.domain.triggers.english.phrases import bits
 from duly.domain.triggers.errors import TriggerError, shown
+from duly.domain.triggers.local_rule import StartedRule
 from duly.domain.triggers.moments import DAY, date_of, utc_text
 from duly.domain.triggers.rrule import blocks, parser
 from duly.domain.triggers.rrule import text as rrule_text
 from duly.domain.triggers.rrule.parser import Parts
-from duly.domain.triggers.started_rule import StartedRule
 from duly.domain.triggers.zones.zones import UTC_ZONE, Zone
 
 EXDATES_MAX = 500
@@ -63,7 +64,6 @@ class Rrule(StartedRule):
         return found
 
     def local_from(self, local: int, limit: int) -> int | None:
-        """Give the first local time of the rule at or after `local` and before `limit`."""
         if self._is_empty:
             return None
         local, limit = max(local, self.start_local), min(limit, self._last_local + 1)
@@ -77,7 +77,6 @@ class Rrule(StartedRule):
         return None
 
     def local_until(self, local: int, floor: int) -> int | None:
-        """Give the last local time of the rule at or before `local` and not before `floor`."""
         local, floor = min(local, self._last_local), max(floor, self.start_local)
         if self._is_empty or local < floor:
             return None
@@ -146,13 +145,13 @@ class Rrule(StartedRule):
         picked = _picked(self._positions, mask.bit_count() * each)
         if not picked:
             return []
-        days = _set_bits(mask)
+        days = bits(mask)
         return [(base + days[index // each]) * DAY + self._times[index % each] for index in picked]
 
     def _all_in(self, base: int, mask: int) -> Sequence[int]:
         if self._positions is not None:
             return self._picked_in(base, mask)
-        return _Product([(base + day) * DAY for day in _set_bits(mask)], self._times)
+        return _Product([(base + day) * DAY for day in bits(mask)], self._times)
 
     @property
     def canonical(self) -> dict[str, Any]:
@@ -168,7 +167,6 @@ class Rrule(StartedRule):
         return shape
 
     def describe(self) -> str:
-        """Say it in English."""
         return rrule_text.sentence(self._filled, self._times, len(self.exdates), self.zone)
 
 
@@ -213,15 +211,6 @@ def _picked(positions: tuple[int, ...], total: int) -> list[int]:
     return sorted(
         {position - 1 if position > 0 else total + position for position in positions if abs(position) <= total}
     )
-
-
-def _set_bits(mask: int) -> list[int]:
-    found = []
-    while mask:
-        lowest = mask & -mask
-        found.append(lowest.bit_length() - 1)
-        mask ^= lowest
-    return found
 
 
 def compile_rrule(text: str, dtstart: object, zone: Zone | None, exdates: Sequence[object]) -> Rrule:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.domain.triggers.english.phrases import MONTHS, WEEKDAYS, counted, every, in_zone, listed, ordinal
+from duly.domain.counting import some
+from duly.domain.triggers.english.phrases import MONTHS, WEEKDAYS, every, in_zone, listed, ordinal
 from duly.domain.triggers.moments import clock_text, local_text
 from duly.domain.triggers.rrule.parser import WEEKDAYS as CODES
 from duly.domain.triggers.rrule.parser import Parts
@@ -43,7 +44,7 @@ def sentence(parts: Parts, times: Sequence[int], exceptions: int, zone: Zone) ->
     """Say when it fires."""
     words = every(parts.interval, _UNITS[parts.frequency]) + _days(parts) + _times(times) + _bounds(parts, zone)
     if exceptions:
-        words += f", except {counted(exceptions, 'date')}"
+        words += f", except {some(exceptions, 'date')}"
     return in_zone(words, zone.name)
 
 
@@ -85,7 +86,7 @@ def _times(times: Sequence[int]) -> str:
 
 def _bounds(parts: Parts, zone: Zone) -> str:
     if parts.count is not None:
-        return f", {counted(parts.count, 'time')}"
+        return f", {some(parts.count, 'time')}"
     if parts.until is None:
         return ""
     local = zone.local_at(parts.until)

@@ -7,7 +7,7 @@ walked for their first occurrences.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import islice, pairwise
 
 from duly.domain.duration import to_iso
@@ -19,6 +19,8 @@ from duly.domain.triggers.errors import TriggerError
 from duly.domain.triggers.moments import DAY, EPOCH_ORDINAL, month_days
 
 _WALKED = 100
+_FINEST = timedelta(microseconds=1)
+_END = datetime.max.replace(tzinfo=UTC)
 # After as many years weekdays and leap days come again in the same order.
 _CYCLE = range(2000, 2029)
 
@@ -49,15 +51,8 @@ def least_gap(trigger: Compiled, now: datetime) -> int | None:
 
 
 def _walked(trigger: Compiled, now: datetime) -> int | None:
-    moments = islice(_from(trigger, now), _WALKED)
+    moments = islice(trigger.between(now + _FINEST, _END), _WALKED)
     return _least(int((later - earlier).total_seconds()) for earlier, later in pairwise(moments))
-
-
-def _from(trigger: Compiled, now: datetime) -> Iterator[datetime]:
-    found = trigger.next_after(now)
-    while found is not None:
-        yield found
-        found = trigger.next_after(found)
 
 
 def _least_of_cron(rule: Cron) -> int:

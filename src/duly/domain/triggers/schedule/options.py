@@ -15,6 +15,7 @@ import msgspec
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import check_moment
+from duly.domain.triggers import spec
 from duly.domain.triggers.calendars import Calendar
 from duly.domain.triggers.interval import parse_every
 from duly.domain.triggers.on_event import is_on_event
@@ -24,7 +25,7 @@ from duly.domain.triggers.schedule.timing import calendars_in, every_shape
 from duly.domain.triggers.zones.zones import UTC_ZONE
 
 KINDS = ("every", "cron", "when", "schedule")
-PARTS = ("start", "end", "max_runs", "jitter", "misfire", "overlap", "calendars", "pause_on_failure")
+PARTS = tuple(name for name in spec.Schedule.__struct_fields__ if name != "trigger")
 OPTIONS = (*KINDS, "at", "tz", "mode", *PARTS)
 # What a trigger of another kind takes over from the one before it.
 _KEPT = {"every": "mode", "cron": "tz", "when": "tz"}

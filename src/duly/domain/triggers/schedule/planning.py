@@ -72,7 +72,9 @@ def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now:
         return _plan_late(schedule, scheduled_at, now)
     # From the occurrence and not from now, so that nothing between the two is lost.
     next_at, next_window = arm(schedule, scheduled_at) or (None, 0)
-    skips = _blocked(schedule, scheduled_at, scheduled_at) + _blocked_after(schedule, scheduled_at, next_at)
+    skips = left_out_by_calendars(schedule, scheduled_at, scheduled_at) + left_out_behind(
+        schedule, scheduled_at, next_at
+    )
     return FirePlan(scheduled_at, 0, skips, None, 0, next_at, next_window)
 
 
@@ -80,13 +82,8 @@ def hold_fire(schedule: Schedule, scheduled_at: datetime, now: datetime) -> Fire
     """Leave undecided what becomes of the fires that are missed by `now`, from `scheduled_at` on, and go on behind them."""
     latest, next_at, next_window = _behind(schedule, scheduled_at, now)
     missed = stretch(schedule, scheduled_at, latest, "skipped_misfire")
-    skips = _blocked(schedule, scheduled_at, latest) + _blocked_after(schedule, latest, next_at)
+    skips = left_out_by_calendars(schedule, scheduled_at, latest) + left_out_behind(schedule, latest, next_at)
     return FirePlan(None, 0, skips, (scheduled_at, latest + _FINEST), missed.count, next_at, next_window)
-
-
-def plan_missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
-    """Say what becomes of the missed fires from `first` to `last` by the schedule's policy; what comes next is not said."""
-    return _missed(schedule, first, last, now)
 
 
 def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
@@ -152,10 +149,14 @@ def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: i
 
 def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
     latest, next_at, next_window = _behind(schedule, scheduled_at, now)
-    plan = _missed(schedule, scheduled_at, latest, now)
+    plan = plan_missed(schedule, scheduled_at, latest, now)
     return msgspec.structs.replace(
         plan,
-        skips=(*_blocked(schedule, scheduled_at, latest), *plan.skips, *_blocked_after(schedule, latest, next_at)),
+        skips=(
+            *left_out_by_calendars(schedule, scheduled_at, latest),
+            *plan.skips,
+            *left_out_behind(schedule, latest, next_at),
+        ),
         next_at=next_at,
         next_window=next_window,
     )
@@ -168,8 +169,8 @@ def _behind(schedule: Schedule, scheduled_at: datetime, now: datetime) -> tuple[
     return latest, *(arm(schedule, latest) or (None, 0))
 
 
-def _missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
-    """Say what becomes of the missed fires from `first` to `last`; what comes next is said elsewhere."""
+def plan_missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
+    """Say what becomes of the missed fires from `first` to `last` by the schedule's policy; what comes next is not said."""
     misfire = schedule.misfire
     if misfire.policy == "skip":
         return _none(schedule, first, last)
@@ -227,13 +228,6 @@ def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> 
     return (stretch(schedule, first, first if fire is None else max(first, fire.scheduled_at), reason),)
 
 
-def left_out_by_calendars(
-    schedule: Schedule, pending_at: datetime, since: datetime, until: datetime
-) -> tuple[Skip, ...]:
-    """Give what calendars took up to a moment, and no fire will tell of: since the fire before the pending one, and `since`."""
-    return _blocked(schedule, pending_at, until, since)
-
-
 def taken_by_calendars(
     schedule: Schedule, now: datetime, pending_at: datetime | None
 ) -> tuple[datetime, list[str]] | None:
@@ -248,13 +242,8 @@ def taken_by_calendars(
 
 def left_out_before(schedule: Schedule, pending_at: datetime, since: datetime, *, is_last: bool) -> tuple[Skip, ...]:
     """Give what calendars took between the fire before the pending one, or `since`, and it; behind the last, the rest too."""
-    before = _blocked(schedule, pending_at, pending_at, since)
-    return before + _blocked_after(schedule, pending_at, None) if is_last else before
-
-
-def left_out_behind(schedule: Schedule, moment: datetime) -> tuple[Skip, ...]:
-    """Give what calendars take after a moment, where no fire comes any more."""
-    return _blocked_after(schedule, moment, None)
+    before = left_out_by_calendars(schedule, pending_at, pending_at, since)
+    return before + left_out_behind(schedule, pending_at) if is_last else before
 
 
 def first_left_out(plan: FirePlan) -> datetime | None:
@@ -278,8 +267,10 @@ def _cut(schedule: Schedule, skip: Skip, moments: Iterable[datetime]) -> Skip:
     return msgspec.structs.replace(skip, cuts=tuple(found.values()))
 
 
-def _blocked(schedule: Schedule, first: datetime, last: datetime, since: datetime | None = None) -> tuple[Skip, ...]:
-    """Give what calendars took between the fire before `first` and the fire `last`, so that each is recorded once."""
+def left_out_by_calendars(
+    schedule: Schedule, first: datetime, last: datetime, since: datetime | None = None
+) -> tuple[Skip, ...]:
+    """Give what calendars took from the fire before `first`, or `since`, to the fire `last`, so that each is recorded once."""
     if not schedule.uses:
         return ()
     before = schedule.latest_at_or_before(first - _FINEST)
@@ -287,16 +278,19 @@ def _blocked(schedule: Schedule, first: datetime, last: datetime, since: datetim
     earliest = first - timedelta(days=BLOCKED_DAYS_MAX)
     earliest = earliest if since is None else max(earliest, since)
     start = earliest if before is None else max(earliest, before.scheduled_at + _FINEST)
-    blocked = counting.blocked_between(schedule, start, last)
-    return () if blocked is None else (Skip(_BY_CALENDAR, blocked.first, blocked.last, blocked.count),)
+    return _blocked(schedule, start, last)
 
 
-def _blocked_after(schedule: Schedule, last: datetime, next_at: datetime | None) -> tuple[Skip, ...]:
+def left_out_behind(schedule: Schedule, last: datetime, next_at: datetime | None = None) -> tuple[Skip, ...]:
     """Give what calendars take behind the last fire of all, since none will tell of it; nothing where another comes."""
     if next_at is not None or not schedule.uses:
         return ()
     until = last + timedelta(days=BLOCKED_DAYS_MAX)
-    blocked = counting.blocked_between(schedule, last + _FINEST, until if schedule.end is None else schedule.end)
+    return _blocked(schedule, last + _FINEST, until if schedule.end is None else schedule.end)
+
+
+def _blocked(schedule: Schedule, start: datetime, end: datetime) -> tuple[Skip, ...]:
+    blocked = counting.blocked_between(schedule, start, end)
     return () if blocked is None else (Skip(_BY_CALENDAR, blocked.first, blocked.last, blocked.count),)
 
 

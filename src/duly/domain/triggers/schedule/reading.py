@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from duly.domain.triggers import periods, stamps
+from duly.domain.triggers import periods, spec, stamps
 from duly.domain.triggers.at import At
 from duly.domain.triggers.calendars import BLOCKED_DAYS_MAX, Calendar, Use
 from duly.domain.triggers.compiled import Compiled
-from duly.domain.triggers.compiling import check_keys, check_object, compile_trigger
+from duly.domain.triggers.compiling import check_keys, check_object, check_part, compile_trigger
 from duly.domain.triggers.errors import TriggerError, nearest, shown, together
 from duly.domain.triggers.jitter import MAX_SECONDS, Jitter
 from duly.domain.triggers.moments import DAY, EPOCH, moment_of
@@ -23,11 +23,6 @@ _FINEST = timedelta(microseconds=1)
 _NO_JOB = "00000000-0000-0000-0000-000000000000"
 # No clock changes anywhere in the week that follows, so every local time that is relative to it exists once.
 _QUIET_DAY = datetime(2024, 1, 10, tzinfo=UTC)
-_POLICIES = {
-    "misfire": ("fire_once", "fire_all", "skip"),
-    "overlap": ("skip", "buffer_one", "queue", "cancel_running", "allow"),
-}
-_OPTIONAL = ("start", "end", "max_runs", "jitter", "misfire", "overlap", "calendars", "pause_on_failure")
 
 
 def compile_schedule(
@@ -64,7 +59,7 @@ def load_schedule(stored: Mapping[str, Any], known_calendars: Mapping[str, Calen
 def _read(
     given: Mapping[str, Any], job_id: str | None, now: datetime, known_calendars: Mapping[str, Calendar]
 ) -> Schedule:
-    check_keys(given, ("trigger",), _OPTIONAL)
+    check_keys(given, spec.Schedule)
     errors: list[TriggerError] = []
 
     def attempt(read: Any, *arguments: Any) -> Any:
@@ -164,7 +159,7 @@ def _bound(given: Mapping[str, Any], key: str, trigger: Compiled | None) -> date
 def _jitter(value: object) -> Jitter | None:
     if value is None:
         return None
-    shape = _object(value, "jitter", ("max",), ("per",))
+    shape = check_part(value, "jitter", spec.Jitter)
     seconds = periods.read_clock(shape["max"], "jitter.max")
     if seconds > MAX_SECONDS:
         raise TriggerError(
@@ -177,8 +172,8 @@ def _jitter(value: object) -> Jitter | None:
 def _misfire(value: object) -> Misfire:
     if value is None:
         return Misfire()
-    shape = _object(value, "misfire", (), ("policy", "grace", "window", "rate", "limit"))
-    policy = _choice(shape.get("policy") or "fire_once", "misfire.policy", _POLICIES["misfire"])
+    shape = check_part(value, "misfire", spec.Misfire)
+    policy = _choice(shape.get("policy") or "fire_once", "misfire.policy", get_args(spec.MisfireWord))
     window = _length(shape.get("window"), "misfire.window")
     if window is None and policy == "fire_all":
         window = DAY
@@ -195,8 +190,8 @@ def _misfire(value: object) -> Misfire:
 def _overlap(value: object) -> Overlap:
     if value is None:
         return Overlap()
-    shape = _object(value, "overlap", (), ("policy", "limit"))
-    policy = _choice(shape.get("policy") or "skip", "overlap.policy", _POLICIES["overlap"])
+    shape = check_part(value, "overlap", spec.Overlap)
+    policy = _choice(shape.get("policy") or "skip", "overlap.policy", get_args(spec.OverlapWord))
     limit = _whole(shape, "limit", 1, 1_000_000, "overlap.")
     return Overlap(policy, 100 if limit is None and policy == "queue" else limit)
 
@@ -210,7 +205,7 @@ def _uses(value: object, known: Mapping[str, Calendar]) -> tuple[Use, ...]:
 
 
 def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
-    shape = _object(item, field, ("name",), ("mode", "on_hit"))
+    shape = check_part(item, field, spec.CalendarUse)
     name = shape["name"]
     if not isinstance(name, str) or name not in known:
         meant = nearest(name, known) if isinstance(name, str) else None
@@ -221,17 +216,6 @@ def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
     mode = _choice(shape.get("mode") or "exclude", f"{field}.mode", ("exclude", "include"))
     on_hit = _choice(shape.get("on_hit") or "skip", f"{field}.on_hit", ("skip", "defer"))
     return Use(known[name], "exclude" if mode == "exclude" else "include", "skip" if on_hit == "skip" else "defer")
-
-
-def _object(value: object, field: str, required: Sequence[str], optional: Sequence[str]) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        keys = ", ".join([*required, *optional])
-        raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys: {keys}", field)
-    try:
-        check_keys(value, required, optional)
-    except TriggerError as error:
-        raise error.within(field) from None
-    return value
 
 
 def _choice(value: object, field: str, choices: Sequence[str]) -> str:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime
 
+from duly.domain.triggers.moments import DAY, EPOCH_ORDINAL, date_of, moment_of
 from duly.domain.triggers.zones.zones import Zone
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EPOCH_DAY = date(1970, 1, 1)
-_DAY_SECONDS = 86_400
 
 
 def day_in(zone: Zone, second: int) -> date:
     """Give the day that a moment lies in."""
-    return _EPOCH_DAY + timedelta(days=zone.local_at(second) // _DAY_SECONDS)
+    return date_of(zone.local_at(second) // DAY)
 
 
 def begin_of(zone: Zone, day: date) -> datetime:
     """Give the first moment of a day; where midnight is jumped over, that of the jump."""
-    return _EPOCH + timedelta(seconds=zone.first_instant((day - _EPOCH_DAY).days * _DAY_SECONDS))
+    return moment_of(zone.first_instant((day.toordinal() - EPOCH_ORDINAL) * DAY))
 
 
 def change_days(zone: Zone, since: datetime, until: datetime) -> list[date]:

@@ -208,11 +208,6 @@ def using(edition: Edition) -> Iterator[None]:
         _edition.reset(token)
 
 
-def load(name: str) -> Zone:
-    """Load a zone that is known to exist."""
-    return current().zone(name)
-
-
 def names() -> frozenset[str]:
     """Name the zones that a trigger may use: those with a slash, UTC and GMT."""
     return current().names
@@ -230,7 +225,7 @@ def find(
     if name == UTC_NAME:
         return UTC_ZONE
     if isinstance(name, str) and len(name) <= _CHARACTERS_MAX and name in names():
-        return load(name)
+        return current().zone(name)
     meant = suggestion(name) if isinstance(name, str) else None
     remedy = f"did you mean {meant}?" if meant else "use a tz database name such as Europe/London, or UTC"
     raise TriggerError(

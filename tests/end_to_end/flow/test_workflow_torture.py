@@ -13,12 +13,13 @@ import pytest
 from duly.domain.jobs.job import Submission
 from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
-from duly.domain.workflows.workflow import Edge, Node, NodeState, On, Workflow, check_workflow, end_of, is_released
+from duly.domain.workflows.workflow import Edge, Node, NodeState, On, Workflow, check_workflow
 from duly.moves.workflows.workflows import cancel_workflow, submit_workflow
 from duly.store.connection.database import Database
 from duly.store.tables import workflows
 from tests.end_to_end.aftermath import verified
 from tests.end_to_end.house import LEASE_SECONDS, House, a_house, wait_until
+from tests.graphs import end_of, is_released
 
 FAN = 200
 # A run may be lost with its worker, whatever it would have come to, and is tried again at once.

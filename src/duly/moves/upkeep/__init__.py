@@ -1,1 +1,0 @@
-"""Moves that no caller asks for: the scheduler and maintenance make them."""
