@@ -12,7 +12,7 @@ CLIENTS = {"aiohttp", "h11", "http.client", "httptools", "httpx", "httpx2", "req
 DIALLING = {"create_connection", "sock_connect", "start_tls"}
 KNOWN = {"outbound/connection.py"}
 # The command line asks the Duly that its user names, over a local socket or in its own process; `duly listen` only serves.
-COMMAND_LINE = {"cli/client.py", "cli/in_process.py", "cli/commands/system/listen.py"}
+COMMAND_LINE = {"cli/client.py", "cli/in_process.py", "cli/in_tenant.py", "cli/commands/system/listen.py"}
 # The client talks to a Duly that its own user names, from the user's own machine.
 KNOWN_FOLDERS = ("client/", "bench/", "testing/")
 

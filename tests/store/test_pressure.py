@@ -4,6 +4,7 @@ from datetime import timedelta
 from operator import itemgetter
 
 import msgspec
+import pytest
 
 from duly.domain.limits.scaling import FUNCTIONS
 from duly.domain.runs.outcome import Succeeded
@@ -17,6 +18,12 @@ from tests.clock import START
 from tests.schedules.stories import a_cron
 
 MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+async def no_dead_rows(database):
+    """History is read from its last blocks, and other tests leave blocks of dead rows behind."""
+    await database.execute("truncate duly.attempts")
 
 
 async def work_off(database, clock, worker_id, took: float) -> None:
