@@ -230,7 +230,7 @@ class TestKey:
         await clock.advance(timedelta(hours=2))
         await forget(database, "answers", 100)
 
-        assert [row[0] for row in await database.fetch("select key from duly.answers")] == ["k2"]
+        assert [row[0] for row in await database.fetch("select key from duly.idempotent_responses")] == ["k2"]
 
     async def test_keys_of_two_tenants_have_nothing_to_do_with_each_other(self, front, api):
         stranger = await front.stranger()

@@ -157,7 +157,7 @@ class TestOfAProcessThatOnlyServes:
     async def test_a_note_is_written_at_most_once_a_second_and_again_after_a_step_back_of_the_clock(
         self, database, clock
     ):
-        noted = "select done_at from duly.duties"
+        noted = "select done_at from duly.maintenance_tasks"
         await maintenance_tasks.note(database, {"reap": 0})
         first = await database.fetchval(noted)
         await clock.advance(0.5)

@@ -57,7 +57,9 @@ def gathered(house: House) -> Evidence:
         "select run_id::text, job_id::text, attempt, outcome::text, became::text, fence, worker_id::text, scheduled_at,"
         " started_at, finished_at from duly.attempts"
     )
-    departures = house.ask(f"select worker_id::text, safe_until + interval '{LEASE_SECONDS / 3} s' from duly.departed")
+    departures = house.ask(
+        f"select worker_id::text, safe_until + interval '{LEASE_SECONDS / 3} s' from duly.expired_workers"
+    )
     return Evidence(
         read_ledger(house.ledger),
         list(Sink(house.sink).read()),

@@ -82,7 +82,7 @@ class SetAsideAndSetAside(Strangers):
 
     async def check(self, database, left, right):
         assert left[0] + right[0] == 3
-        assert await database.fetchval("select count(*) from duly.ready where is_aside") == 3
+        assert await database.fetchval("select count(*) from duly.ready where is_unroutable") == 3
 
 
 @story

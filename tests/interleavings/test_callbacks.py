@@ -201,7 +201,7 @@ class TellAndTell:
         worker_id, run = await a_leased_run(database, then=Then(done=Callback(job="follow-up")))
         await settled(database, worker_id, run)
         [telling] = await callbacks.pending(database, callbacks.FIRST, 10)
-        return (lambda side: callbacks.deliver(side, telling.telling_id),) * 2
+        return (lambda side: callbacks.deliver(side, telling.callback_id),) * 2
 
     async def check(self, database, first, second):
         assert (first is None) != (second is None)

@@ -124,7 +124,7 @@ class CheckedTwice(Story):
         await self.settling(self.parents[0])(database)
         self.child = await self.following(database, self.parents[0], checked=False)
         await database.execute(
-            "insert into duly.follow_checks (child, due_at) select child, due_at from duly.follow_checks"
+            "insert into duly.dependency_checks (child, due_at) select child, due_at from duly.dependency_checks"
         )
         return self.checking(), self.checking()
 

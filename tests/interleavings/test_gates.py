@@ -133,7 +133,9 @@ class TwoGiveTurns:
     async def set_up(self, database):
         await at_a_rate(database, 6, per_second=1)
         await staged(database)
-        await database.execute("update duly.paces set next_at = next_at - interval '3 seconds', look_at = '-infinity'")
+        await database.execute(
+            "update duly.rate_limits set next_at = next_at - interval '3 seconds', look_at = '-infinity'"
+        )
         return (lambda side: concurrency_keys.pace(side, 10)), (lambda side: concurrency_keys.pace(side, 10))
 
     async def check(self, database, left, right):
@@ -149,7 +151,7 @@ class OneIsHandedBackWhileTurnsAreGiven:
         await staged(database)
         worker_id = await a_worker(database)
         held = await claimed(database, worker_id)
-        await database.execute("update duly.paces set look_at = '-infinity'")
+        await database.execute("update duly.rate_limits set look_at = '-infinity'")
         return (lambda side: hand_back(side, worker_id, held)), (lambda side: concurrency_keys.pace(side, 10))
 
     async def check(self, database, back, paced):

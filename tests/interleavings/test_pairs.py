@@ -188,7 +188,7 @@ class HoldAndTheSameHold(OfEverything):
 
     async def check(self, database, left, right):
         assert {left, right} == {"held", "already"}
-        assert await database.fetchval("select count(*) from duly.holds") == 1
+        assert await database.fetchval("select count(*) from duly.pauses") == 1
 
 
 @story
@@ -198,7 +198,7 @@ class HoldAndLift(OfEverything):
 
     async def check(self, database, held, lifted):
         assert held == "held"
-        left = await database.fetchval("select count(*) from duly.holds")
+        left = await database.fetchval("select count(*) from duly.pauses")
         assert left == (0 if lifted else 1)
 
 
@@ -328,7 +328,7 @@ class RetireAndSettle:
     async def check(self, database, refused, left):
         assert refused == []
         assert await history_of(database, self.run.run_id) == [(1, "succeeded", "succeeded")]
-        assert left is not (await workers.beat(database, self.worker_id) is not None)
+        assert left is not (await workers.heartbeat(database, self.worker_id) is not None)
 
 
 @story
@@ -336,7 +336,9 @@ class ExpireAndBeat:
     async def set_up(self, database):
         self.worker_id = await a_worker(database)
         await database.clock.advance(LEASE)
-        return lambda side: workers.beat(side, self.worker_id), lambda side: workers.expire(side, self.worker_id, 0)
+        return lambda side: workers.heartbeat(side, self.worker_id), lambda side: workers.expire(
+            side, self.worker_id, 0
+        )
 
     async def check(self, database, beaten, expired):
         assert (beaten is None) is expired, "either it lives and knows it, or it is dead and knows it"
@@ -351,7 +353,7 @@ class BeatAndClaim:
     async def set_up(self, database):
         worker_id = await a_worker(database)
         self.run_id = await a_ready_run(database)
-        return claiming(worker_id), lambda side: workers.beat(side, worker_id)
+        return claiming(worker_id), lambda side: workers.heartbeat(side, worker_id)
 
     async def check(self, database, taken, beaten):
         assert [run.run_id for run in taken] == [self.run_id]

@@ -58,7 +58,7 @@ class TestWhoIsDead:
         worker_id, run = await a_leased_run(database)
         for _ in range(20):
             await clock.advance(LEASE / 3)
-            await workers.beat(database, worker_id)
+            await workers.heartbeat(database, worker_id)
             assert await reaper.step() == 0
 
         assert await settled(database, worker_id, run) == []
@@ -69,7 +69,7 @@ class TestWhoIsDead:
         assert await die(reaper, clock) == 1
 
         assert reaper.reaped == 1
-        assert await workers.beat(database, worker_id) is None
+        assert await workers.heartbeat(database, worker_id) is None
         assert await boxes_of(database, run.run_id) == ["ready"]
 
     @pytest.mark.parametrize("last_beat", [0.0, 0.1, 0.2, STEP_SECONDS])
@@ -80,7 +80,7 @@ class TestWhoIsDead:
         worker_id, _ = await a_leased_run(database)
         await reaper.step()
         await clock.advance(last_beat)
-        await workers.beat(database, worker_id)
+        await workers.heartbeat(database, worker_id)
         since_beat = STEP_SECONDS + 0.01 - last_beat
         await clock.advance(since_beat)
         while await reaper.step() == 0:
@@ -107,7 +107,7 @@ class TestWhoIsDead:
 
         assert await reaper.step() == 0
         await clock.advance(LEASE / 3)
-        await workers.beat(database, worker_id)
+        await workers.heartbeat(database, worker_id)
         assert await reaper.step() == 0
         assert await settled(database, worker_id, run) == []
 
@@ -126,7 +126,7 @@ class TestWhoIsDead:
         await clock.step(-600)
         for _ in range(6):
             await clock.advance(LEASE / 3)
-            await workers.beat(database, worker_id)
+            await workers.heartbeat(database, worker_id)
 
             assert await reaper.step() == 0
 
@@ -134,11 +134,11 @@ class TestWhoIsDead:
         worker_id = await a_worker(database)
         [seen] = await workers.live(database)
         await clock.advance(LEASE)
-        await workers.beat(database, worker_id)
+        await workers.heartbeat(database, worker_id)
 
-        assert await workers.expire(database, worker_id, seen.beat) is False
-        assert await workers.expire(database, worker_id, seen.beat, clock_stepped=True) is False
-        assert await workers.beat(database, worker_id) is not None
+        assert await workers.expire(database, worker_id, seen.heartbeat) is False
+        assert await workers.expire(database, worker_id, seen.heartbeat, clock_stepped=True) is False
+        assert await workers.heartbeat(database, worker_id) is not None
 
     async def test_a_worker_is_reaped_once_however_many_reapers_there_are(self, database, clock, reaper):
         second = Reaper(database, rng=Rng(2), log=Log("test"))
@@ -154,7 +154,7 @@ class TestWhoIsDead:
         worker_id, run = await a_leased_run(database)
         await clock.advance(LEASE)
         [seen] = await workers.live(database)
-        await workers.expire(database, worker_id, seen.beat)
+        await workers.expire(database, worker_id, seen.heartbeat)
         assert await history.verify(database) == []
 
         assert await reaper.step() == 1
@@ -320,7 +320,7 @@ class TestStory04LeasesNobodyKnows:
         assert await settled(database, worker_id, run) == []
 
         assert await retire(database, worker_id, []) is True
-        assert await workers.beat(database, worker_id) is None
+        assert await workers.heartbeat(database, worker_id) is None
         assert await retire(database, worker_id, []) is False, "it has left before"
 
     async def test_what_hangs_on_a_worker_that_retires_without_its_knowledge_goes_back_unused(
@@ -341,14 +341,14 @@ class TestStory04LeasesNobodyKnows:
         await reaper.step()
         await clock.advance(LEASE)
         [seen] = await workers.live(database)
-        await workers.expire(database, worker_id, seen.beat)
+        await workers.expire(database, worker_id, seen.heartbeat)
         await clock.advance(timedelta(days=2))
         await forget(database, "departed")
         assert await reaper.step() == 1, "its run is still moved on"
 
         await forget(database, "departed")
 
-        assert await database.fetchval("select count(*) from duly.departed") == 0
+        assert await database.fetchval("select count(*) from duly.expired_workers") == 0
         assert await history_of(database, run.run_id) == [(1, "lost", "retrying")]
 
 
@@ -532,7 +532,7 @@ async def test_story_04_a_claim_holds_the_reaper_back_until_its_leases_can_be_se
     await impatient.execute("set lock_timeout = '100ms'")
 
     with pytest.raises(asyncpg.LockNotAvailableError):
-        await impatient.fetch(workers.SQL["expire"], worker_id, seen.beat, False)
+        await impatient.fetch(workers.SQL["expire"], worker_id, seen.heartbeat, False)
     await transaction.commit()
 
     assert await reaper.step() == 1

@@ -338,15 +338,15 @@ WORK = {
     "_time_out": """
         insert into duly.awaited (run_id, fence, worker_id, deadline_at)
         values (gen_random_uuid(), 1, gen_random_uuid(), now() + interval '1 hour')""",
-    "_tell": "insert into duly.tellings values (gen_random_uuid(), 1, gen_random_uuid(), '{}', now())",
-    "_run_errands": "insert into duly.errands (workflow_id, what, due_at) values (gen_random_uuid(), 'look', now())",
+    "_tell": "insert into duly.completion_callbacks values (gen_random_uuid(), 1, gen_random_uuid(), '{}', now())",
+    "_run_errands": "insert into duly.workflow_tasks (workflow_id, what, due_at) values (gen_random_uuid(), 'look', now())",
     "_run_errands of a run that is gone": """
         insert into duly.workflows (workflow_id, tenant, name, nodes, open_nodes, run_id, submitted_at)
         values (gen_random_uuid(), 1, 'any', 1, 1, gen_random_uuid(), now())""",
-    "_check_followers": "insert into duly.follow_checks (child, due_at) values (gen_random_uuid(), now())",
+    "_check_followers": "insert into duly.dependency_checks (child, due_at) values (gen_random_uuid(), now())",
     "_bring_back": """
         insert into duly.ready (run_id, job_id, scheduled_at, due_at, generation, tenant, attempt, priority, losses, suspect,
-                                payload_stored, queue, handler, is_aside)
+                                payload_stored, queue, handler, is_unroutable)
         values (gen_random_uuid(), gen_random_uuid(), now(), now(), 1, 1, 0, 5, 0, false, false, 'any', 'any', true)""",
     "fold": "insert into duly.tallies values (now(), 1, 'default', 'succeeded', 'succeeded', 1, 1, 1)",
 }
@@ -361,14 +361,14 @@ class TestAside:
         await a_ready_run(database)
 
         await maintenance._set_aside()
-        assert await database.fetchval("select count(*) from duly.ready where is_aside") == 5_000
+        assert await database.fetchval("select count(*) from duly.ready where is_unroutable") == 5_000
         await maintenance._bring_back()
-        assert await database.fetchval("select count(*) from duly.ready where is_aside") == 5_000
+        assert await database.fetchval("select count(*) from duly.ready where is_unroutable") == 5_000
         assert len(await claimed(database, worker_id)) == 1
 
         await a_worker(database, handlers=["app:typo"])
         await maintenance._bring_back()
-        assert await database.fetchval("select count(*) from duly.ready where not is_aside") == 5_000
+        assert await database.fetchval("select count(*) from duly.ready where not is_unroutable") == 5_000
 
     async def test_a_look_goes_on_where_the_last_one_ended(self, database):
         maintenance = Maintenance(database, rng=Rng(1), log=Log("test"), crowd=Crowd(runs=3, looks=6, lines=2))
@@ -380,7 +380,7 @@ class TestAside:
         found = []
         for _ in range(3):
             await maintenance._set_aside()
-            found.append(await database.fetchval("select count(*) from duly.ready where is_aside"))
+            found.append(await database.fetchval("select count(*) from duly.ready where is_unroutable"))
 
         assert found == [0, 0, 3]
 

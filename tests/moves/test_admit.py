@@ -16,7 +16,7 @@ async def admitted(admission: Admission, key, times: int) -> int:
 
 async def test_without_a_limit_nothing_is_asked(database):
     assert await Admission(database).admit(a_key()) is None
-    assert await database.fetchval("select count(*) from duly.allowances") == 0
+    assert await database.fetchval("select count(*) from duly.token_buckets") == 0
 
 
 async def test_a_full_bucket_lets_ten_seconds_worth_in_and_then_the_rate(database, clock):
@@ -43,7 +43,7 @@ async def test_at_a_high_rate_few_requests_ask_the_database(database):
 
     await admitted(admission, key, 250)
 
-    assert await database.fetchval("select tokens from duly.allowances") == 10_000 - 300
+    assert await database.fetchval("select tokens from duly.token_buckets") == 10_000 - 300
 
 
 async def test_what_was_drawn_ahead_is_never_more_than_the_rate_allows(database, clock):

@@ -34,7 +34,7 @@ FEW = Crowd(runs=3, runs_more=2, looks=6)
 
 async def aside(database) -> int:
     """Count what stands aside."""
-    return int(await database.fetchval("select count(*) from duly.ready where is_aside"))
+    return int(await database.fetchval("select count(*) from duly.ready where is_unroutable"))
 
 
 async def strangers(database, number=3, **more) -> list[UUID]:
@@ -102,7 +102,9 @@ class TestSetAside:
             await clock.advance(0.001)
 
         assert await all_aside(database) == 4, "of the first six; then the first is known"
-        assert await database.fetchval("select count(*) from duly.ready where is_aside and handler <> $1", TYPO) == 0
+        assert (
+            await database.fetchval("select count(*) from duly.ready where is_unroutable and handler <> $1", TYPO) == 0
+        )
 
     async def test_where_nobody_serves_the_queue_nothing_is_moved(self, database):
         await a_worker(database, queues=["other"], handlers=[HANDLER])
@@ -195,7 +197,7 @@ class TestSetAside:
 
             assert (await set_aside(database, FEW))[0] == 3
 
-        assert await database.fetchval("select is_aside from duly.ready where run_id = $1", first) is False
+        assert await database.fetchval("select is_unroutable from duly.ready where run_id = $1", first) is False
 
 
 class TestStillReady:
@@ -252,7 +254,7 @@ class TestStillReady:
 
         await hand_back(database, knowing, [run])
 
-        assert await database.fetchval("select is_aside from duly.ready where run_id = $1", run.run_id) is False
+        assert await database.fetchval("select is_unroutable from duly.ready where run_id = $1", run.run_id) is False
 
     async def test_what_is_tried_again_is_in_line(self, database):
         await a_worker(database)
@@ -264,7 +266,7 @@ class TestStillReady:
 
         await settled(database, knowing, run, Failed("again"))
 
-        assert await database.fetchval("select is_aside from duly.ready where run_id = $1", run.run_id) is False
+        assert await database.fetchval("select is_unroutable from duly.ready where run_id = $1", run.run_id) is False
 
 
 class TestBringBack:
@@ -317,7 +319,7 @@ class TestBringBack:
         assert await ready.bring_back(database, 300) == 300
 
         rows = await database.fetch(
-            "select tenant, priority, count(*) from duly.ready where not is_aside group by 1, 2"
+            "select tenant, priority, count(*) from duly.ready where not is_unroutable group by 1, 2"
         )
         assert {(row[0], row[1]): row[2] for row in rows} == {(1, 5): 100, (2, 5): 100, (2, 9): 100}
 
@@ -342,7 +344,7 @@ class TestBringBack:
         await a_worker(database)
         await many_ready_runs(database, 1_001, handler=TYPO)
         await database.execute(
-            "update duly.ready set is_aside = true, handler = 'kind ' || number"
+            "update duly.ready set is_unroutable = true, handler = 'kind ' || number"
             "  from (select run_id, row_number() over () as number from duly.ready) as named where named.run_id = ready.run_id"
         )
         assert await bring_back(database) == 0
@@ -367,7 +369,7 @@ class TestBringBack:
         await strangers(database)
         await all_aside(database)
         await database.execute(
-            "insert into duly.holds (queue, reason, held_by, held_at) values ($1, '', '', now())", QUEUE
+            "insert into duly.pauses (queue, reason, paused_by, paused_at) values ($1, '', '', now())", QUEUE
         )
 
         assert await claim(database, await a_worker(database, handlers=[TYPO]), [QUEUE], [TYPO], 10) == []
@@ -376,7 +378,7 @@ class TestBringBack:
     async def test_a_run_that_stands_aside_although_it_has_been_known_for_long_is_a_finding(self, database, clock):
         await a_worker(database, lease=timedelta(hours=1))
         await strangers(database, 1)
-        await database.execute("update duly.ready set is_aside = true")
+        await database.execute("update duly.ready set is_unroutable = true")
         await a_worker(database, handlers=[TYPO], lease=timedelta(hours=1))
         await clock.advance(299)
         assert await verify(database) == []
@@ -404,7 +406,7 @@ class TestOverHttp:
         await self.a_remote(database, [TYPO], tenant=2)
 
         assert await all_aside(database) == 3
-        assert await database.fetchval("select bool_and(is_aside = (tenant = 3)) from duly.ready")
+        assert await database.fetchval("select bool_and(is_unroutable = (tenant = 3)) from duly.ready")
 
     async def test_it_brings_back_and_is_given_its_tenants_runs_alone(self, database):
         await a_worker(database)
@@ -418,7 +420,7 @@ class TestOverHttp:
             taken = await remote_workers.claim(session, worker_id, 1, 10)
 
         assert [lent.run.tenant for lent in taken] == [2, 2, 2]
-        assert await database.fetchval("select count(*) from duly.ready where is_aside and tenant = 3") == 3
+        assert await database.fetchval("select count(*) from duly.ready where is_unroutable and tenant = 3") == 3
 
     async def test_one_that_does_not_know_them_is_told_that_nothing_is_in_sight(self, database):
         await a_worker(database)

@@ -260,7 +260,7 @@ class TestSchedule:
         cancelling = asyncio.create_task(cancel_job(database.acting_as(local_actor("root")), submitted.job_id))
         while not await database.fetchval(WAITING):
             await asyncio.sleep(0.01)
-        await other.execute("select from duly.gates for update nowait")
+        await other.execute("select from duly.concurrency_keys for update nowait")
         await transaction.commit()
 
         assert await cancelling is CancelAnswer.CANCELLED

@@ -168,7 +168,7 @@ class TestLease:
         with pytest.raises(WorkerExpired):
             await claimed(database, worker_id)
 
-        await workers.beat(database, worker_id)
+        await workers.heartbeat(database, worker_id)
 
         assert len(await claimed(database, worker_id)) == 1
 
@@ -176,13 +176,13 @@ class TestLease:
         worker_id, run = await a_leased_run(database)
         for _ in range(30):
             await clock.advance(LEASE / 3)
-            assert await workers.beat(database, worker_id) == clock.at
+            assert await workers.heartbeat(database, worker_id) == clock.at
 
         assert await settled(database, worker_id, run) == []
         assert await history_of(database, run.run_id) == [(1, "succeeded", "succeeded")]
 
     async def test_the_beat_of_a_worker_that_was_reaped_says_so(self, database):
-        assert await workers.beat(database, RNG.uuid()) is None
+        assert await workers.heartbeat(database, RNG.uuid()) is None
 
 
 class TestFence:
@@ -197,7 +197,7 @@ class TestFence:
                 await settled(database, worker_id, run, Failed("again", retry_after=seconds(0)))
                 await clock.advance(timedelta(seconds=10))
                 for live in (one, other):
-                    await workers.beat(database, live)
+                    await workers.heartbeat(database, live)
                 await staged(database)
             else:
                 await hand_back(database, worker_id, [run])

@@ -45,7 +45,7 @@ class Program:
     async def look(self) -> list[tuple[str, str]]:
         """Let it look again, alive as it is."""
         assert self._worker_id
-        await workers.beat(self._database, self._worker_id)
+        await workers.heartbeat(self._database, self._worker_id)
         return [(one.name, one.became) for one in await declare(self._database, self.declarations, RNG)]
 
     async def end(self) -> None:

@@ -116,7 +116,7 @@ async def test_a_run_that_waits_at_a_gate_takes_no_place_along(database, clock):
     await expire(database)
 
     assert (await boxes_of(database, inside), await boxes_of(database, waiting)) == (["ready"], [])
-    assert await database.fetchval("select active from duly.gates where gate = 'one'") == 1
+    assert await database.fetchval("select active from duly.concurrency_keys where key = 'one'") == 1
 
 
 async def test_a_run_that_waits_for_its_destination_ends_too(database, clock):

@@ -46,7 +46,7 @@ async def is_whole(database):
     """Whatever a story does, nothing is broken at its end."""
     yield
     assert await history.verify(database) == []
-    assert await database.fetchval("select count(*) from duly.followed") == 0
+    assert await database.fetchval("select count(*) from duly.ended_dependencies") == 0
 
 
 async def nothing_is_left_over(database):
@@ -338,7 +338,7 @@ async def test_more_than_a_settle_sees_to_are_left_to_maintenance(database):
     worker_id = await a_worker(database)
     parent = await a_ready_run(database)
     await submit_many(database, [a_submission(after=[parent]) for _ in range(1100)], key=a_key())
-    await database.execute("delete from duly.follow_checks")
+    await database.execute("delete from duly.dependency_checks")
 
     await finished(database, worker_id)
 

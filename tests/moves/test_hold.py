@@ -218,7 +218,7 @@ class TestRefusals:
 
     async def test_one_hold_too_many(self, database):
         await database.execute(
-            "insert into duly.holds select null, 'q' || n, '', '', duly.clock_now() from generate_series(1, $1::int) as n",
+            "insert into duly.pauses select null, 'q' || n, '', '', duly.clock_now() from generate_series(1, $1::int) as n",
             SCOPES_MAX,
         )
 
@@ -244,5 +244,5 @@ async def test_the_schema_refuses_a_hold_of_nobody(database):
     run_id = await a_ready_run(database)
     for tenant, queue in ((0, None), (None, "")):
         with pytest.raises(Exception, match="violates check constraint"):
-            await database.execute("insert into duly.holds values ($1, $2, '', '', duly.clock_now())", tenant, queue)
+            await database.execute("insert into duly.pauses values ($1, $2, '', '', duly.clock_now())", tenant, queue)
     assert await boxes_of(database, run_id) == ["ready"]

@@ -64,7 +64,7 @@ async def test_the_runs_of_a_batch_go_in_the_order_of_its_lines(database):
 
     assert await served(database, await a_worker(database)) == run_ids
     assert await history.verify(database) == []
-    assert await database.fetch("select from duly.gates") == []
+    assert await database.fetch("select from duly.concurrency_keys") == []
 
 
 async def test_the_due_moment_comes_before_the_number(database, clock):

@@ -292,11 +292,11 @@ async def test_turns_are_taken_back_in_batches_and_reckoned_anew_after_the_last(
     await clock.step(-600)
     await pace(database)
     assert await counts(database) == {"blocked": 1_000, "ready": 200}
-    assert await database.fetchval("select reckoned_at > duly.clock_now() from duly.paces")
+    assert await database.fetchval("select reckoned_at > duly.clock_now() from duly.rate_limits")
     await pace(database)
 
     assert await counts(database) == {"blocked": 1_200}
-    assert await database.fetchval("select reckoned_at = duly.clock_now() from duly.paces")
+    assert await database.fetchval("select reckoned_at = duly.clock_now() from duly.rate_limits")
     assert await history.verify(database) == []
 
 
@@ -369,11 +369,12 @@ async def test_no_stretch_holds_more_than_it_may_however_the_clock_is_set(databa
 
 async def test_a_thousand_rates_are_found_again_without_a_walk_over_all(database, clock):
     await database.execute(
-        "insert into duly.paces (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at, reckoned_at)"
+        "insert into duly.rate_limits"
+        " (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at, reckoned_at)"
         " select 1, n::text, 0.001, 1, 0.001, 1, at + interval '1 hour', at + interval '1 hour', at"
         "   from (select n, duly.clock_now() as at from generate_series(1, 20000) as n) as made"
     )
-    await database.execute("analyze duly.paces")
+    await database.execute("analyze duly.rate_limits")
 
     assert await blocks_read(database, "select duly.pace_due(1000)") < 100
 
@@ -408,7 +409,7 @@ async def test_the_row_of_a_rate_goes_when_nobody_needs_it(database, clock):
     await clock.advance(1)
     await pace(database)
 
-    assert await database.fetch("select from duly.paces") == []
+    assert await database.fetch("select from duly.rate_limits") == []
 
 
 async def test_a_triggered_run_waits_for_its_turn(database, clock):

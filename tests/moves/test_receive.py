@@ -263,7 +263,7 @@ async def test_it_leaves_its_gate_however_it_ends(database, clock, ending):
         await time_out(database, RNG)
 
     assert await history.verify(database) == []
-    assert await database.fetchval("select count(*) from duly.gates") == 0
+    assert await database.fetchval("select count(*) from duly.concurrency_keys") == 0
 
 
 async def an_awaited_run_at_a_gate(database):

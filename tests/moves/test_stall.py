@@ -59,7 +59,7 @@ async def test_its_lease_is_renewed_and_its_row_says_since_when_and_in_which_han
     assert (row.read_at - row.stalled_at).total_seconds() == 9.0
     assert row.stalled_in == [started.handler]
 
-    await workers.beat(database, worker_id)
+    await workers.heartbeat(database, worker_id)
     [row] = await workers.live(database)
     assert (row.stalled_at, row.stalled_in) == (None, [])
 
@@ -75,7 +75,7 @@ async def test_a_statement_that_comes_late_hands_nothing_back(database, held, cl
     worker_id, _ = held
     late = Report(9.0, [], [], False, await database.fetchval("select safe_until from duly.workers"))
     await clock.advance(1)
-    await workers.beat(database, worker_id)
+    await workers.heartbeat(database, worker_id)
 
     assert await told(database, worker_id, late) is None
     assert await database.fetchval("select count(*) from duly.leased") == 3
@@ -111,7 +111,7 @@ async def test_a_stalled_worker_s_runs_read_ready_but_for_those_that_have_starte
     assert await state_of(database, coming) == "ready"
     assert await state_of(database, started.run_id) == "running"
 
-    await workers.beat(database, worker_id)
+    await workers.heartbeat(database, worker_id)
     assert await state_of(database, coming) == "running", "it goes on, and starts what is due"
 
 

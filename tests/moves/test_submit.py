@@ -295,7 +295,7 @@ class TestKey:
 
         await forget(database, "keys", 10)
 
-        assert await database.fetchval("select count(*) from duly.keys") == 0
+        assert await database.fetchval("select count(*) from duly.idempotency_keys") == 0
 
     async def test_story_10_a_colliding_key_waits_for_the_other_transaction_and_answers_the_same(self, database):
         caller = await connect(database)
@@ -473,7 +473,7 @@ class TestPlainSql:
         assert said in str(refused.value)
         assert remedy in str(refused.value.hint)
         assert await counts(database) == {}
-        assert await database.fetchval("select count(*) from duly.keys") == 0
+        assert await database.fetchval("select count(*) from duly.idempotency_keys") == 0
 
     async def test_another_job_under_a_key_is_refused_with_a_remedy(self, database):
         caller = await connect(database)

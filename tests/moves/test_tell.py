@@ -361,9 +361,9 @@ class TestAJobIsTold:
         for _ in range(3):
             await self.ended(database)
         await database.execute(
-            "insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)"
-            " select tenant, format('trigger/%s/callback/%s', job_id, telling_id), job_id, '', made_at, 'infinity'"
-            " from duly.tellings"
+            "insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)"
+            " select tenant, format('trigger/%s/callback/%s', job_id, callback_id), job_id, '', made_at, 'infinity'"
+            " from duly.completion_callbacks"
         )
         await self.ended(database)
 

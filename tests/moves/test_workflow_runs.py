@@ -78,7 +78,7 @@ async def test_the_run_ends_as_its_workflow_ends(database, starter, outcomes, st
     found = await found_run(database, run_id)
     assert found["state"] == state
     assert (found["attempts"][-1]["reason"] or "").startswith(reason or "")
-    assert await database.fetchval("select count(*) from duly.errands") == 0
+    assert await database.fetchval("select count(*) from duly.workflow_tasks") == 0
     assert await database.fetchval("select count(*) from duly.awaited") == 0
     assert await history.verify(database) == []
 
@@ -106,7 +106,7 @@ async def test_a_run_that_comes_again_finds_the_workflow_it_has_started(database
     await clock.advance(1)
     assert await settle_ended(database, RNG) == 1
     assert (await found_run(database, run_id))["state"] == "succeeded"
-    assert await database.fetchval("select count(*) from duly.errands") == 0
+    assert await database.fetchval("select count(*) from duly.workflow_tasks") == 0
 
 
 async def test_runs_that_cannot_be_settled_yet_hold_up_no_other(database, starter, monkeypatch):
@@ -178,7 +178,7 @@ async def test_a_cancel_of_the_run_stops_its_workflow(database, starter):
 
     assert await state_of(database, await the_workflow(database, run_id)) == "cancelled"
     assert await settle_ended(database, RNG) == 0
-    assert await database.fetchval("select count(*) from duly.errands where what = 'settle'") == 0
+    assert await database.fetchval("select count(*) from duly.workflow_tasks where what = 'settle'") == 0
 
 
 async def test_workflows_that_nobody_waits_for_are_stopped_one_in_a_transaction(database, starter):
@@ -248,7 +248,7 @@ async def test_it_may_fail_again_and_again_and_the_run_with_it(database, starter
         await carried_through(database, worker_id, {"b": FAILS})
         await settle_ended(database, RNG)  # Before it is back in its receiver's hands: that comes first.
         await started(database, starter, worker_id)
-        await database.execute("update duly.errands set due_at = duly.clock_now()")
+        await database.execute("update duly.workflow_tasks set due_at = duly.clock_now()")
         assert await settle_ended(database, RNG) == 1
         found = await found_run(database, run_id)
         assert (found["state"], found["attempt"]) == ("dead", number), "and its nodes are not replayed by that"
@@ -295,7 +295,7 @@ async def test_what_succeeded_meanwhile_is_not_done_again_by_a_replay_of_its_run
     await started(database, starter, worker_id)
 
     assert await carried_through(database, worker_id) == []
-    await database.execute("update duly.errands set due_at = duly.clock_now()")
+    await database.execute("update duly.workflow_tasks set due_at = duly.clock_now()")
     assert await settle_ended(database, RNG) == 1
     assert (await found_run(database, run_id))["state"] == "succeeded"
 

@@ -64,7 +64,7 @@ async def run_of(database, workflow_id, node):
 async def is_whole(database):
     """Nothing is broken, and nothing is left over where nothing stays."""
     assert await history.verify(database) == []
-    assert await database.fetchval("select count(*) from duly.endings") == 0
+    assert await database.fetchval("select count(*) from duly.ended_nodes") == 0
 
 
 async def test_nodes_run_behind_their_parents_and_the_workflow_ends(database):
@@ -218,7 +218,7 @@ async def test_a_cancel_of_what_only_waits_is_final_at_once(database):
     assert await cancel_workflow(database, 1, workflow_id, "again") == "cancelled"
     await run_errands(database)
     await is_whole(database)
-    assert await database.fetchval("select count(*) from duly.errands") == 0
+    assert await database.fetchval("select count(*) from duly.workflow_tasks") == 0
 
 
 async def test_what_succeeds_in_spite_of_a_cancel_releases_nothing(database):

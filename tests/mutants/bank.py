@@ -76,7 +76,7 @@ BANK = [
     ),
     Sql(
         "the safe moment follows the clock back",
-        "beat",
+        "heartbeat",
         "greatest(safe_until, duly.clock_now() + lease * 2 / 3)",
         "duly.clock_now() + lease * 2 / 3",
     ),
@@ -107,7 +107,7 @@ BANK = [
     *killed_by(
         "tests/maintenance/test_reaper.py",
         Sql("a claim does not lock its worker", "claim", "for key share", ""),
-        Sql("the reaper expires a worker that has renewed", "expire", "beat = $2", "beat >= $2"),
+        Sql("the reaper expires a worker that has renewed", "expire", "heartbeat = $2", "heartbeat >= $2"),
         Python(
             "one run that is refused keeps all others of its worker",
             "give_back",
@@ -295,7 +295,7 @@ BANK = [
     ),
     *killed_by(
         "tests/schedules/test_coming.py",
-        Sql("a recalled run is ready for the next claim", "hand_back", "'recall'", "'dependency'"),
+        Sql("a recalled run is ready for the next claim", "hand_back", "'recall', ''", "'dependency', ''"),
         Sql(
             "a schedule completes when its last run is staged",
             "stage",
@@ -417,7 +417,7 @@ BANK = [
         Sql(
             "every claim starts with the first tenant",
             "lines",
-            "p_tenant is null and exists (select from duly.turns)",
+            "p_tenant is null and exists (select from duly.claim_turns)",
             "false",
         ),
     ),

@@ -188,7 +188,7 @@ class TestCancel:
         assert await cancel_backfill(database, asked.backfill_id) == 1
 
         assert await counts(database) == {"timers": 1}
-        assert await database.fetchval("select count(*) from duly.gates") == 0
+        assert await database.fetchval("select count(*) from duly.concurrency_keys") == 0
 
     async def test_what_runs_by_schedule_is_left_alone(self, database, clock):
         job = await a_cron(database)

@@ -168,7 +168,7 @@ class TestAnotherDefinition:
 
         await settled(database, worker_id, run)
 
-        assert await database.fetchval("select count(*) from duly.gates") == 0
+        assert await database.fetchval("select count(*) from duly.concurrency_keys") == 0
         assert await is_sound(database)
 
 

@@ -287,7 +287,7 @@ class TestThePlaceOfARun:
         await staged(database)
         worker_id, run = await taken(database)
         await settled(database, worker_id, run, LATER)
-        await database.execute("update duly.gates set active = 2")
+        await database.execute("update duly.concurrency_keys set active = 2")
 
         assert [row["broken"] for row in await history.verify(database)] == ["gate whose count is wrong"]
 
@@ -447,7 +447,7 @@ class TestBesideAConcurrencyKey:
         await staged(database)
         worker_id, run = await taken(database)
         await settled(database, worker_id, run, LATER)
-        assert await database.fetchval("select count(*) from duly.gates") == 0
+        assert await database.fetchval("select count(*) from duly.concurrency_keys") == 0
 
         await pass_minutes(database, clock)
 

@@ -234,7 +234,7 @@ async def test_a_commit_starts_it_and_a_rollback_leaves_nothing(connected, send,
             await send.options(connection=connection, key="k").submit(7, to="a")
             raise Undone
     assert await counts(database) == {}
-    assert await database.fetchval("select count(*) from duly.keys") == 0
+    assert await database.fetchval("select count(*) from duly.idempotency_keys") == 0
 
     async with connected(database_url) as connection:
         handle = await send.options(connection=connection, key="k").submit(7, to="a")

@@ -79,7 +79,7 @@ async def an_estate(database, clock) -> Estate:
 
 async def block(database, run_id):
     """Put a run before a gate that is full."""
-    await database.execute("insert into duly.gates (tenant, gate, places, active) values (1, 'door', 1, 1)")
+    await database.execute("insert into duly.concurrency_keys (tenant, key, places, active) values (1, 'door', 1, 1)")
     await database.execute(
         "with gone as (delete from duly.ready where run_id = $1 returning *) insert into duly.blocked"
         " select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt, priority, losses,"

@@ -509,7 +509,7 @@ async def test_without_a_key_a_secret_is_refused_and_nothing_is_stored(database_
                 await target.submit(order=1)
             assert CANARY not in str(refused.value)
         assert await database.fetchval("select count(*) from duly.ready") == 0
-        assert await database.fetchval("select count(*) from duly.keys") == 0
+        assert await database.fetchval("select count(*) from duly.idempotency_keys") == 0
 
 
 def test_a_rotation_says_what_is_missing(database_url: str, tmp_path: Path) -> None:

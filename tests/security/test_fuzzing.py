@@ -98,7 +98,7 @@ class World:
 
     def things(self, name: str) -> list[dict[str, str]]:
         """Make what paths of an operation can name; for some of it runs must be claimed, whatever was stopped before."""
-        self._served.run(self._served.front.database.execute("delete from duly.holds; delete from duly.limits"))
+        self._served.run(self._served.front.database.execute("delete from duly.pauses; delete from duly.limits"))
         return [self._served.run(self._yard.named(BY_NAME[name])) for _ in range(3)]
 
     def ask(self, case: Case) -> httpx.Response:

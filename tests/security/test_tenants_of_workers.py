@@ -105,7 +105,7 @@ class TestInTheDatabase:
         for statement, arguments in (
             ("select * from duly.workers", ()),
             (remote_workers.SQL["foresee"], (UUID(ours[0].worker_id), ours[0].caller.tenant)),
-            (workers.SQL["beat"], (UUID(ours[0].worker_id),)),
+            (workers.SQL["heartbeat"], (UUID(ours[0].worker_id),)),
             (leased.SQL["finish"], (UUID(ours[0].worker_id), [], [], [], [], [])),
         ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):

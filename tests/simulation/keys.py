@@ -212,7 +212,7 @@ class Turns(Part):
         far = self.world.database_now() + timedelta(seconds=_FAR_SECONDS - seconds)
         # A rate at which nobody waits has no row, and forgets what it gave.
         is_reckoned = bool(
-            self.world.query("select from duly.paces where key = $1 and reckoned_at > $2", self.key, far)
+            self.world.query("select from duly.rate_limits where key = $1 and reckoned_at > $2", self.key, far)
         )
         for row in self.world.query(_TURNS):
             created = self.ledger.created.get(row["run_id"])

@@ -108,7 +108,7 @@ class Story:
 
     def beats(self) -> int:
         """Count the beats of all workers' hearts."""
-        [row] = self.world.query("select sum(beat)::int from duly.workers")
+        [row] = self.world.query("select sum(heartbeat)::int from duly.workers")
         return row[0] or 0
 
     def ends(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Process, World
 
 STRANGER = "stranger"
-_ASIDE = "select run_id from duly.ready where is_aside and handler = any ($1) and queue = any ($2)"
+_ASIDE = "select run_id from duly.ready where is_unroutable and handler = any ($1) and queue = any ($2)"
 
 
 class Strangers(Part):
@@ -65,7 +65,7 @@ class Strangers(Part):
             self._stood_aside |= {row[0] for row in self.world.query(_ASIDE, [STRANGER], list(QUEUES))}
 
     def _on_ready_claim(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
-        if STRANGER in args[3] and not self.world.query("select from duly.holds"):
+        if STRANGER in args[3] and not self.world.query("select from duly.pauses"):
             for row in self.world.query(_ASIDE, list(args[3]), list(args[1])):
                 self.ledger.violate("a claim left aside what its worker knows", row[0])
 

@@ -131,15 +131,15 @@ class TestAnswers:
         await database.execute("set default_transaction_read_only = on")
 
         with pytest.raises(ReadOnly, match=r"takes no writes.*led to the primary"):
-            await database.execute("delete from duly.keys")
+            await database.execute("delete from duly.idempotency_keys")
 
-        await database.execute("delete from duly.keys")
+        await database.execute("delete from duly.idempotency_keys")
 
     async def test_nor_is_it_kept_after_a_transaction(self, database):
         await database.execute("set default_transaction_read_only = on")
 
         async def write(all_of_it: Database) -> None:
-            await all_of_it.execute("delete from duly.keys")
+            await all_of_it.execute("delete from duly.idempotency_keys")
 
         with pytest.raises(ReadOnly):
             await together(database, write)
@@ -249,5 +249,5 @@ class TestErrors:
 def test_statements_are_read_by_name_without_their_comments():
     statements = load("tables/workers")
 
-    assert {"register", "beat", "expire", "retire"} <= statements.keys()
+    assert {"register", "heartbeat", "expire", "retire"} <= statements.keys()
     assert all(statement and "--" not in statement for statement in statements.values())

@@ -14,7 +14,7 @@ select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0) 
  where schemaname = 'duly' and relname = any ($1)
 """
 GROWING = ["followers", "followings", "followed", "follow_checks", "blocked", "ready", "leased", "timers", "dead"]
-FIRST = "explain (format json) select from duly.followers order by parent limit 1"
+FIRST = "explain (format json) select from duly.dependencies order by parent limit 1"
 MANY = 2000
 
 

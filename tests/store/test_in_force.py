@@ -78,7 +78,7 @@ def test_a_function_stands_in_a_migration_only_where_a_table_is_made_of_it():
     """Or where something else takes its place: a database for tests has a clock of its own."""
     standing = {name for migration in migrate.known() for name in MADE.findall(migration.sql)}
 
-    assert standing == {"clock_now", "current_tenant", "owns", "is_parked", "line_of", "expiry", "origin_told"}
+    assert standing == {"clock_now", "current_tenant", "owns", "line_of", "expiry", "origin_told"}
 
 
 async def test_only_what_has_changed_is_written_anew(migrated, monkeypatch):

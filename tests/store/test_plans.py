@@ -108,7 +108,7 @@ insert into duly.dead
 select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 1, 5, 5, 0, false, false, 'default', 'greet', '{{}}', null,
        at, 'broken'
   from (select duly.clock_now() as at from generate_series(1, {ROWS // 10}) as n) as made;
-insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
 select 1, 'key ' || n, gen_random_uuid(), '', at, at + interval '1 day'
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
 insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, fence, tenant, attempt, outcome, became,
@@ -154,7 +154,7 @@ select run_id, fence, '{WORKER}', due_at,
 insert into duly.awaited (run_id, fence, worker_id, started_at, deadline_at)
 select gen_random_uuid(), n, '{WORKER}', at, at + (n - {BATCH}) * interval '1 second'
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS}) as n) as made;
-insert into duly.tellings (telling_id, tenant, job_id, event, made_at)
+insert into duly.completion_callbacks (callback_id, tenant, job_id, event, made_at)
 select gen_random_uuid(), 1, (select job_id from duly.jobs where cohort is not null limit 1), '{{}}', duly.clock_now()
   from generate_series(1, {ROWS});
 insert into duly.blocked
@@ -164,9 +164,9 @@ select gen_random_uuid(), gen_random_uuid(), at, at, null, 1, 7, 0, 5, 0, false,
        (array['concurrency', 'concurrency', 'rate'])[kind]::duly.wait,
        (array['gate ' || n % 50, 'line ' || n % 50, 'rate ' || n % 10])[kind], at
   from (select n, duly.clock_now() as at from generate_series(1, {ROWS // 2}) as n) as made, generate_series(1, 3) as kind;
-insert into duly.gates (tenant, gate, places, active)
+insert into duly.concurrency_keys (tenant, key, places, active)
 select 7, kind || n, 1, 1 from generate_series(0, {ROWS // 2}) as n, unnest(array['gate ', 'line ', 'other ']) as kind;
-insert into duly.paces (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
+insert into duly.rate_limits (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
 select 7, 'rate ' || n, 1, 1, 1, 1, at, case when n < 10 then at else at + interval '1 hour' end
   from (select n, duly.clock_now() as at from generate_series(0, {ROWS}) as n) as made;
 insert into duly.timers (run_id, job_id, scheduled_at, due_at, generation, tenant, queue, handler, options, shard)
@@ -469,7 +469,7 @@ HOT: dict[str, tuple[str, Arguments]] = {
     "retire": (workers.SQL["retire"], lambda s: (WORKER, s["runs"], s["fences"])),
     "what a file asks for": (applied.SQL["standing"], lambda s: (1, "billing", [f"app:{n}" for n in range(BATCH)])),
     "what is declared": (declared.SQL["standing"], lambda s: (1, "app:app", [f"app:{n}" for n in range(BATCH)])),
-    "beat": (workers.SQL["beat"], lambda s: (WORKER,)),
+    "beat": (workers.SQL["heartbeat"], lambda s: (WORKER,)),
     "checkpoint": (
         runs.SQL["save_checkpoint"],
         lambda s: (s["runs"][0], s["fences"][0], WORKER, "1") if s["held"] else (WORKER, 1, WORKER, "1"),
@@ -564,7 +564,7 @@ async def sample(connection: asyncpg.Connection) -> dict[str, Any]:
         "open": [row["run_id"] for row in taken_on],
         "in time": await connection.fetchval("select run_id from duly.leased where fence = $1", ROWS + BATCH + 1)
         or WORKER,
-        "telling": await connection.fetchval("select telling_id from duly.tellings limit 1") or WORKER,
+        "telling": await connection.fetchval("select callback_id from duly.completion_callbacks limit 1") or WORKER,
         "settled": record["run_id"] if record else WORKER,
         "settled fence": record["fence"] if record else 1,
         "fires": [DueFire(*row) for row in fires],
@@ -766,7 +766,7 @@ async def test_a_claim_walks_once_over_what_others_have_just_taken(own_database_
         await watcher.close()
 
 
-HELD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values ($1, $2, 'stop', 'a test', duly.clock_now())"
+HELD = "insert into duly.pauses (tenant, queue, reason, paused_by, paused_at) values ($1, $2, 'stop', 'a test', duly.clock_now())"
 
 
 @pytest.mark.parametrize(

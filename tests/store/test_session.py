@@ -104,7 +104,7 @@ async def test_a_connection_to_a_server_that_takes_no_writes_is_not_kept(databas
 async def test_one_that_reads_only_on_purpose_is_kept(database):
     async def write(sessions: Sessions) -> None:
         async with sessions.look(timeout=timedelta(seconds=2)) as session:
-            await session.execute("delete from duly.keys")
+            await session.execute("delete from duly.idempotency_keys")
 
     async with Sessions(database, size_max=1) as sessions:
         async with sessions.look(timeout=timedelta(seconds=2)) as session:

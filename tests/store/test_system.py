@@ -115,10 +115,12 @@ async def test_staging_that_is_behind_is_told(well, clock):
 
 
 async def test_a_reaper_that_is_silent_is_told(well):
-    await well.execute("update duly.duties set done_at = done_at - interval '1 minute' where name = $1", REAP)
+    await well.execute(
+        "update duly.maintenance_tasks set done_at = done_at - interval '1 minute' where name = $1", REAP
+    )
     assert "for 60 s not" in (await found_in(well))["reaper_silent"]
 
-    await well.execute("delete from duly.duties")
+    await well.execute("delete from duly.maintenance_tasks")
     assert "never" in (await found_in(well))["reaper_silent"]
 
 
@@ -281,7 +283,7 @@ async def test_a_look_changes_nothing_and_is_bounded(well):
     async with Sessions(well, size_max=1) as sessions:
         with pytest.raises(Exception, match="read-only"):
             async with sessions.look(timeout=LOOK) as session:
-                await session.execute("delete from duly.duties")
+                await session.execute("delete from duly.maintenance_tasks")
         with pytest.raises(Unavailable):
             async with sessions.look(timeout=timedelta(milliseconds=50)) as session:
                 await session.fetch("select pg_sleep(30)")
@@ -344,7 +346,7 @@ async def test_runs_aside_are_told_and_none_is_counted_without_end(well, monkeyp
     for _ in range(5):
         await a_ready_run(well, handler="typo")
         await a_ready_run(well, handler="aside")
-    await well.execute("update duly.ready set is_aside = true where handler = 'aside'")
+    await well.execute("update duly.ready set is_unroutable = true where handler = 'aside'")
 
     found = {one.handler: (one.runs, one.is_more) for one in (await facts_of(well)).unroutable}
 

@@ -56,7 +56,9 @@ async def well(server):
         await database.execute("update duly.schedulers set version = $1", __version__)
         await database.execute("update duly.workers set version = $1", __version__)
         yield database
-        await database.execute("delete from duly.workers; delete from duly.schedulers; delete from duly.duties")
+        await database.execute(
+            "delete from duly.workers; delete from duly.schedulers; delete from duly.maintenance_tasks"
+        )
 
 
 async def findings_of(database: Database) -> list[Finding]:

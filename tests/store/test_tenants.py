@@ -175,4 +175,4 @@ class TestReady:
         await tenants.set_limits(database, 1, msgspec.structs.replace(Limits(), schedules_max=1))
 
         assert await tenants.count_usage(database) == 0
-        assert await database.fetch("select * from duly.usages") == []
+        assert await database.fetch("select * from duly.tenant_usage") == []

@@ -91,7 +91,7 @@ async def test_a_run_that_waits_for_a_turn_nobody_minds_is_found(database):
         await a_ready_run(database, rate=("mail", 0.1, 1))
     await staged(database)
     assert await broken(database) == []
-    await database.execute("delete from duly.paces")
+    await database.execute("delete from duly.rate_limits")
 
     assert await broken(database) == ["run waiting for its turn at a rate that nobody minds"]
 
@@ -100,7 +100,7 @@ async def test_the_first_of_a_line_that_waits_at_a_free_place_is_found_and_the_o
     for _ in range(3):
         await a_ready_run(database, fifo="orders")
     await staged(database)
-    await database.execute("delete from duly.ready; delete from duly.gates")
+    await database.execute("delete from duly.ready; delete from duly.concurrency_keys")
 
     assert [row["broken"] for row in await verify(database)] == ["run waiting at a gate with a free place"]
 
@@ -113,7 +113,7 @@ async def test_two_of_a_line_inside_at_once_are_found(database):
         "insert into duly.ready select run_id, job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, attempt,"
         " priority, losses, suspect, payload_stored, queue, handler, payload, options from duly.blocked"
     )
-    await database.execute("delete from duly.blocked; update duly.gates set active = 2")
+    await database.execute("delete from duly.blocked; update duly.concurrency_keys set active = 2")
 
     assert await broken(database) == ["gate with more inside than its line lets in"]
 
@@ -151,17 +151,17 @@ MISCOUNTED = "run whose count of jobs before it is wrong"
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
-        ("update duly.followings set waits = 2", [MISCOUNTED]),
-        ("delete from duly.followings", [FOLLOWING]),
+        ("update duly.dependents set waits = 2", [MISCOUNTED]),
+        ("delete from duly.dependents", [FOLLOWING]),
         ("delete from duly.timers", [FOLLOWING]),
-        ("with gone as (delete from duly.followers) update duly.followings set waits = 0", [FOLLOWING]),
+        ("with gone as (delete from duly.dependencies) update duly.dependents set waits = 0", [FOLLOWING]),
         ("delete from duly.blocked", ["follower that waits no more"]),
     ],
 )
 async def test_a_run_that_follows_others_is_found(database, damage, found):
     await a_ready_run(database, after=[await a_waiting_run(database)])
     assert await verify(database) == []
-    await database.execute("delete from duly.follow_checks")
+    await database.execute("delete from duly.dependency_checks")
     assert await verify(database) == []
 
     await database.execute(damage)

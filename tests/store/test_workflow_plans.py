@@ -70,13 +70,13 @@ async def test_what_others_have_noted_is_not_looked_at(database, one, monkeypatc
     """A row that was noted and seen to is there until it is vacuumed; here it stands for good, so that it can be counted."""
     _, worker_id, held = one
     await database.execute(
-        "insert into duly.endings (workflow_id, node, run_id, became, is_first, noted_in)"
+        "insert into duly.ended_nodes (workflow_id, node, run_id, became, is_first, noted_in)"
         " select gen_random_uuid(), 'a', gen_random_uuid(), 'succeeded', false, '3' from generate_series(1, 1000)"
     )
     monkeypatch.setitem(globals(), "GROWING", ["endings"])
 
     assert await fetched(database, finishing(worker_id, held)) < 20
-    assert await database.fetchval("select count(*) from duly.endings") == 1000
+    assert await database.fetchval("select count(*) from duly.ended_nodes") == 1000
 
 
 async def test_a_fan_in_reads_its_own_edges_alone(database, one):

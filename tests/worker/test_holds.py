@@ -26,8 +26,10 @@ from tests.worker.stories import (
     working,
 )
 
-HOLD = "insert into duly.holds (tenant, queue, reason, held_by, held_at) values (null, null, 'stop', 'a test', now())"
-LIFT = "delete from duly.holds"
+HOLD = (
+    "insert into duly.pauses (tenant, queue, reason, paused_by, paused_at) values (null, null, 'stop', 'a test', now())"
+)
+LIFT = "delete from duly.pauses"
 
 
 async def held(store, scope: Scope = EVERYTHING) -> None:

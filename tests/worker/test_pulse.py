@@ -40,7 +40,7 @@ async def worker_id(store):
 
 
 @asynccontextmanager
-async def a_pulse(url, worker_id, statement=SQL["beat"], *, parent=False, marks=None):
+async def a_pulse(url, worker_id, statement=SQL["heartbeat"], *, parent=False, marks=None):
     if marks is None:
         marks = Marks()
         marks.turn(float("inf"))  # No engine of ours ever stands still.
@@ -82,7 +82,7 @@ async def message(process: Process):
 
 
 async def beats(store, worker_id):
-    return await store.fetchval("select beat from duly.workers where worker_id = $1", worker_id)
+    return await store.fetchval("select heartbeat from duly.workers where worker_id = $1", worker_id)
 
 
 async def test_it_renews_the_lease_and_says_until_when_it_is_safe(url, store, worker_id):
@@ -95,7 +95,9 @@ async def test_it_renews_the_lease_and_says_until_when_it_is_safe(url, store, wo
 
 
 async def test_safety_counts_from_when_the_beat_was_sent_not_from_when_it_was_answered(url, worker_id):
-    slow = f"with slow as materialized (select pg_sleep(0.2)), beat as ({SQL['beat']}) select beat.* from slow, beat"
+    slow = (
+        f"with slow as materialized (select pg_sleep(0.2)), beat as ({SQL['heartbeat']}) select beat.* from slow, beat"
+    )
     async with a_pulse(url, worker_id, slow) as pulse:
         await message(pulse)  # The first includes the connection.
         for _ in range(2):

@@ -91,7 +91,7 @@ class Reaper:
 
     def _first_seen(self, row: WorkerRow) -> tuple[int, float]:
         beat, since = self._seen.get(row.worker_id, (-1, 0.0))
-        return (beat, since) if beat == row.beat else (row.beat, self._database.clock.monotonic())
+        return (beat, since) if beat == row.heartbeat else (row.heartbeat, self._database.clock.monotonic())
 
     async def _expire_if_dead(self, row: WorkerRow) -> None:
         beat, since = self._seen[row.worker_id]

@@ -27,7 +27,7 @@ async def tell(database: Database, log: Log) -> int:
         if queues:
             await hints.send(database, sorted(queues))
         told += len(delivered) - delivered.count(None)
-        after = batch[-1].telling_id
+        after = batch[-1].callback_id
     return told
 
 
@@ -35,12 +35,12 @@ async def _told(database: Database, one: Pending, busy: set[UUID], log: Log) -> 
     if one.job_id in busy:
         return None
     try:
-        return await callbacks.deliver(database, one.telling_id)
+        return await callbacks.deliver(database, one.callback_id)
     except Unavailable:
         raise
     except KeyBusy:  # Somebody holds the job for long: it is told at the next look, and waited for once.
-        log.warning("telling_delayed", telling_id=one.telling_id, job_id=one.job_id)
+        log.warning("telling_delayed", callback_id=one.callback_id, job_id=one.job_id)
         busy.add(one.job_id)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are told
-        log.error("telling_failed", telling_id=one.telling_id, job_id=one.job_id, error=repr(error))
+        log.error("telling_failed", callback_id=one.callback_id, job_id=one.job_id, error=repr(error))
     return None

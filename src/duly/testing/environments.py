@@ -192,7 +192,7 @@ class Environment:
             declares = sealed_declarations(lambda: _KEYRING, self._app.declarations(_SOURCE)).entries()
             identity = workers.Identity(self._worker_id, "testing", __version__, queues, names, 1, _LEASE, declares)
             await workers.register(database, identity)
-        await workers.beat(database, self._worker_id)
+        await workers.heartbeat(database, self._worker_id)
         self._epochs = await shards.hold(database, self._scheduler_id, "testing", __version__, _LEASE)
         self._renewed_at = self._at
 

@@ -391,7 +391,7 @@ async def before_the_webhook_is_answered(scene: Scene, operation: Operation) -> 
 
 async def beside_too_many_pauses(scene: Scene, operation: Operation) -> httpx.Response:
     await scene.front.database.execute(
-        "insert into duly.holds (tenant, queue, reason, held_by, held_at)"
+        "insert into duly.pauses (tenant, queue, reason, paused_by, paused_at)"
         " select tenant, 'queue-' || number, 'full', 'test', duly.clock_now()"
         "   from generate_series(1, $1::int) as number, unnest(array[1, null]) as tenant",
         SCOPES_MAX,

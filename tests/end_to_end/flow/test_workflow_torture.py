@@ -57,7 +57,7 @@ def torture(folder: Path, *, wide: int, small: int, cancelled: int, kills: int, 
             until = time.time() + LEASE_SECONDS
             wait_until(partial(has_passed, until), 30)
         wait_until(lambda: count(house, ENDED) == len(told), 60 + wide * 5, what="the end of every workflow", pause=0.2)
-        wait_until(lambda: not count(house, "select count(*) from duly.errands"), 10, what="the last errand")
+        wait_until(lambda: not count(house, "select count(*) from duly.workflow_tasks"), 10, what="the last errand")
         broken, ends = verified(house), asyncio.run(found(house.url, told))
         doubles = house.ask(
             "select run_id, count(*) from duly.attempts where outcome <> 'fenced' and marks ? 'node'"

@@ -114,7 +114,7 @@ async def _submit(bench: Bench, database: Database, watch: Watch, options: Optio
         for number, size in enumerate(chunks(options.runs, options.batch)):
             await watch.count("submit", submit_many(database, [job] * size, key=f"moves-{number}"), len)
             advance(number * options.batch)
-    await database.execute("truncate duly.ready, duly.keys")
+    await database.execute("truncate duly.ready, duly.idempotency_keys")
 
 
 async def _fill(bench: Bench, database: Database, options: Options) -> datetime:

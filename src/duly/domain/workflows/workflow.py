@@ -2,7 +2,7 @@
 
 A node is a one-shot and its parents, each with the condition under which it counts. A node runs when all its parents have ended
 and all conditions hold; when one does not, it is skipped, which is an end like any other. The store keeps these rules, in
-`duly.holds`, `duly.end_of_workflow` and `duly.advance`; `tests/graphs.py` has them once more, to test that.
+`duly.pauses`, `duly.end_of_workflow` and `duly.advance`; `tests/graphs.py` has them once more, to test that.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from duly.store.connection.database import Database
 _MARK = "create table if not exists duly.made_for_tests ()"
 _IS_MARKED = "select to_regclass('duly.made_for_tests') is not null"
 _IS_USED = """
-select exists (select from duly.keys) or exists (select from duly.jobs) or exists (select from duly.attempts)
+select exists (select from duly.idempotency_keys) or exists (select from duly.jobs) or exists (select from duly.attempts)
     or exists (select from duly.live_runs)
 """
 _INSTALL = """

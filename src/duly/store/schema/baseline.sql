@@ -157,7 +157,7 @@ create index blocked_recalled on duly.blocked (blocked_at) where waits_for = 're
 
 create table duly.ready (
     like duly.run,
-    is_aside      boolean not null default false -- Still ready, and in no line.
+    is_unroutable      boolean not null default false -- Still ready, and in no line.
 ) with (fillfactor = 100, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200000,
         autovacuum_vacuum_insert_threshold = -1, autovacuum_analyze_threshold = 1000000,
         autovacuum_analyze_scale_factor = 0);
@@ -169,9 +169,9 @@ create index ready_paced on duly.ready (tenant, ((options->'rate'->>0) collate "
 create index ready_expiring on duly.ready (duly.expiry(scheduled_at, options))
  where options ?| array['expires_at', 'expires_seconds'];
 -- A line is what waits of a queue, a tenant and a priority, the oldest first. Which lines there are is found by this index alone.
-create index ready_by_line on duly.ready (queue, tenant, priority, due_at) where not is_aside;
+create index ready_by_line on duly.ready (queue, tenant, priority, due_at) where not is_unroutable;
 -- What stands aside, by who could take it; and its lines, for whoever brings it back.
-create index ready_aside on duly.ready (queue, handler, tenant, priority, due_at) where is_aside;
+create index ready_aside on duly.ready (queue, handler, tenant, priority, due_at) where is_unroutable;
 
 create table duly.leased (
     like duly.run,
@@ -432,7 +432,7 @@ create table duly.payloads (
 );
 
 -- Idempotency keys do not move, so a repeated submit always has something to collide with.
-create table duly.keys (
+create table duly.idempotency_keys (
     tenant       integer not null,
     key          text not null,
     job_id       uuid not null,
@@ -441,7 +441,7 @@ create table duly.keys (
     expires_at   timestamptz not null,
     primary key (tenant, key)
 );
-create index keys_by_expiry on duly.keys (expires_at);
+create index idempotency_keys_by_expiry on duly.idempotency_keys (expires_at);
 
 create table duly.calendars (
     tenant     integer not null,
@@ -540,17 +540,17 @@ create index events_by_time on duly.events (received_at);
 
 -- What holds a run back besides time: at most `places` runs of a gate are ready or leased at once. The count stands in the
 -- row, because counting other rows after locking it would read an old snapshot and let two into a gate of one.
-create table duly.gates (
+create table duly.concurrency_keys (
     tenant  integer not null,
-    gate    text collate "C" not null,
+    key     text collate "C" not null,
     places  integer not null check (places >= 1),
     active  integer not null default 0 check (active >= 0),
     in_line boolean not null default false,             -- who is inside came from a line, and is alone there
-    primary key (tenant, gate)
+    primary key (tenant, key)
 ) with (fillfactor = 50);
 
 -- What somebody has set for a key; it comes before what runs carry.
-create table duly.gate_limits (
+create table duly.key_limits (
     tenant     integer not null,
     key        text collate "C" not null,
     places     integer check (places between 1 and 999999),
@@ -563,7 +563,7 @@ create table duly.gate_limits (
 );
 
 -- Rates in use: when the next turn is free if nobody rests. What runs ask for stands beside what was reserved by.
-create table duly.paces (
+create table duly.rate_limits (
     tenant           integer not null,
     key              text collate "C" not null,
     per_second       double precision not null check (per_second > 0),
@@ -576,18 +576,18 @@ create table duly.paces (
     reckoned_at      timestamptz not null default '-infinity',
     primary key (tenant, key)
 ) with (fillfactor = 50);
-create index paces_by_look on duly.paces (look_at);
-create index paces_by_reckoning on duly.paces (reckoned_at);
+create index rate_limits_by_look on duly.rate_limits (look_at);
+create index rate_limits_by_reckoning on duly.rate_limits (reckoned_at);
 
 -- While a row stands here, nothing starts that it covers: everything, a queue, a tenant, or a tenant's share of a queue.
-create table duly.holds (
+create table duly.pauses (
     tenant  integer check (tenant >= 1),                -- null: of every tenant
     queue   text collate "C" check (queue <> ''),       -- null: of every queue
     reason  text not null,
-    held_by text not null,
-    held_at timestamptz not null
+    paused_by text not null,
+    paused_at timestamptz not null
 );
-create unique index holds_by_scope on duly.holds (coalesce(tenant, 0), coalesce(queue, ''));
+create unique index pauses_by_scope on duly.pauses (coalesce(tenant, 0), coalesce(queue, ''));
 
 -- At most `places` runs are under way at once, of everything, a queue, a tenant, or a tenant's share of a queue.
 create table duly.limits (
@@ -600,7 +600,7 @@ create table duly.limits (
 create unique index limits_by_scope on duly.limits (coalesce(tenant, 0), coalesce(queue, ''));
 
 -- Where there are more lines than one claim looks at, the tenant of a queue with which the next claim begins.
-create table duly.turns (
+create table duly.claim_turns (
     queue  text collate "C" primary key,
     tenant integer not null
 ) with (fillfactor = 50);
@@ -690,21 +690,21 @@ create unique index browser_sessions_by_id on duly.browser_sessions (session_id)
 create index browser_sessions_by_key on duly.browser_sessions (tenant, key_id, opened_at);
 
 -- Token buckets of what has a rate, filled up when they are looked at. Forgotten in a crash: they are full then.
-create unlogged table duly.allowances (
+create unlogged table duly.token_buckets (
     name       text collate "C" primary key,
     tokens     double precision not null,
     counted_at timestamptz not null
 ) with (fillfactor = 50);
 
 -- How many runs of a tenant wait, as of the last count; only of tenants for which it matters.
-create table duly.usages (
+create table duly.tenant_usage (
     tenant     integer primary key references duly.tenants,
     queued     bigint not null,
     counted_at timestamptz not null
 ) with (fillfactor = 50);
 
 -- What the front door remembers: answers given under idempotency keys. They do not move.
-create table duly.answers (
+create table duly.idempotent_responses (
     tenant     integer not null,
     route      text collate "C" not null,
     key        text collate "C" not null,
@@ -715,7 +715,7 @@ create table duly.answers (
     expires_at timestamptz not null,
     primary key (tenant, route, key)
 );
-create index answers_by_expiry on duly.answers (expires_at);
+create index idempotent_responses_by_expiry on duly.idempotent_responses (expires_at);
 
 -------------------------------------------------------------------------------------------------------------- processes
 
@@ -728,7 +728,7 @@ create table duly.workers (
     slots        integer not null,
     lease        interval not null,
     started_at   timestamptz not null,
-    beat         bigint not null default 0,
+    heartbeat bigint not null default 0,
     until        timestamptz not null,
     safe_until   timestamptz not null,                  -- nothing due later was started; never goes back, whatever the clock does
     named        text[] not null default '{}',          -- suspects that are about to start, each alone: run/fence
@@ -754,12 +754,12 @@ create table duly.workers (
 );
 
 -- A worker that is gone. Its leased rows are moved on by the reaper, which needs to know when it was last safe to start a run.
-create table duly.departed (
+create table duly.expired_workers (
     worker_id   uuid primary key,
     name        text not null,
     safe_until  timestamptz not null,
     named       text[] not null,
-    departed_at timestamptz not null
+    expired_at timestamptz not null
 );
 
 create table duly.schedulers (
@@ -795,7 +795,7 @@ create table duly.clock_high_water (
 ) with (fillfactor = 50);
 
 -- When what must be done again and again was last done, by whomever: read by those who cannot see into the process that does it.
-create table duly.duties (
+create table duly.maintenance_tasks (
     name    text collate "C" primary key,
     done_at timestamptz not null
 ) with (fillfactor = 50);
@@ -960,8 +960,8 @@ create index workflow_changes_by_time on duly.workflow_changes (changed_at);
 
 -- What is left to do for a workflow outside of its lock, or after somebody else has let go of a row. No key: whoever notes one
 -- waits for nobody.
-create table duly.errands (
-    errand_id   bigint generated always as identity primary key,
+create table duly.workflow_tasks (
+    task_id   bigint generated always as identity primary key,
     workflow_id uuid not null,
     what        text not null check (what in ('look', 'withdraw', 'cancel', 'settle', 'leave')),
     due_at      timestamptz not null,
@@ -971,7 +971,7 @@ create table duly.errands (
 
 -- What has ended in this transaction, until its end. Whoever writes here deletes it before the commit: nobody else ever sees a row,
 -- and none outlives a crash.
-create unlogged table duly.endings (
+create unlogged table duly.ended_nodes (
     workflow_id uuid not null,
     node        text collate "C" not null,
     run_id      uuid not null,
@@ -982,20 +982,20 @@ create unlogged table duly.endings (
     is_first    boolean not null,                       -- in its transaction: it queues what sees to all of them
     noted_in    xid8 not null default pg_current_xact_id() -- By which they are found among what others have left to be vacuumed.
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
-create index endings_by_transaction on duly.endings (noted_in);
+create index ended_nodes_by_transaction on duly.ended_nodes (noted_in);
 
 -- Who is told of a run's end. A row goes when that end has been counted, or with the one that waits.
-create table duly.followers (
+create table duly.dependencies (
     parent uuid not null,                               -- the run that is waited for
     child  uuid not null,                               -- the run that waits
     tenant integer not null,
     on_end text not null check (on_end in ('success', 'failure', 'always')),
     primary key (parent, child)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
-create index followers_by_child on duly.followers (child);
+create index dependencies_by_child on duly.dependencies (child);
 
 -- One row for each run that waits: its mutex, and what it has yet to hear.
-create table duly.followings (
+create table duly.dependents (
     child  uuid primary key,
     tenant integer not null,
     waits  integer not null check (waits >= 0),         -- runs that have not ended
@@ -1003,14 +1003,14 @@ create table duly.followings (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
 -- Whom to look at, outside of any other transaction. No key: whoever notes one waits for nobody.
-create table duly.follow_checks (
+create table duly.dependency_checks (
     check_id bigint generated always as identity primary key,
     child    uuid not null,
     due_at   timestamptz not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 
 -- What has ended in this transaction, until its end, as `endings` is for workflows.
-create unlogged table duly.followed (
+create unlogged table duly.ended_dependencies (
     run_id   uuid not null,
     became   text not null,
     is_first boolean not null                          -- in its transaction: it queues what sees to all of them
@@ -1083,8 +1083,8 @@ create table duly.awaited (
 create index awaited_by_deadline on duly.awaited (deadline_at);
 
 -- Jobs that are to be triggered with the outcome of a run. The id is the key, so that each is told once.
-create table duly.tellings (
-    telling_id uuid primary key,
+create table duly.completion_callbacks (
+    callback_id uuid primary key,
     tenant     integer not null,
     job_id     uuid not null,
     event      jsonb not null,
@@ -1112,8 +1112,8 @@ declare
 begin
     foreach v_table in array array[
         'timers', 'blocked', 'ready', 'leased', 'dead', 'attempts', 'attempts_succeeded', 'attempts_failed', 'rollups', 'audit',
-        'jobs', 'job_versions', 'job_tags', 'keys', 'calendars', 'backfills', 'files', 'gates', 'gate_limits', 'paces',
-        'destinations', 'destination_secrets', 'workflows', 'workflow_nodes', 'workflow_edges', 'followers', 'subtasks', 'answers'] loop
+        'jobs', 'job_versions', 'job_tags', 'idempotency_keys', 'calendars', 'backfills', 'files', 'concurrency_keys', 'key_limits', 'rate_limits',
+        'destinations', 'destination_secrets', 'workflows', 'workflow_nodes', 'workflow_edges', 'dependencies', 'subtasks', 'idempotent_responses'] loop
         execute format('alter table duly.%I enable row level security', v_table);
         execute format('create policy of_its_tenant on duly.%I for select to duly_api using (tenant = duly.current_tenant())', v_table);
         execute format('grant select on duly.%I to duly_api', v_table);
@@ -1125,7 +1125,7 @@ begin
         execute format('grant select on duly.%I to duly_api', v_table);
     end loop;
     -- The role sees nothing of these.
-    foreach v_table in array array['tellings', 'endings', 'errands', 'followings', 'followed', 'follow_checks'] loop
+    foreach v_table in array array['completion_callbacks', 'ended_nodes', 'workflow_tasks', 'dependents', 'ended_dependencies', 'dependency_checks'] loop
         execute format('alter table duly.%I enable row level security', v_table);
     end loop;
 end $$;

@@ -18,7 +18,7 @@ FIRST = UUID(int=0)  # before all of them
 class Pending(msgspec.Struct, frozen=True):
     """What has not been told, and the job that is to hear it."""
 
-    telling_id: UUID
+    callback_id: UUID
     job_id: UUID
 
 
@@ -35,6 +35,6 @@ async def pending(database: Database, after: UUID, limit: int) -> list[Pending]:
     return [Pending(*row) for row in await database.fetch(SQL["pending"], after, limit)]
 
 
-async def deliver(database: Database, telling_id: UUID) -> Delivered | None:
+async def deliver(database: Database, callback_id: UUID) -> Delivered | None:
     """Trigger the job. None: somebody else has."""
-    return await database.find_as(Delivered, SQL["deliver"], telling_id)
+    return await database.find_as(Delivered, SQL["deliver"], callback_id)

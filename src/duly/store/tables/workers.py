@@ -29,7 +29,7 @@ class WorkerRow(msgspec.Struct, frozen=True):
     slots: int
     lease: timedelta
     started_at: datetime
-    beat: int
+    heartbeat: int
     until: datetime
     read_at: datetime
     tenant: int | None = None  # None: ours, and serves every tenant
@@ -89,9 +89,9 @@ async def register(database: Database, identity: Identity) -> None:
     await database.execute(SQL["register"], *known, msgspec.json.encode(pools).decode(), app)
 
 
-async def beat(database: Database, worker_id: UUID) -> datetime | None:
+async def heartbeat(database: Database, worker_id: UUID) -> datetime | None:
     """Renew the lease and give the database's time. None: the lease is gone."""
-    row = await database.fetchrow(SQL["beat"], worker_id)
+    row = await database.fetchrow(SQL["heartbeat"], worker_id)
     return row["read_at"] if row else None
 
 

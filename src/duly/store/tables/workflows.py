@@ -187,7 +187,7 @@ async def run_errand(database: Database) -> str:
 class ToSettle(msgspec.Struct, frozen=True):
     """A workflow that has ended, and the run whose target it is: in its receiver's hands, on its way there, or gone."""
 
-    errand_id: int
+    task_id: int
     workflow_id: UUID
     name: str
     state: str
@@ -210,19 +210,19 @@ async def lock_end(database: Database, workflow_id: UUID) -> tuple[str, int] | N
     return (row["state"], row["replays"]) if row else None
 
 
-async def put_off_errand(database: Database, errand_id: int, delay: timedelta) -> None:
+async def put_off_errand(database: Database, task_id: int, delay: timedelta) -> None:
     """Let an errand come again later, so that others have their turn."""
-    await database.execute(SQL["put_off_errand"], errand_id, delay)
+    await database.execute(SQL["put_off_errand"], task_id, delay)
 
 
-async def put_off_failed_errand(database: Database, errand_id: int) -> None:
+async def put_off_failed_errand(database: Database, task_id: int) -> None:
     """Let an errand that failed come again later, and later each time."""
-    await database.execute(SQL["put_off_failed_errand"], errand_id)
+    await database.execute(SQL["put_off_failed_errand"], task_id)
 
 
-async def drop_errand(database: Database, errand_id: int) -> None:
+async def drop_errand(database: Database, task_id: int) -> None:
     """Forget an errand that was done."""
-    await database.execute(SQL["drop_errand"], errand_id)
+    await database.execute(SQL["drop_errand"], task_id)
 
 
 async def handed(

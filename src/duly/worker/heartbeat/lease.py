@@ -40,7 +40,7 @@ class Lifeline:
             "url": url,
             "worker_id": str(worker_id),
             "lease": lease_seconds,
-            "statement": SQL["beat"],
+            "statement": SQL["heartbeat"],
             "stalled": SQL["stall"],
             "marks": self.marks.descriptor,
             "seed": int(rng.uniform() * 2**53),

@@ -81,7 +81,7 @@ open as (
     select waited.tenant, first.options from waited
      cross join lateral (select options from duly.blocked where blocked.tenant = waited.tenant and blocked.waits_for = 'concurrency'
                             and blocked.key = waited.key order by due_at, run_id limit 1) as first
-     where not coalesce((select gates.active >= gates.places from duly.gates where gates.tenant = waited.tenant and gates.gate = waited.key), false)
+     where not coalesce((select concurrency_keys.active >= concurrency_keys.places from duly.concurrency_keys where concurrency_keys.tenant = waited.tenant and concurrency_keys.key = waited.key), false)
      limit $1)
 select coalesce(duly.release(array_agg(tenant), array_agg(options), 0, null), 0) from open having count(*) > 0
 
@@ -132,7 +132,7 @@ select 'schedule that waits for the end of a run that is not there', timers.job_
 union all
 select 'lease without a worker', leased.run_id::text, leased.worker_id::text from duly.leased
  where not exists (select from duly.workers where workers.worker_id = leased.worker_id)
-   and not exists (select from duly.departed where departed.worker_id = leased.worker_id)
+   and not exists (select from duly.expired_workers where expired_workers.worker_id = leased.worker_id)
    and not exists (select from duly.awaited where awaited.run_id = leased.run_id and awaited.fence = leased.fence and leased.worker_id = duly.receiver())
 union all
 -- Those that were under way when a limit was set go on; a claim that was under way then may not have seen it. Which came first is told by
@@ -145,12 +145,12 @@ select 'limit exceeded', coalesce(limits.queue, 'every queue') || coalesce(' of 
 having count(*) > limits.places
    and max(leased.claimed_at) filter (where age(leased.xmin) < age(limits.xmin::text::xid)) > limits.set_at + interval '5 seconds'
 union all
-select 'gate whose count is wrong', coalesce(gates.gate, inside.gate), format('says %s, holds %s', gates.active, coalesce(inside.runs, 0))
-  from duly.gates full join inside on inside.tenant = gates.tenant and inside.gate = gates.gate
- where coalesce(gates.active, 0) <> coalesce(inside.runs, 0)
+select 'gate whose count is wrong', coalesce(concurrency_keys.key, inside.gate), format('says %s, holds %s', concurrency_keys.active, coalesce(inside.runs, 0))
+  from duly.concurrency_keys full join inside on inside.tenant = concurrency_keys.tenant and inside.gate = concurrency_keys.key
+ where coalesce(concurrency_keys.active, 0) <> coalesce(inside.runs, 0)
 union all
 select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.key from duly.blocked
- where blocked.waits_for = 'concurrency' and not exists (select from duly.gates where gates.tenant = blocked.tenant and gates.gate = blocked.key and gates.active >= gates.places)
+ where blocked.waits_for = 'concurrency' and not exists (select from duly.concurrency_keys where concurrency_keys.tenant = blocked.tenant and concurrency_keys.key = blocked.key and concurrency_keys.active >= concurrency_keys.places)
    and not (blocked.options ? 'fifo' and exists (        -- Of a line, the first alone could enter, and only when nothing before it is on its way.
        select from duly.blocked as before where before.tenant = blocked.tenant and before.waits_for = 'concurrency' and before.key = blocked.key and before.options ? 'fifo'
           and (before.due_at, duly.line_of(before.options), before.run_id) < (blocked.due_at, duly.line_of(blocked.options), blocked.run_id)
@@ -158,13 +158,13 @@ select 'run waiting at a gate with a free place', blocked.run_id::text, blocked.
        select from lines where lines.tenant = blocked.tenant and lines.gate = blocked.key
           and (lines.due_at, lines.line) < (blocked.due_at, duly.line_of(blocked.options))))
 union all
-select 'gate with more inside than its line lets in', gates.gate, format('%s inside', gates.active) from duly.gates
- where gates.active > 1 and (select count(*) from (
-       select from duly.ready where ready.tenant = gates.tenant and ready.options->'gate'->>0 = gates.gate and ready.options ? 'fifo'
-       union all select from duly.leased where leased.tenant = gates.tenant and leased.options->'gate'->>0 = gates.gate and leased.options ? 'fifo') as inside) > 1
+select 'gate with more inside than its line lets in', concurrency_keys.key, format('%s inside', concurrency_keys.active) from duly.concurrency_keys
+ where concurrency_keys.active > 1 and (select count(*) from (
+       select from duly.ready where ready.tenant = concurrency_keys.tenant and ready.options->'gate'->>0 = concurrency_keys.key and ready.options ? 'fifo'
+       union all select from duly.leased where leased.tenant = concurrency_keys.tenant and leased.options->'gate'->>0 = concurrency_keys.key and leased.options ? 'fifo') as inside) > 1
 union all
 select 'run waiting for its turn at a rate that nobody minds', blocked.run_id::text, blocked.key from duly.blocked
- where blocked.waits_for = 'rate' and not exists (select from duly.paces where paces.tenant = blocked.tenant and paces.key = blocked.key)
+ where blocked.waits_for = 'rate' and not exists (select from duly.rate_limits where rate_limits.tenant = blocked.tenant and rate_limits.key = blocked.key)
 union all
 select 'run that waits for its turn without its place', blocked.run_id::text, blocked.key from duly.blocked
  where blocked.waits_for = 'rate' and blocked.options ? 'gate' and not blocked.options ? 'held'
@@ -197,7 +197,7 @@ select 'node that nothing will move', format('%s/%s', node.workflow_id, node.nam
        or (node.state = 'ready' and flow.state = 'running' and exists (
                select from duly.blocked where blocked.run_id = node.run_id and blocked.waits_for = 'workflow' and blocked.key = node.workflow_id::text))
        or (node.state = 'waiting' and node.waits = 0 and flow.state <> 'paused'))
-   and not exists (select from duly.errands where errands.workflow_id = node.workflow_id)
+   and not exists (select from duly.workflow_tasks where workflow_tasks.workflow_id = node.workflow_id)
 union all
 select 'run that waits for a workflow that is over', blocked.run_id::text, blocked.key from duly.blocked
  where blocked.waits_for in ('workflow', 'dependency', 'recall') and blocked.options ? 'node' and not exists (
@@ -206,23 +206,23 @@ select 'run that waits for a workflow that is over', blocked.run_id::text, block
           and node.state in ('waiting', 'ready') and flow.ended_at is null)
 union all
 select 'run whose count of jobs before it is wrong', following.child::text, format('waits for %s, should for %s', following.waits, counted.open)
-  from duly.followings as following
- cross join lateral (select count(*) as open from duly.followers where followers.child = following.child) as counted
+  from duly.dependents as following
+ cross join lateral (select count(*) as open from duly.dependencies where dependencies.child = following.child) as counted
  where following.waits <> counted.open
 union all
 select 'run that follows others and that nothing will move', blocked.run_id::text, coalesce(format('waits for %s', following.waits), 'is not counted') from duly.blocked
-  left join duly.followings as following on following.child = blocked.run_id
- where blocked.waits_for = 'dependency' and not exists (select from duly.follow_checks where follow_checks.child = blocked.run_id)
+  left join duly.dependents as following on following.child = blocked.run_id
+ where blocked.waits_for = 'dependency' and not exists (select from duly.dependency_checks where dependency_checks.child = blocked.run_id)
    and (coalesce(following.waits, 0) = 0 or exists (
-       select from duly.followers where followers.child = blocked.run_id
-          and not exists (select from places where places.run_id = followers.parent and places.box <> 'dead')))
+       select from duly.dependencies where dependencies.child = blocked.run_id
+          and not exists (select from places where places.run_id = dependencies.parent and places.box <> 'dead')))
 union all
-select 'follower that waits no more', followers.child::text, format('of %s', followers.parent) from duly.followers
- where not exists (select from duly.blocked where blocked.run_id = followers.child and blocked.waits_for = 'dependency')
-   and not exists (select from duly.follow_checks where follow_checks.child = followers.child)
+select 'follower that waits no more', dependencies.child::text, format('of %s', dependencies.parent) from duly.dependencies
+ where not exists (select from duly.blocked where blocked.run_id = dependencies.child and blocked.waits_for = 'dependency')
+   and not exists (select from duly.dependency_checks where dependency_checks.child = dependencies.child)
 union all
 select 'run that stands aside although a worker knows it', run_id::text, format('%s in queue %s', handler, queue) from duly.ready
- where is_aside and exists (
+ where is_unroutable and exists (
        select from duly.workers where workers.until > (select duly.clock_now()) and workers.started_at < (select duly.clock_now()) - interval '5 minutes'
           and ready.handler = any (workers.handlers) and ready.queue = any (workers.queues) and coalesce(workers.tenant, ready.tenant) = ready.tenant)
 limit 100

@@ -16,7 +16,7 @@ select * from duly.expire($1)
 select duly.clock_now() as read_at, signals.run_id, signals.fence, signals.what, null::integer as tenant, null::text as queue, null::integer as places
   from (select 1) as one left join duly.signals on signals.worker_id = $1
 union all
-select duly.clock_now(), null, null, 'hold', tenant, queue, null from duly.holds
+select duly.clock_now(), null, null, 'hold', tenant, queue, null from duly.pauses
 union all
 select duly.clock_now(), null, null, 'limit', tenant, queue, places from duly.limits
 union all

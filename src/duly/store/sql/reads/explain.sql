@@ -1,6 +1,6 @@
 -- name: around
 -- What is known of a run that waits or runs besides its state: its gate, since when it is claimed, and what it carries.
-select asked.run_id, duly.clock_now() as now, blocked.waits_for::text as waits_for, blocked.key, gates.places, gates.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
+select asked.run_id, duly.clock_now() as now, blocked.waits_for::text as waits_for, blocked.key, concurrency_keys.places, concurrency_keys.active, leased.claimed_at, awaited.deadline_at, dead.replays, dead.buried_at,
        coalesce(blocked.options->'fifo', 'false') not in ('false', 'null') as is_fifo,
        blocked.options->'node'->>1 as node,
        coalesce(ready.options, blocked.options, leased.options, dead.options, timers.options)::text as options,
@@ -12,7 +12,7 @@ select asked.run_id, duly.clock_now() as now, blocked.waits_for::text as waits_f
   left join duly.timers on timers.run_id = asked.run_id and timers.run_id is not null
   left join duly.ready on ready.run_id = asked.run_id
   left join duly.blocked on blocked.run_id = asked.run_id
-  left join duly.gates on gates.tenant = blocked.tenant and blocked.waits_for = 'concurrency' and gates.gate = blocked.key
+  left join duly.concurrency_keys on concurrency_keys.tenant = blocked.tenant and blocked.waits_for = 'concurrency' and concurrency_keys.key = blocked.key
   left join duly.destinations on destinations.tenant = blocked.tenant and blocked.waits_for = 'destination' and destinations.origin = blocked.key
   left join duly.leased on leased.run_id = asked.run_id
   left join duly.awaited on awaited.run_id = asked.run_id and awaited.fence = leased.fence
@@ -29,19 +29,19 @@ select marks::text from duly.attempts where run_id = $1 order by finished_at des
 select (select count(*) from (
             select from generate_series(0, 109) as line(priority) cross join lateral (
                 select other.due_at, other.ctid from duly.ready as other
-                 where not other.is_aside and other.queue = ready.queue and other.tenant = ready.tenant and other.priority = line.priority
+                 where not other.is_unroutable and other.queue = ready.queue and other.tenant = ready.tenant and other.priority = line.priority
                    and other.due_at <= ready.due_at + (ready.priority - line.priority) * interval '30 seconds'
                  order by other.queue, other.tenant, other.priority, other.due_at limit $2) as one
              where case when line.priority = ready.priority then (one.due_at, one.ctid) < (ready.due_at, ready.ctid)
                         else one.due_at < ready.due_at + (ready.priority - line.priority) * interval '30 seconds' end
              limit $2) as ahead) as before,
-       coalesce(workers.name, departed.name) as worker, workers.until > duly.clock_now() as worker_is_live,
+       coalesce(workers.name, expired_workers.name) as worker, workers.until > duly.clock_now() as worker_is_live,
        workers.stalled_at, workers.stalled_in
   from (select $1::uuid as run_id) as asked
   left join duly.ready on ready.run_id = asked.run_id
   left join duly.leased on leased.run_id = asked.run_id
   left join duly.workers on workers.worker_id = leased.worker_id
-  left join duly.departed on departed.worker_id = leased.worker_id
+  left join duly.expired_workers on expired_workers.worker_id = leased.worker_id
 
 -- name: holders
 -- Some of those inside a gate: in a worker's hands, or about to be; of what is ready, only so many are looked at.
@@ -78,7 +78,7 @@ select (select count(*) from (select from duly.blocked as other
 
 -- name: turn
 -- The rate at which a run waits for its turn, and from when on it gives any.
-select paces.key, paces.per_second, paces.burst, paces.next_at from duly.paces where paces.tenant = $1 and paces.key = $2
+select rate_limits.key, rate_limits.per_second, rate_limits.burst, rate_limits.next_at from duly.rate_limits where rate_limits.tenant = $1 and rate_limits.key = $2
 
 -- name: parents
 -- The parents of a node that have not ended.
@@ -89,7 +89,7 @@ select parents.name from duly.workflow_edges as edges
 
 -- name: followed
 -- The jobs that a run follows, and that have not ended.
-select parent from duly.followers where child = $1 and tenant = $2 order by parent limit $3
+select parent from duly.dependencies where child = $1 and tenant = $2 order by parent limit $3
 
 -- name: workflow_is_paused
 select state = 'paused' from duly.workflows where workflow_id = $1 and tenant = $2

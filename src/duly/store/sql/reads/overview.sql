@@ -50,5 +50,5 @@ select duly.clock_now() as read_at,
             select due_at from duly.timers, overloads
              where timers.shard = slice.shard and not duly.is_postponed(overloads.found, timers.priority, timers.run_id, timers.tenant, timers.queue)
              order by due_at limit 1) as first) as next_due_at,
-       (select done_at from duly.duties where name = 'reap') as reaped_at,
+       (select done_at from duly.maintenance_tasks where name = 'reap') as reaped_at,
        current_setting('transaction_read_only') = 'on' as is_read_only

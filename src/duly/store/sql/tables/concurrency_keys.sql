@@ -14,37 +14,37 @@ with recursive waited as (
 keys as (
     select key from (
         (select key from waited limit $3)
-        union (select gate from duly.gates where tenant = $1 and gate > $2 order by gate limit $3)
-        union (select key from duly.paces where tenant = $1 and key > $2 order by key limit $3)
-        union (select key from duly.gate_limits where tenant = $1 and key > $2 order by key limit $3)) as found
+        union (select key from duly.concurrency_keys where tenant = $1 and key > $2 order by key limit $3)
+        union (select key from duly.rate_limits where tenant = $1 and key > $2 order by key limit $3)
+        union (select key from duly.key_limits where tenant = $1 and key > $2 order by key limit $3)) as found
      order by key limit $3)
-select keys.key, gates.places, coalesce(gates.active, 0) as inside,
+select keys.key, used.places, coalesce(used.active, 0) as inside,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key limit $4) as at_gate) as waiting,
-       coalesce(gates.in_line, false) or exists (
+       coalesce(used.in_line, false) or exists (
            select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key and blocked.options ? 'fifo') as is_line,
-       coalesce(limits.per_second, paces.asked_per_second) as per_second, coalesce(limits.burst, paces.asked_burst) as burst,
+       coalesce(limits.per_second, rates.asked_per_second) as per_second, coalesce(limits.burst, rates.asked_burst) as burst,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key limit $4) as in_turn) as waiting_turn,
        limits.places as limit_places, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
   from keys
-  left join lateral (select * from duly.gates where gates.tenant = $1 and gates.gate = keys.key limit 1) as gates on true
-  left join lateral (select * from duly.paces where paces.tenant = $1 and paces.key = keys.key limit 1) as paces on true
-  left join lateral (select * from duly.gate_limits where gate_limits.tenant = $1 and gate_limits.key = keys.key limit 1) as limits on true
+  left join lateral (select * from duly.concurrency_keys as one where one.tenant = $1 and one.key = keys.key limit 1) as used on true
+  left join lateral (select * from duly.rate_limits as one where one.tenant = $1 and one.key = keys.key limit 1) as rates on true
+  left join lateral (select * from duly.key_limits where key_limits.tenant = $1 and key_limits.key = keys.key limit 1) as limits on true
  order by keys.key
 
 -- name: find
 -- One key, as a page shows it.
 with keys as (select $2::text collate "C" as key, $3::integer as one)
-select keys.key, gates.places, coalesce(gates.active, 0) as inside,
+select keys.key, used.places, coalesce(used.active, 0) as inside,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key limit $4) as at_gate) as waiting,
-       coalesce(gates.in_line, false) or exists (
+       coalesce(used.in_line, false) or exists (
            select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key and blocked.options ? 'fifo') as is_line,
-       coalesce(limits.per_second, paces.asked_per_second) as per_second, coalesce(limits.burst, paces.asked_burst) as burst,
+       coalesce(limits.per_second, rates.asked_per_second) as per_second, coalesce(limits.burst, rates.asked_burst) as burst,
        (select count(*) from (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key limit $4) as in_turn) as waiting_turn,
        limits.places as limit_places, limits.per_second as limit_per_second, limits.burst as limit_burst, limits.changed_at
   from keys
-  left join lateral (select * from duly.gates where gates.tenant = $1 and gates.gate = keys.key limit 1) as gates on true
-  left join lateral (select * from duly.paces where paces.tenant = $1 and paces.key = keys.key limit 1) as paces on true
-  left join lateral (select * from duly.gate_limits where gate_limits.tenant = $1 and gate_limits.key = keys.key limit 1) as limits on true
- where gates.gate is not null or paces.key is not null or limits.key is not null
+  left join lateral (select * from duly.concurrency_keys as one where one.tenant = $1 and one.key = keys.key limit 1) as used on true
+  left join lateral (select * from duly.rate_limits as one where one.tenant = $1 and one.key = keys.key limit 1) as rates on true
+  left join lateral (select * from duly.key_limits where key_limits.tenant = $1 and key_limits.key = keys.key limit 1) as limits on true
+ where used.key is not null or rates.key is not null or limits.key is not null
     or exists (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'concurrency' and blocked.key = keys.key)
     or exists (select from duly.blocked where blocked.tenant = $1 and blocked.waits_for = 'rate' and blocked.key = keys.key)

@@ -2,4 +2,4 @@
 select duly.check_followers($1)
 
 -- name: vacuum
-vacuum (skip_locked, truncate off) duly.followed
+vacuum (skip_locked, truncate off) duly.ended_dependencies

@@ -27,9 +27,9 @@ select job_id, scheduled_at, replayed from duly.submit_subtasks($1, $2, $3, $4, 
 -- before comes with it.
 select duly.run_id(clock.now, duly.batch_name($1, $2, clock.now) || '0'), clock.now,
        (select jsonb_object_agg(name, definition)::text from duly.calendars where tenant = $1 and name = any ($3::text[])),
-       keys.job_id, keys.scheduled_at, duly.made_at(keys.job_id), duly.least_period($1)
+       idempotency_keys.job_id, idempotency_keys.scheduled_at, duly.made_at(idempotency_keys.job_id), duly.least_period($1)
   from (select duly.clock_now() as now offset 0) as clock
-  left join duly.keys on keys.tenant = $1 and keys.key = $2 and keys.expires_at > clock.now and keys.body_hash = $4
+  left join duly.idempotency_keys on idempotency_keys.tenant = $1 and idempotency_keys.key = $2 and idempotency_keys.expires_at > clock.now and idempotency_keys.body_hash = $4
 
 -- name: least_period
 select null::uuid, duly.least_period($1)

@@ -4,10 +4,10 @@ select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::jsonb, $11, at, at + $7::i
 on conflict (worker_id) do nothing
 returning started_at
 
--- name: beat
+-- name: heartbeat
 -- No row: the lease is gone, and the worker must stop itself. It starts nothing that is due after the safe moment it was told, so
 -- that what is due later goes back unused when it dies: also when the clock was set while it lived.
-update duly.workers set beat = beat + 1, until = duly.clock_now() + lease, safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3),
+update duly.workers set heartbeat = heartbeat + 1, until = duly.clock_now() + lease, safe_until = greatest(safe_until, duly.clock_now() + lease * 2 / 3),
                         stalled_at = null, stalled_in = '{}', unstarted = case when stalled_at is null then unstarted else '{}' end
  where worker_id = $1 returning until, safe_until, duly.clock_now() as read_at
 
@@ -27,7 +27,7 @@ update duly.workers set named = named || $2::text[] where worker_id = $1 and unt
 update duly.workers set named = array(select unnest(named) except select unnest($2::text[])) where worker_id = $1
 
 -- name: live
-select worker_id, name, version, queues, handlers, slots, lease, started_at, beat, until, duly.clock_now() as read_at, tenant, weights, pools::text,
+select worker_id, name, version, queues, handlers, slots, lease, started_at, heartbeat, until, duly.clock_now() as read_at, tenant, weights, pools::text,
        draining_at is not null as is_draining, stalled_at, stalled_in, app
   from duly.workers
 
@@ -51,8 +51,8 @@ select run_id, job_id, tenant, queue, handler, attempt, priority, scheduled_at, 
 -- name: expire
 -- The worker's row goes first; what it leaves tells the reaper until when it may have started runs.
 with gone as (
-    delete from duly.workers where worker_id = $1 and beat = $2 and ($3 or until <= duly.clock_now()) returning *)
-insert into duly.departed (worker_id, name, safe_until, named, departed_at)
+    delete from duly.workers where worker_id = $1 and heartbeat = $2 and ($3 or until <= duly.clock_now()) returning *)
+insert into duly.expired_workers (worker_id, name, safe_until, named, expired_at)
 select worker_id, name, safe_until, named, duly.clock_now() from gone
 on conflict (worker_id) do nothing
 returning worker_id
@@ -61,14 +61,14 @@ returning worker_id
 select has_left, run_ids, fences from duly.retire($1, $2, $3)
 
 -- name: departed
-select worker_id, name, safe_until, named from duly.departed
- where exists (select from duly.leased where leased.worker_id = departed.worker_id) order by departed_at limit 1000
+select worker_id, name, safe_until, named from duly.expired_workers
+ where exists (select from duly.leased where leased.worker_id = expired_workers.worker_id) order by expired_at limit 1000
 
 -- name: forget_departed
-delete from duly.departed where departed_at < duly.clock_now() - interval '1 day' and not exists (select from duly.leased where leased.worker_id = departed.worker_id)
+delete from duly.expired_workers where expired_at < duly.clock_now() - interval '1 day' and not exists (select from duly.leased where leased.worker_id = expired_workers.worker_id)
 
 -- name: depart
 -- For leased rows without a worker's row and without a departure: nothing is known, so everything may have been started.
 -- Not infinity, which drivers give as a moment without a zone.
-insert into duly.departed (worker_id, name, safe_until, named, departed_at)
+insert into duly.expired_workers (worker_id, name, safe_until, named, expired_at)
 select $1, 'unknown', duly.clock_now() + interval '100 years', '{}', duly.clock_now() on conflict (worker_id) do nothing

@@ -81,25 +81,25 @@ select workflow_id, name, state, reason, last_attempt from unnest($1::uuid[], $2
 
 -- name: to_settle
 -- Runs whose workflow has ended: in their receiver's hands, or not yet; or nowhere any more.
-select errand.errand_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.replays, flow.run_id, leased.fence,
+select errand.task_id, flow.workflow_id, flow.name, flow.state, flow.reason, flow.replays, flow.run_id, leased.fence,
        leased.worker_id = duly.receiver() as is_awaited,
        exists (select from duly.live_runs where live_runs.run_id = flow.run_id and live_runs.state <> 'dead') as is_live
-  from duly.errands as errand join duly.workflows as flow on flow.workflow_id = errand.workflow_id
+  from duly.workflow_tasks as errand join duly.workflows as flow on flow.workflow_id = errand.workflow_id
   left join duly.leased on leased.run_id = flow.run_id
- where errand.what = 'settle' and duly.is_errand_due(errand.due_at, errand.tries, (select duly.clock_now())) order by errand.errand_id limit $1
+ where errand.what = 'settle' and duly.is_errand_due(errand.due_at, errand.tries, (select duly.clock_now())) order by errand.task_id limit $1
 
 -- name: lock_end
 select state, replays from duly.workflows where workflow_id = $1 for share
 
 -- name: put_off_errand
-update duly.errands set due_at = duly.clock_now() + $2 where errand_id = $1
+update duly.workflow_tasks set due_at = duly.clock_now() + $2 where task_id = $1
 
 -- name: put_off_failed_errand
 -- For longer each time, as run_errand does.
-update duly.errands set due_at = duly.clock_now() + least(power(2, tries), 60) * interval '1 second', tries = least(tries + 1, 30) where errand_id = $1
+update duly.workflow_tasks set due_at = duly.clock_now() + least(power(2, tries), 60) * interval '1 second', tries = least(tries + 1, 30) where task_id = $1
 
 -- name: drop_errand
-delete from duly.errands where errand_id = $1
+delete from duly.workflow_tasks where task_id = $1
 
 -- name: vacuum_endings
-vacuum (skip_locked, truncate off) duly.endings
+vacuum (skip_locked, truncate off) duly.ended_nodes

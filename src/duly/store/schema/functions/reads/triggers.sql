@@ -42,12 +42,12 @@ create or replace trigger dead_risen after delete on duly.dead
    for each row when (old.options ? 'node') execute function duly.note_rising();
 
 -- These two are queued once for each transaction, by the first note, and run at its end. One that can be deferred cannot be replaced.
-drop trigger if exists endings_seen_to on duly.endings;
-create constraint trigger endings_seen_to after insert on duly.endings deferrable initially deferred
+drop trigger if exists endings_seen_to on duly.ended_nodes;
+create constraint trigger endings_seen_to after insert on duly.ended_nodes deferrable initially deferred
    for each row when (new.is_first) execute function duly.advance();
 
-drop trigger if exists followed_seen_to on duly.followed;
-create constraint trigger followed_seen_to after insert on duly.followed deferrable initially deferred
+drop trigger if exists followed_seen_to on duly.ended_dependencies;
+create constraint trigger followed_seen_to after insert on duly.ended_dependencies deferrable initially deferred
    for each row when (new.is_first) execute function duly.follow_on();
 
 -------------------------------------------------------------------------------------------------------------- elsewhere

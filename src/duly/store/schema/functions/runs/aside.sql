@@ -14,7 +14,7 @@ declare
     v_head  record;
 begin
     select ready.queue, ready.tenant, ready.priority, ready.handler into v_head from duly.ready
-     where not ready.is_aside and (ready.queue, ready.tenant, ready.priority) >= (p_queue, p_tenant, p_priority)
+     where not ready.is_unroutable and (ready.queue, ready.tenant, ready.priority) >= (p_queue, p_tenant, p_priority)
      order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1;
     moved := 0;
     for line in 1 .. p_lines loop
@@ -29,23 +29,23 @@ begin
                    and coalesce(workers.tenant, v_head.tenant) = v_head.tenant),
             front as materialized (
                 select ready.ctid as place, ready.handler from duly.ready
-                 where not ready.is_aside and ready.queue = v_head.queue and ready.tenant = v_head.tenant and ready.priority = v_head.priority
+                 where not ready.is_unroutable and ready.queue = v_head.queue and ready.tenant = v_head.tenant and ready.priority = v_head.priority
                  order by ready.due_at limit p_looks),
             strangers as materialized (
                 select front.place from front where front.handler not in (select unnest(known.handlers) from known)),
             crowd as materialized (
                 select strangers.place from strangers where exists (select from known) and (select count(*) from strangers) >= case
-                       when exists (select from duly.ready where ready.is_aside and ready.queue = v_head.queue and ready.handler = v_head.handler
+                       when exists (select from duly.ready where ready.is_unroutable and ready.queue = v_head.queue and ready.handler = v_head.handler
                                        and ready.tenant = v_head.tenant) then p_more else p_crowd end)
-            update duly.ready set is_aside = true
+            update duly.ready set is_unroutable = true
              where ctid = any (array(select ready.ctid from duly.ready where ready.ctid = any (array(select crowd.place from crowd))
-                                        and not ready.is_aside for update skip locked));
+                                        and not ready.is_unroutable for update skip locked));
             get diagnostics moved = row_count;
             exit when moved > 0;
             v_left := v_left - 1;
         end if;
         select ready.queue, ready.tenant, ready.priority, ready.handler into v_head from duly.ready
-         where not ready.is_aside and (ready.queue, ready.tenant, ready.priority) > (v_head.queue, v_head.tenant, v_head.priority)
+         where not ready.is_unroutable and (ready.queue, ready.tenant, ready.priority) > (v_head.queue, v_head.tenant, v_head.priority)
          order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1;
         exit when v_left = 0;
     end loop;
@@ -57,10 +57,10 @@ end $$;
 -- Whether anything stands aside of these queues and handlers, and of this tenant where one is given. Asked pair by pair, because not every
 -- version of PostgreSQL takes two lists into one index; and first whether anything stands aside at all, because mostly nothing does.
 create or replace function duly.stands_aside(p_queues text[], p_handlers text[], p_tenant integer) returns boolean language sql stable as $$
-    select exists (select from duly.ready where ready.is_aside order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
+    select exists (select from duly.ready where ready.is_unroutable order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
        and exists (select from unnest(p_queues) as asked(queue) cross join unnest(p_handlers) as known(handler) cross join lateral (
                        select from duly.ready
-                        where ready.is_aside and ready.queue = asked.queue and ready.handler = known.handler
+                        where ready.is_unroutable and ready.queue = asked.queue and ready.handler = known.handler
                           and ready.tenant >= coalesce(p_tenant, 0) and ready.tenant <= coalesce(p_tenant, 2147483647)
                         order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as first)
 $$;
@@ -78,23 +78,23 @@ begin
     with recursive walk as (
         select first.* from unnest(p_queues) as asked(queue) cross join unnest(p_handlers) as known(handler) cross join lateral (
             select ready.queue, ready.handler, ready.tenant, ready.priority from duly.ready
-             where ready.is_aside and ready.queue = asked.queue and ready.handler = known.handler
+             where ready.is_unroutable and ready.queue = asked.queue and ready.handler = known.handler
                and ready.tenant >= coalesce(p_tenant, 0) and ready.tenant <= v_to
              order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as first
         union all
         select next.* from walk cross join lateral (
             select ready.queue, ready.handler, ready.tenant, ready.priority from duly.ready
-             where ready.is_aside and ready.queue = walk.queue and ready.handler = walk.handler
+             where ready.is_unroutable and ready.queue = walk.queue and ready.handler = walk.handler
                and (ready.tenant, ready.priority) > (walk.tenant, walk.priority) and ready.tenant <= v_to
              order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     lines as materialized (select * from walk limit c_lines),
     found as materialized (
         select slice.place from lines cross join lateral (
             select ready.ctid as place from duly.ready
-             where ready.is_aside and ready.queue = lines.queue and ready.handler = lines.handler and ready.tenant = lines.tenant
+             where ready.is_unroutable and ready.queue = lines.queue and ready.handler = lines.handler and ready.tenant = lines.tenant
                and ready.priority = lines.priority
              order by ready.due_at limit greatest(1, p_limit / (select count(*) from lines)) for update skip locked) as slice)
-    update duly.ready set is_aside = false where ctid = any (array(select place from found));
+    update duly.ready set is_unroutable = false where ctid = any (array(select place from found));
     get diagnostics v_back = row_count;
     return v_back;
 end $$;
@@ -113,11 +113,11 @@ declare
     v_back     integer := 0;
 begin
     with recursive walk as (
-        (select ready.queue, ready.handler from duly.ready where ready.is_aside
+        (select ready.queue, ready.handler from duly.ready where ready.is_unroutable
           order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
         union all
         select next.queue, next.handler from walk cross join lateral (
-            select ready.queue, ready.handler from duly.ready where ready.is_aside and (ready.queue, ready.handler) > (walk.queue, walk.handler)
+            select ready.queue, ready.handler from duly.ready where ready.is_unroutable and (ready.queue, ready.handler) > (walk.queue, walk.handler)
              order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next)
     select array_agg(distinct queue), array_agg(distinct handler), count(*) into v_queues, v_handlers, v_kinds
       from (select * from walk limit c_kinds) as kinds;
@@ -147,27 +147,27 @@ declare
 begin
     return query
     with recursive walk as (
-        (select ready.queue, ready.tenant, ready.priority from duly.ready where not ready.is_aside
+        (select ready.queue, ready.tenant, ready.priority from duly.ready where not ready.is_unroutable
           order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1)
         union all
         select next.* from walk cross join lateral (
             select ready.queue, ready.tenant, ready.priority from duly.ready
-             where not ready.is_aside and (ready.queue, ready.tenant, ready.priority) > (walk.queue, walk.tenant, walk.priority)
+             where not ready.is_unroutable and (ready.queue, ready.tenant, ready.priority) > (walk.queue, walk.tenant, walk.priority)
              order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     aside_walk as (
-        (select ready.queue, ready.handler, ready.tenant from duly.ready where ready.is_aside
+        (select ready.queue, ready.handler, ready.tenant from duly.ready where ready.is_unroutable
           order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1)
         union all
         select next.* from aside_walk cross join lateral (
             select ready.queue, ready.handler, ready.tenant from duly.ready
-             where ready.is_aside and (ready.queue, ready.handler, ready.tenant) > (aside_walk.queue, aside_walk.handler, aside_walk.tenant)
+             where ready.is_unroutable and (ready.queue, ready.handler, ready.tenant) > (aside_walk.queue, aside_walk.handler, aside_walk.tenant)
              order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     kinds as materialized (
         select walk.queue, first.handler, walk.tenant, count(*) as runs, bool_or(first.is_full) as is_more, min(first.due_at) as due_at
           from (select * from walk limit p_lines) as walk cross join lateral (
             select front.handler, front.due_at, count(*) over () >= p_runs as is_full from (
                 select ready.handler, ready.due_at from duly.ready
-                 where not ready.is_aside and ready.queue = walk.queue and ready.tenant = walk.tenant and ready.priority = walk.priority
+                 where not ready.is_unroutable and ready.queue = walk.queue and ready.tenant = walk.tenant and ready.priority = walk.priority
                    and ready.due_at <= v_now
                  order by ready.due_at limit p_runs) as front) as first
          group by walk.queue, first.handler, walk.tenant
@@ -175,7 +175,7 @@ begin
         select aside_walk.queue, aside_walk.handler, aside_walk.tenant, count(first.due_at), count(*) >= p_runs, min(first.due_at)
           from (select * from aside_walk limit p_lines) as aside_walk cross join lateral (
             select ready.due_at from duly.ready
-             where ready.is_aside and ready.queue = aside_walk.queue and ready.handler = aside_walk.handler and ready.tenant = aside_walk.tenant
+             where ready.is_unroutable and ready.queue = aside_walk.queue and ready.handler = aside_walk.handler and ready.tenant = aside_walk.tenant
              order by ready.priority, ready.due_at limit p_runs) as first
          group by aside_walk.queue, aside_walk.handler, aside_walk.tenant)
     select kinds.queue, kinds.handler, sum(kinds.runs)::bigint, bool_or(kinds.is_more), min(kinds.due_at), array_agg(distinct kinds.tenant),

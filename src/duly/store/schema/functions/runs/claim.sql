@@ -26,7 +26,7 @@ begin
            duly.stands_aside(p_queues, p_handlers, null)
       into v_open, v_weights, v_aside
       from unnest(p_queues, p_weights) with ordinality as asked(queue, weight, number)
-     where not exists (select from duly.holds where holds.tenant is null and coalesce(holds.queue, asked.queue) = asked.queue);
+     where not exists (select from duly.pauses where pauses.tenant is null and coalesce(pauses.queue, asked.queue) = asked.queue);
     if v_aside and v_open is not null then
         perform duly.bring_back(v_open, p_handlers, null, greatest(100, 2 * p_limit));
     end if;
@@ -91,7 +91,7 @@ begin
     if cardinality(v_lines) = 1 and v_limits = '{}' then       -- One queue, one tenant, one priority: nothing to share out.
         return array(
             select ctid from duly.ready
-             where not ready.is_aside and ready.queue = (v_lines[1]).queue and ready.tenant = (v_lines[1]).tenant and ready.priority = (v_lines[1]).priority and ready.due_at >= (v_lines[1]).due_at
+             where not ready.is_unroutable and ready.queue = (v_lines[1]).queue and ready.tenant = (v_lines[1]).tenant and ready.priority = (v_lines[1]).priority and ready.due_at >= (v_lines[1]).due_at
                and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_until
              order by ready.due_at limit p_limit for update skip locked);
     end if;
@@ -113,7 +113,7 @@ begin
               from unnest(v_asked, v_quotas) with ordinality as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, quota, place)
              cross join lateral (                      -- Those we have taken before are locked by ourselves, and so they are not skipped.
                 select ready.ctid as place from duly.ready
-                 where not ready.is_aside and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
+                 where not ready.is_unroutable and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
                    and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= v_upto
                  order by ready.due_at limit line.quota offset line.taken for update skip locked) as slice
              where line.quota > 0)

@@ -31,19 +31,19 @@ begin
             then format('after names job %s, which is a schedule and has no one end; let each of its runs trigger this job with on_done, or name a one-shot', v_bad.job_id)
             else format('after names job %s, of which nothing is known; name one-shots of this tenant that wait, run or are still in the history', v_bad.job_id) end;
     end if;
-    insert into duly.followings (child, tenant, waits)
+    insert into duly.dependents (child, tenant, waits)
     select given.child, p_tenant, jsonb_array_length(given.options->'after') from unnest(p_children, p_options) as given(child, options);
-    insert into duly.followers (parent, child, tenant, on_end)
+    insert into duly.dependencies (parent, child, tenant, on_end)
     select (pair->>0)::uuid, given.child, p_tenant, pair->>1
       from unnest(p_children, p_options) as given(child, options) cross join jsonb_array_elements(given.options->'after') as pair;
-    insert into duly.follow_checks (child, due_at) select child, p_now from unnest(p_children) as child;
+    insert into duly.dependency_checks (child, due_at) select child, p_now from unnest(p_children) as child;
 end $$;
 
 -- The record of an end tells, as for workflows; but whoever is followed does not know it. So every statement that records anything
 -- asks, first of all, whether anybody waits for anything: by the index, whose first page says so. No settings in its head.
 create or replace function duly.note_followed() returns trigger language plpgsql as $$
 begin
-    perform from duly.followers order by parent limit 1;
+    perform from duly.dependencies order by parent limit 1;
     if found then
         perform duly.note_ends(array_agg(run_id), array_agg(became::text)) from ended
           where outcome <> 'fenced' and became in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped') having count(*) > 0;
@@ -60,15 +60,15 @@ declare
     v_mode text := coalesce(current_setting('duly.following', true), '');
 begin
     if v_mode = 'opening' then
-        insert into duly.follow_checks (child, due_at)
-        select distinct child, duly.clock_now() from duly.followers where parent = any (p_run_ids);
+        insert into duly.dependency_checks (child, due_at)
+        select distinct child, duly.clock_now() from duly.dependencies where parent = any (p_run_ids);
         return;
     end if;
-    insert into duly.follow_checks (child, due_at) select child, duly.clock_now() from duly.followings where child = any (p_run_ids);
-    insert into duly.followed (run_id, became, is_first)
+    insert into duly.dependency_checks (child, due_at) select child, duly.clock_now() from duly.dependents where child = any (p_run_ids);
+    insert into duly.ended_dependencies (run_id, became, is_first)
     select ended.run_id, ended.became, v_mode = '' and row_number() over () = 1
       from unnest(p_run_ids, p_became) as ended(run_id, became)
-     where (select true from duly.followers where followers.parent = ended.run_id limit 1);
+     where (select true from duly.dependencies where dependencies.parent = ended.run_id limit 1);
     if found then
         perform set_config('duly.following', 'noted', true);
     end if;
@@ -86,16 +86,16 @@ declare
     v_children uuid[];
 begin
     if coalesce(current_setting('duly.ending', true), '') <> '' then
-        insert into duly.followed (run_id, became, is_first) select run_id, became, true from duly.followed limit 1;   -- Queued behind them.
+        insert into duly.ended_dependencies (run_id, became, is_first) select run_id, became, true from duly.ended_dependencies limit 1;   -- Queued behind them.
         return null;
     end if;
-    with taken as (delete from duly.followed returning run_id, became)
+    with taken as (delete from duly.ended_dependencies returning run_id, became)
     select array_agg(run_id), array_agg(became) into v_parents, v_states from (select distinct on (run_id) run_id, became from taken) as ended;
     perform set_config('duly.following', 'opening', true);
-    v_children := array(select distinct child from duly.followers where parent = any (v_parents) order by child);
-    insert into duly.follow_checks (child, due_at) select child, v_now from unnest(v_children[1001:]) as child;
+    v_children := array(select distinct child from duly.dependencies where parent = any (v_parents) order by child);
+    insert into duly.dependency_checks (child, due_at) select child, v_now from unnest(v_children[1001:]) as child;
     v_children := v_children[:1000];
-    perform from duly.followings where child = any (v_children) order by child for no key update;
+    perform from duly.dependents where child = any (v_children) order by child for no key update;
     perform duly.count_ends(v_parents, v_states, v_children);
     perform duly.open_followers(v_children, v_now);
     perform set_config('duly.following', '', true);
@@ -111,18 +111,18 @@ begin
         select place.ctid, place.child, place.parent, place.on_end, ended.state,
                duly.holds_for(place.on_end, case ended.state when 'dead' then 'failed' else ended.state end) as holds
           from unnest(p_parents, p_states) as ended(run_id, state)
-         cross join lateral (select ctid, child, parent, on_end from duly.followers where followers.parent = ended.run_id offset 0) as place
+         cross join lateral (select ctid, child, parent, on_end from duly.dependencies where dependencies.parent = ended.run_id offset 0) as place
          where place.child = any (p_children)),
-    gone as (delete from duly.followers where ctid = any (array(select ctid from found))),
+    gone as (delete from duly.dependencies where ctid = any (array(select ctid from found))),
     counted as (
         select child, count(*)::integer as ended,
                min(format('job %s is %s, and this was to run %s', parent, state,
                           case on_end when 'always' then 'after its end' else 'on its ' || on_end end)) filter (where not holds) as unmet
           from found group by child)
-    update duly.followings set waits = waits - told.ended, unmet = coalesce(followings.unmet, told.unmet)
+    update duly.dependents set waits = waits - told.ended, unmet = coalesce(dependents.unmet, told.unmet)
       from (select counted.ended, counted.unmet, place.ctid from counted
-             cross join lateral (select ctid from duly.followings where followings.child = counted.child offset 0) as place) as told
-     where followings.ctid = told.ctid;
+             cross join lateral (select ctid from duly.dependents where dependents.child = counted.child offset 0) as place) as told
+     where dependents.ctid = told.ctid;
 end $$;
 
 -- Let go those that wait for nothing any more, whose followings are locked: each goes on, or is skipped. One whose row somebody else
@@ -132,18 +132,18 @@ language plpgsql {planned by index, by loop, in order} as $$
 #variable_conflict use_column
 declare
     v_gone uuid[] := '{}';
-    v_one  duly.followings;
+    v_one  duly.dependents;
 begin
-    v_gone := array(select child from duly.followings where child = any (p_children) and waits = 0 and unmet is null);
+    v_gone := array(select child from duly.dependents where child = any (p_children) and waits = 0 and unmet is null);
     if v_gone <> '{}' then
         v_gone := duly.release_nodes(v_gone, p_now);
     end if;
-    for v_one in select * from duly.followings where child = any (p_children) and waits = 0 and unmet is not null order by child loop
+    for v_one in select * from duly.dependents where child = any (p_children) and waits = 0 and unmet is not null order by child loop
         v_gone := v_gone || duly.end_nodes(array[v_one.child], 'skipped', v_one.unmet, p_now);
     end loop;
-    delete from duly.followings where child = any (v_gone);
-    insert into duly.follow_checks (child, due_at)
-    select child, p_now + interval '0.5 seconds' from duly.followings where child = any (p_children) and waits = 0;
+    delete from duly.dependents where child = any (v_gone);
+    insert into duly.dependency_checks (child, due_at)
+    select child, p_now + interval '0.5 seconds' from duly.dependents where child = any (p_children) and waits = 0;
 end $$;
 
 -- Look at runs that wait, so many at a time: at what was submitted while the runs it follows were on their way to their ends, at what
@@ -167,8 +167,8 @@ declare
     v_gone     uuid[];
 begin
     with taken as (
-        delete from duly.follow_checks where check_id = any (array(
-            select check_id from duly.follow_checks where due_at <= v_now or due_at > v_now + interval '0.5 seconds'
+        delete from duly.dependency_checks where check_id = any (array(
+            select check_id from duly.dependency_checks where due_at <= v_now or due_at > v_now + interval '0.5 seconds'
              order by check_id limit p_limit for update skip locked))
         returning child)
     select count(*), array_agg(distinct child) into v_looks, v_children from taken;
@@ -176,12 +176,12 @@ begin
         return 0;
     end if;
     perform set_config('duly.following', 'opening', true);
-    perform from duly.followings where child = any (v_children) order by child for no key update;
+    perform from duly.dependents where child = any (v_children) order by child for no key update;
     v_gone := array(select child from unnest(v_children) as child
                      where (select true from duly.blocked where blocked.run_id = child and blocked.waits_for = 'dependency') is null);
-    delete from duly.followings where child = any (v_gone);
-    delete from duly.followers where child = any (v_gone);
-    with asked as materialized (select distinct parent from duly.followers where child = any (v_children)),
+    delete from duly.dependents where child = any (v_gone);
+    delete from duly.dependencies where child = any (v_gone);
+    with asked as materialized (select distinct parent from duly.dependencies where child = any (v_children)),
     placed as materialized (                           -- One statement, one snapshot: a run stands in one box of it at most.
         select parent,
                coalesce((select true from duly.timers where timers.run_id = parent), (select true from duly.blocked where blocked.run_id = parent),
@@ -201,8 +201,8 @@ begin
     select array_agg(parent) filter (where not is_live), array_agg(state) filter (where not is_live), array_agg(parent) filter (where is_live and not is_free)
       into v_parents, v_states, v_moving from looked;
     if v_moving is not null then
-        insert into duly.follow_checks (child, due_at)
-        select distinct child, v_now + interval '0.1 seconds' from duly.followers where parent = any (v_moving) and child = any (v_children);
+        insert into duly.dependency_checks (child, due_at)
+        select distinct child, v_now + interval '0.1 seconds' from duly.dependencies where parent = any (v_moving) and child = any (v_children);
     end if;
     if v_parents is not null then
         perform duly.count_ends(v_parents, v_states, v_children);

@@ -36,7 +36,7 @@ $$;
 
 -- How many lines a claim of so many looks at, beyond those that are held.
 create or replace function duly.lines_max(p_limit integer) returns integer language sql stable as $$
-    select least(256, greatest(32, 2 * p_limit)) + (select count(*)::integer from duly.holds)
+    select least(256, greatest(32, 2 * p_limit)) + (select count(*)::integer from duly.pauses)
 $$;
 
 -- The lines of these queues, of the tenants from one to another, given for each queue; without what stands aside. One step of the index for
@@ -51,12 +51,12 @@ begin
         select first.* from unnest(p_queues, p_from, p_to) with ordinality as wanted(queue, tenant_from, tenant_to, number)
          cross join lateral (
             select wanted.number::integer as number, ready.tenant, ready.priority, ready.due_at from duly.ready
-             where not ready.is_aside and ready.queue = wanted.queue and ready.tenant >= wanted.tenant_from and ready.tenant <= wanted.tenant_to
+             where not ready.is_unroutable and ready.queue = wanted.queue and ready.tenant >= wanted.tenant_from and ready.tenant <= wanted.tenant_to
              order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as first
         union all
         select next.* from walk cross join lateral (
             select walk.number, ready.tenant, ready.priority, ready.due_at from duly.ready
-             where not ready.is_aside and ready.queue = p_queues[walk.number] and (ready.tenant, ready.priority) > (walk.tenant, walk.priority)
+             where not ready.is_unroutable and ready.queue = p_queues[walk.number] and (ready.tenant, ready.priority) > (walk.tenant, walk.priority)
                and ready.tenant <= p_to[walk.number]
              order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next)
     select row_number() over (), walk.number, walk.tenant, walk.priority, walk.due_at from (select * from walk limit p_lines_max) as walk;
@@ -66,12 +66,12 @@ end $$;
 create or replace function duly.turn(p_queues text[], p_tenants integer[]) returns void
 language plpgsql as $$
 begin
-    update duly.turns set tenant = given.tenant
+    update duly.claim_turns set tenant = given.tenant
       from unnest(p_queues, p_tenants) as given(queue, tenant)
-     where turns.ctid = any (array(select ctid from duly.turns where turns.queue = any (p_queues) for update skip locked)) and turns.queue = given.queue;
-    insert into duly.turns (queue, tenant)
+     where claim_turns.ctid = any (array(select ctid from duly.claim_turns where claim_turns.queue = any (p_queues) for update skip locked)) and claim_turns.queue = given.queue;
+    insert into duly.claim_turns (queue, tenant)
     select given.queue, given.tenant from unnest(p_queues, p_tenants) as given(queue, tenant)
-     where not exists (select from duly.turns where turns.queue = given.queue) on conflict do nothing;
+     where not exists (select from duly.claim_turns where claim_turns.queue = given.queue) on conflict do nothing;
 end $$;
 
 -- The lines that a claim may take from, in order of queue, tenant and priority; without those of tenants that are held. Where there are more than
@@ -84,9 +84,9 @@ declare
     v_seen duly.line[];
     v_more duly.line[];
 begin
-    if p_tenant is null and exists (select from duly.turns) then
-        v_from := array(select coalesce(turns.tenant, 0) from unnest(p_queues) with ordinality as asked(queue, number)
-                          left join duly.turns on turns.queue = asked.queue order by asked.number);
+    if p_tenant is null and exists (select from duly.claim_turns) then
+        v_from := array(select coalesce(claim_turns.tenant, 0) from unnest(p_queues) with ordinality as asked(queue, number)
+                          left join duly.claim_turns on claim_turns.queue = asked.queue order by asked.number);
     end if;
     v_seen := array(select row(w.number, p_queues[w.number], w.tenant, w.priority, w.due_at, 1, false, 0)::duly.line
                       from duly.walk(p_queues, v_from, v_to, p_lines_max) as w order by w.step);
@@ -108,7 +108,7 @@ begin
         select row(seen.number, seen.queue, seen.tenant, seen.priority, seen.due_at,
                    coalesce((select tenants.weight from duly.tenants where tenants.tenant = seen.tenant), 1), false, 0)::duly.line
           from unnest(v_seen) as seen
-         where not exists (select from duly.holds where holds.tenant = seen.tenant and coalesce(holds.queue, seen.queue) = seen.queue)
+         where not exists (select from duly.pauses where pauses.tenant = seen.tenant and coalesce(pauses.queue, seen.queue) = seen.queue)
          order by seen.number, seen.tenant, seen.priority);
 end $$;
 
@@ -148,7 +148,7 @@ begin
                                as line(number, queue, tenant, priority, due_at, weight, is_limited, taken, rest, place)
                          cross join lateral (
                             select duly.rank(ready.due_at, line.priority) as rank from duly.ready
-                             where not ready.is_aside and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
+                             where not ready.is_unroutable and ready.queue = line.queue and ready.tenant = line.tenant and ready.priority = line.priority and ready.due_at >= line.due_at
                                and ready.handler = any (p_handlers) and (p_takes_suspects or not ready.suspect) and ready.due_at <= p_until
                              order by ready.due_at limit line.rest offset line.taken) as peek
                          where line.rest > 0) as ranked

@@ -12,32 +12,32 @@ declare
     c_looks constant integer := 100;                   -- into a line whose head nobody knows
     v_now   timestamptz := duly.clock_now();
 begin
-    insert into duly.duties (name, done_at) values ('overload', v_now)
+    insert into duly.maintenance_tasks (name, done_at) values ('overload', v_now)
     on conflict (name) do update set done_at = excluded.done_at
-     where duties.done_at < excluded.done_at - interval '0.4 seconds' or duties.done_at > excluded.done_at;
+     where maintenance_tasks.done_at < excluded.done_at - interval '0.4 seconds' or maintenance_tasks.done_at > excluded.done_at;
     if not found then
         return null;
     end if;
     with recursive heads as (
-        (select queue, tenant, priority, due_at from duly.ready where not is_aside order by queue, tenant, priority, due_at limit 1)
+        (select queue, tenant, priority, due_at from duly.ready where not is_unroutable order by queue, tenant, priority, due_at limit 1)
         union all
         select next.queue, next.tenant, next.priority, next.due_at from heads cross join lateral (
             select ready.queue, ready.tenant, ready.priority, ready.due_at from duly.ready
-             where not ready.is_aside and (ready.queue, ready.tenant, ready.priority) > (heads.queue, heads.tenant, heads.priority)
+             where not ready.is_unroutable and (ready.queue, ready.tenant, ready.priority) > (heads.queue, heads.tenant, heads.priority)
              order by ready.queue, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     asides as (
-        (select queue, handler, tenant, priority, due_at from duly.ready where is_aside order by queue, handler, tenant, priority, due_at limit 1)
+        (select queue, handler, tenant, priority, due_at from duly.ready where is_unroutable order by queue, handler, tenant, priority, due_at limit 1)
         union all
         select next.queue, next.handler, next.tenant, next.priority, next.due_at from asides cross join lateral (
             select ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at from duly.ready
-             where ready.is_aside and (ready.queue, ready.handler, ready.tenant, ready.priority) > (asides.queue, asides.handler, asides.tenant, asides.priority)
+             where ready.is_unroutable and (ready.queue, ready.handler, ready.tenant, ready.priority) > (asides.queue, asides.handler, asides.tenant, asides.priority)
              order by ready.queue, ready.handler, ready.tenant, ready.priority, ready.due_at limit 1) as next),
     oldest as (
         select each.tenant, each.queue, min(each.due_at) as due_at from (
             select head.tenant, head.queue, first.due_at from (select * from heads limit p_lines) as head cross join lateral (
                    select waiting.due_at from (
                        select ready.due_at, ready.handler from duly.ready
-                        where not ready.is_aside and ready.queue = head.queue and ready.tenant = head.tenant and ready.priority = head.priority
+                        where not ready.is_unroutable and ready.queue = head.queue and ready.tenant = head.tenant and ready.priority = head.priority
                         order by ready.due_at limit c_looks) as waiting
                     where exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
                                      and waiting.handler = any (workers.handlers) and coalesce(workers.tenant, head.tenant) = head.tenant)
@@ -45,13 +45,13 @@ begin
                                          and coalesce(workers.tenant, head.tenant) = head.tenant)
                     limit 1) as first
              where head.priority < 100 and head.due_at <= v_now
-               and not exists (select from duly.holds where coalesce(holds.tenant, head.tenant) = head.tenant and coalesce(holds.queue, head.queue) = head.queue)
+               and not exists (select from duly.pauses where coalesce(pauses.tenant, head.tenant) = head.tenant and coalesce(pauses.queue, head.queue) = head.queue)
             union all                                  -- Where nobody serves the queue any more, what stands aside waits like all the rest.
             select head.tenant, head.queue, head.due_at from (select * from asides limit p_lines) as head
              where head.priority < 100 and head.due_at <= v_now
                and not exists (select from duly.workers where workers.until > v_now and head.queue = any (workers.queues)
                                   and coalesce(workers.tenant, head.tenant) = head.tenant)
-               and not exists (select from duly.holds where coalesce(holds.tenant, head.tenant) = head.tenant and coalesce(holds.queue, head.queue) = head.queue)) as each
+               and not exists (select from duly.pauses where coalesce(pauses.tenant, head.tenant) = head.tenant and coalesce(pauses.queue, head.queue) = head.queue)) as each
          group by each.tenant, each.queue),
     judged as (
         select oldest.tenant, oldest.queue, oldest.due_at, coalesce(queue_ages.age_limit, p_default) as age_limit from oldest

@@ -60,8 +60,8 @@ declare
     c_ahead   constant double precision := 1;           -- seconds
     c_owed    constant double precision := 3155760000;  -- A hundred years, beyond which nobody counts.
     c_turns   constant integer := 1000;                 -- in one statement
-    v_pace    duly.paces;
-    v_limit   duly.gate_limits;
+    v_pace    duly.rate_limits;
+    v_limit   duly.key_limits;
     v_owed    double precision;                         -- how far the next free turn lies ahead, were there no burst, in seconds
     v_burst   double precision;                         -- how far ahead of that one may start, in seconds
     v_turns   integer;
@@ -69,8 +69,8 @@ declare
     v_given   integer;
     v_first   timestamptz;                              -- when the first of those who still wait is due
 begin
-    select * into strict v_pace from duly.paces where paces.tenant = p_tenant and paces.key = p_key;
-    select * into v_limit from duly.gate_limits where gate_limits.tenant = p_tenant and gate_limits.key = p_key;
+    select * into strict v_pace from duly.rate_limits where rate_limits.tenant = p_tenant and rate_limits.key = p_key;
+    select * into v_limit from duly.key_limits where key_limits.tenant = p_tenant and key_limits.key = p_key;
     if v_pace.reckoned_at > p_now + duly.step_back_min() then
         if duly.untake_turns(p_tenant, p_key, c_turns, p_now) >= c_turns then
             return 0;                                  -- There may be more: it is not reckoned anew before all are back.
@@ -96,16 +96,16 @@ begin
     v_owed := least(v_owed + v_given / v_pace.per_second, c_owed);
     v_first := (select due_at from duly.blocked where blocked.tenant = p_tenant and blocked.waits_for = 'rate' and blocked.key = p_key order by due_at, run_id limit 1);
     if v_owed <= 0 and v_first is null then
-        delete from duly.paces where paces.tenant = p_tenant and paces.key = p_key;
+        delete from duly.rate_limits where rate_limits.tenant = p_tenant and rate_limits.key = p_key;
         return v_given;
     end if;
     v_pace.next_at := p_now + ceil(v_owed * 1000000) * interval '1 microsecond';
     -- Looked at again when the next turn is near enough to be given, and somebody is due; with nobody waiting, when the row may go.
     v_pace.look_at := case when v_first is not null then greatest(p_now + greatest(v_owed - v_burst - c_ahead, 0) * interval '1 second', v_first)
                            else v_pace.next_at end;
-    update duly.paces
+    update duly.rate_limits
        set per_second = v_pace.per_second, burst = v_pace.burst, next_at = v_pace.next_at, look_at = v_pace.look_at, reckoned_at = p_now
-     where paces.tenant = p_tenant and paces.key = p_key;
+     where rate_limits.tenant = p_tenant and rate_limits.key = p_key;
     return v_given;
 end $$;
 
@@ -120,7 +120,7 @@ declare
 begin
     for v_rate in select u.tenant, (u.rate->>0) collate "C" as key, max((u.rate->>1)::double precision) as per_second, max((u.rate->>2)::integer) as burst
                     from unnest(p_tenants, p_rates) as u(tenant, rate) group by 1, 2 order by 1, 2 loop
-        insert into duly.paces (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
+        insert into duly.rate_limits (tenant, key, per_second, burst, asked_per_second, asked_burst, next_at, look_at)
         values (v_rate.tenant, v_rate.key, v_rate.per_second, v_rate.burst, v_rate.per_second, v_rate.burst, v_now, v_now)
         on conflict (tenant, key) do update set asked_per_second = excluded.asked_per_second, asked_burst = excluded.asked_burst;
         v_given := v_given + duly.pace_one(v_rate.tenant, v_rate.key, duly.clock_now());
@@ -139,11 +139,11 @@ declare
 begin
     looked := 0;
     given := 0;
-    for v_one in select tenant, key from duly.paces where look_at <= v_now order by look_at limit p_limit for update skip locked loop
+    for v_one in select tenant, key from duly.rate_limits where look_at <= v_now order by look_at limit p_limit for update skip locked loop
         looked := looked + 1;
         given := given + duly.pace_one(v_one.tenant, v_one.key, v_now);
     end loop;
-    for v_one in select tenant, key from duly.paces where reckoned_at > v_now + duly.step_back_min()
+    for v_one in select tenant, key from duly.rate_limits where reckoned_at > v_now + duly.step_back_min()
                   order by reckoned_at desc limit p_limit for update skip locked loop
         looked := looked + 1;
         given := given + duly.pace_one(v_one.tenant, v_one.key, v_now);

@@ -74,7 +74,7 @@ declare
     v_fences     bigint[];
 begin
     update duly.workers
-       set beat = beat + 1, until = v_now + lease, safe_until = case when p_is_safe then greatest(workers.safe_until, v_now + lease * 2 / 3) else workers.safe_until end,
+       set heartbeat = heartbeat + 1, until = v_now + lease, safe_until = case when p_is_safe then greatest(workers.safe_until, v_now + lease * 2 / 3) else workers.safe_until end,
            stalled_at = least(stalled_at, v_now - make_interval(secs => p_seconds)),
            stalled_in = array(select distinct leased.handler from unnest(p_in, p_in_fences) as held(run_id, fence)
                                 join duly.leased using (run_id, fence) where leased.worker_id = p_worker_id order by 1 limit 10),

@@ -39,20 +39,20 @@ begin
                     select tenant, key, (options->'gate'->>1)::integer, 0, null, null from unnest(p_arrived)) as each
              group by tenant, gate order by tenant, gate) as sorted;
     if v_tenants is not null then
-        insert into duly.gates (tenant, gate, places)               -- Locks those that are there, and writes them not.
+        insert into duly.concurrency_keys (tenant, key, places)               -- Locks those that are there, and writes them not.
         select tenant, gate, coalesce(places, 1) from unnest(v_tenants, v_gates, v_places) as u(tenant, gate, places)
-        on conflict (tenant, gate) do update set places = excluded.places where false;
+        on conflict (tenant, key) do update set places = excluded.places where false;
         with asked as materialized (
             select u.tenant, u.gate, row.place, row.active - u.left_gate as active, line.stands, row.in_line,
                    case when line.stands or row.in_line then 1 else row.places end as places,
                    case when line.stands or row.in_line then 1 else row.places end - greatest(row.active - u.left_gate, 0) as free
               from unnest(v_tenants, v_gates, v_places, v_left) as u(tenant, gate, places, left_gate)
              cross join lateral (
-                   select gates.ctid as place, gates.active, gates.in_line and gates.active > u.left_gate as in_line,
-                          coalesce((select limits.places from duly.gate_limits as limits where limits.tenant = u.tenant and limits.key = u.gate), u.places,
+                   select concurrency_keys.ctid as place, concurrency_keys.active, concurrency_keys.in_line and concurrency_keys.active > u.left_gate as in_line,
+                          coalesce((select limits.places from duly.key_limits as limits where limits.tenant = u.tenant and limits.key = u.gate), u.places,
                                    (select (options->'gate'->>1)::integer from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate
                                      order by due_at, run_id limit 1), 1) as places
-                     from duly.gates where gates.tenant = u.tenant and gates.gate = u.gate limit 1) as row
+                     from duly.concurrency_keys where concurrency_keys.tenant = u.tenant and concurrency_keys.key = u.gate limit 1) as row
              cross join lateral (
                    select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate and blocked.options ? 'fifo') as stands
                    offset 0) as line),
@@ -130,11 +130,11 @@ begin
                    union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from turning) as each
              group by tenant, gate),
         counted as (
-            update duly.gates set active = totals.active, places = totals.places, in_line = totals.in_line from totals
-             where gates.ctid = totals.place and totals.active > 0
-               and (gates.active, gates.places, gates.in_line) <> (totals.active, totals.places, totals.in_line)),
+            update duly.concurrency_keys set active = totals.active, places = totals.places, in_line = totals.in_line from totals
+             where concurrency_keys.ctid = totals.place and totals.active > 0
+               and (concurrency_keys.active, concurrency_keys.places, concurrency_keys.in_line) <> (totals.active, totals.places, totals.in_line)),
         closed as (
-            delete from duly.gates where ctid = any (array(select totals.place from totals where totals.active = 0)))
+            delete from duly.concurrency_keys where ctid = any (array(select totals.place from totals where totals.active = 0)))
         select (select count(*) from staged) + (select count(*) from turning), array_agg(tenant), array_agg(options->'rate')
           into v_released, v_turning, v_turns from turning;
         if exists (select from unnest(v_waiting_max) as waiting_max where waiting_max is not null) then

@@ -65,17 +65,17 @@ declare
                                                   coalesce((date_part('epoch', p_at) * 1000000)::bigint, 0),
                                                   coalesce((date_part('epoch', p_delay) * 1000000)::bigint, -1),
                                                   duly.asked_options(p_options::jsonb)), 'UTF8'));
-    v_key     duly.keys;
+    v_key     duly.idempotency_keys;
 begin
     scheduled_at := coalesce(p_at, v_now + p_delay, v_now);
     job_id := duly.run_id(scheduled_at, duly.batch_name(p_tenant, p_key, v_now) || '1');
-    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
     values (p_tenant, p_key, job_id, v_hash, v_now, v_now + interval '24 hours')
     on conflict (tenant, key) do update
        set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-     where keys.expires_at <= v_now;
+     where idempotency_keys.expires_at <= v_now;
     if not found then
-        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        select * into strict v_key from duly.idempotency_keys where tenant = p_tenant and key = p_key;
         if v_key.body_hash <> v_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
                 hint = 'Use another key, or send the same job again.';
@@ -155,7 +155,7 @@ declare
     v_name    text := duly.batch_name(p_tenant, p_key, v_now);
     v_hash    bytea := coalesce(p_hash, sha256(convert_to(
         jsonb_build_array(p_handlers, p_payloads::jsonb[], p_queues, p_priorities, p_at, p_delays, p_options::jsonb[])::text, 'UTF8')));
-    v_key     duly.keys;
+    v_key     duly.idempotency_keys;
     v_bad     record;
     v_ids     uuid[];
     v_moments timestamptz[];
@@ -163,14 +163,14 @@ declare
     v_options jsonb[];
 begin
     perform duly.must_be_ours(p_tenant);
-    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
     values (p_tenant, p_key, duly.run_id(coalesce(p_at[1], v_now + coalesce(p_delays[1], interval '0')), v_name || '1'),
             v_hash, v_now, v_now + interval '24 hours')
     on conflict (tenant, key) do update
        set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-     where keys.expires_at <= v_now;
+     where idempotency_keys.expires_at <= v_now;
     if not found then
-        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        select * into strict v_key from duly.idempotency_keys where tenant = p_tenant and key = p_key;
         if v_key.body_hash <> v_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text,
                 hint = 'Use another key, or send the same job again.';
@@ -298,7 +298,7 @@ language plpgsql {planned by index} as $$
 declare
     v_now timestamptz := duly.clock_now();
 begin
-    delete from duly.keys where ctid = any (array(select ctid from duly.keys where expires_at < v_now limit p_limit));
+    delete from duly.idempotency_keys where ctid = any (array(select ctid from duly.idempotency_keys where expires_at < v_now limit p_limit));
 end $$;
 
 -- Create one one-shot in somebody's name: the job, the quota of its tenant and the audit entry are one statement, for the engine and for a

@@ -81,7 +81,7 @@ begin
     elsif v_job.state = 'paused' then
         return jsonb_build_object('job', v_asked, 'skipped', 'the job is paused');
     end if;
-    insert into duly.tellings (telling_id, tenant, job_id, event, made_at) values (duly.run_id(p_now, p_name), p_tenant, v_job.job_id, p_event, p_now)
+    insert into duly.completion_callbacks (callback_id, tenant, job_id, event, made_at) values (duly.run_id(p_now, p_name), p_tenant, v_job.job_id, p_event, p_now)
     on conflict do nothing;
     return jsonb_build_object('job', v_asked, 'job_id', v_job.job_id);
 end $$;
@@ -92,12 +92,12 @@ create or replace function duly.deliver(p_telling_id uuid) returns table (run_id
 language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
-    v_telling duly.tellings;
+    v_telling duly.completion_callbacks;
     v_job     duly.jobs;
     v_payload jsonb;
     v_skipped text;
 begin
-    delete from duly.tellings where telling_id = p_telling_id returning * into v_telling;
+    delete from duly.completion_callbacks where callback_id = p_telling_id returning * into v_telling;
     if not found then
         return;
     end if;

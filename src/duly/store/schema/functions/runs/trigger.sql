@@ -23,25 +23,25 @@ begin
     elsif octet_length(p_payload::text) > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', octet_length(p_payload::text));
     end if;
-    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
     values (v_timer.tenant, v_key, v_run_id, v_hash, v_now, v_now + interval '24 hours')
     on conflict (tenant, key) do update
        set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-     where keys.expires_at <= v_now;
+     where idempotency_keys.expires_at <= v_now;
     if not found then
-        if not exists (select from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key and keys.body_hash = v_hash) then
+        if not exists (select from duly.idempotency_keys where idempotency_keys.tenant = v_timer.tenant and idempotency_keys.key = v_key and idempotency_keys.body_hash = v_hash) then
             raise exception using errcode = 'DU001', message = format('key %s was used for another run of this job', quote_literal(p_key)),
-                  detail = (select keys.job_id::text from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key);
+                  detail = (select idempotency_keys.job_id::text from duly.idempotency_keys where idempotency_keys.tenant = v_timer.tenant and idempotency_keys.key = v_key);
         end if;
         perform duly.put_next_fire(v_timer);
-        return query select keys.job_id, 'replayed' from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
+        return query select idempotency_keys.job_id, 'replayed' from duly.idempotency_keys where idempotency_keys.tenant = v_timer.tenant and idempotency_keys.key = v_key;
         return;
     end if;
     -- A fire that is due later is judged by this run when it is due, and not this run by it.
     if not p_beside and v_timer.overlap is null and exists (
            select from duly.coming_runs(p_job_id, v_timer.previous_scheduled_at, v_now) as coming where coming.due_at > v_now) then
         if not p_settles and duly.is_coming_run_held(v_timer, array[v_timer.previous_scheduled_at], v_now) then
-            delete from duly.keys where keys.tenant = v_timer.tenant and keys.key = v_key;
+            delete from duly.idempotency_keys where idempotency_keys.tenant = v_timer.tenant and idempotency_keys.key = v_key;
             perform duly.put_next_fire(v_timer);
             return query select null::uuid, 'held';
             return;

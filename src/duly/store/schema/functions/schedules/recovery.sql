@@ -8,20 +8,20 @@ language plpgsql {planned by index} as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();
-    v_before timestamptz := (select done_at from duly.duties where name = 'stage');
+    v_before timestamptz := (select done_at from duly.maintenance_tasks where name = 'stage');
 begin
     if v_before is null then
-        insert into duly.duties (name, done_at) values ('stage', v_now) on conflict do nothing;
+        insert into duly.maintenance_tasks (name, done_at) values ('stage', v_now) on conflict do nothing;
     elsif v_before < v_now - interval '0.5 seconds' or v_before > v_now then
         -- Whoever comes second sees the note of the first.
-        select done_at into v_before from duly.duties where name = 'stage' for update;
+        select done_at into v_before from duly.maintenance_tasks where name = 'stage' for update;
         if v_before < v_now - p_after then
             update duly.recoveries set state = case state when 'dismissing' then 'dismissed' else 'done' end, ended_at = v_now
              where recoveries.state = 'dismissing' or recoveries.state = 'approved'
                and not exists (select from duly.backfills where backfills.recovery_id = recoveries.recovery_id and backfills.state = 'active');
             insert into duly.recoveries (recovery_id, state, down_since, opened_at) values (p_recovery_id, 'open', v_before, v_now) on conflict do nothing;
         end if;
-        update duly.duties set done_at = v_now where name = 'stage';
+        update duly.maintenance_tasks set done_at = v_now where name = 'stage';
     end if;
     return query
     select recoveries.recovery_id, recoveries.state, recoveries.opened_at, recoveries.rules, recoveries.rate, recoveries.recovery_id = p_recovery_id

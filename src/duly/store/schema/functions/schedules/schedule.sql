@@ -49,7 +49,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 declare
     v_now     timestamptz := duly.clock_now();
-    v_key     duly.keys;
+    v_key     duly.idempotency_keys;
     v_anchor  timestamptz := coalesce(p_anchor, to_timestamp(ceil(date_part('epoch', v_now))));
     v_first   timestamptz := coalesce(p_first_at, v_anchor);
     v_stored  boolean := pg_column_size(p_payload) > 1024;
@@ -72,13 +72,13 @@ begin
     if p_cohort is null and p_overlap <> 'after_end' and v_first < v_now then      -- Occurrences before the job was created never exist.
         v_first := v_first + make_interval(secs => ceil(date_part('epoch', v_now - v_first) / p_every) * p_every);
     end if;
-    insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+    insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
     values (p_tenant, p_key, v_job_id, p_hash, v_first, v_now + interval '24 hours')
     on conflict (tenant, key) do update
        set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-     where keys.expires_at <= v_now;
+     where idempotency_keys.expires_at <= v_now;
     if not found then
-        select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+        select * into strict v_key from duly.idempotency_keys where tenant = p_tenant and key = p_key;
         if v_key.body_hash <> p_hash then
             raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
         end if;

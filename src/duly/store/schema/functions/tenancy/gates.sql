@@ -52,10 +52,10 @@ declare
 begin
     perform duly.must_be_ours(p_tenant);
     if p_places is null and p_per_second is null then
-        delete from duly.gate_limits where gate_limits.tenant = p_tenant and gate_limits.key = p_key;
+        delete from duly.key_limits where key_limits.tenant = p_tenant and key_limits.key = p_key;
         v_found := found;
     else
-        insert into duly.gate_limits (tenant, key, places, per_second, burst, changed_at)
+        insert into duly.key_limits (tenant, key, places, per_second, burst, changed_at)
         values (p_tenant, p_key, p_places, p_per_second, p_burst, duly.clock_now())
         on conflict (tenant, key) do update set places = excluded.places, per_second = excluded.per_second, burst = excluded.burst,
                                                 changed_at = excluded.changed_at;
@@ -71,7 +71,7 @@ language plpgsql {planned by index, in order} as $$
 begin
     perform duly.release(array[p_tenant], array[waiting.options], 0, null)
        from (select options from duly.blocked where blocked.tenant = p_tenant and blocked.waits_for = 'concurrency' and blocked.key = p_key order by due_at, run_id limit 1) as waiting;
-    perform from duly.paces where paces.tenant = p_tenant and paces.key = p_key for update;
+    perform from duly.rate_limits where rate_limits.tenant = p_tenant and rate_limits.key = p_key for update;
     if found then
         perform duly.pace_one(p_tenant, p_key, duly.clock_now());
     end if;

@@ -52,7 +52,7 @@ declare
     v_run_ids uuid[];
     v_fences  bigint[];
 begin
-    update duly.workers set beat = workers.beat + 1, until = v_now + workers.lease, safe_until = greatest(workers.safe_until, v_now + workers.lease * 2 / 3)
+    update duly.workers set beat = workers.heartbeat + 1, until = v_now + workers.lease, safe_until = greatest(workers.safe_until, v_now + workers.lease * 2 / 3)
      where workers.worker_id = p_worker_id and workers.tenant is not null and duly.is_ours(workers.tenant)
     returning workers.lease, case when p_answered >= workers.claim_number then 9223372036854775807
                                   when p_answered = workers.claim_number - 1 then workers.claim_fence else 0 end
@@ -80,7 +80,7 @@ language plpgsql stable set jit = off as $$
 begin
     return array(
         select asked.queue from unnest(p_queues) with ordinality as asked(queue, number)
-         where not exists (select from duly.holds where coalesce(holds.tenant, p_tenant) = p_tenant and coalesce(holds.queue, asked.queue) = asked.queue)
+         where not exists (select from duly.pauses where coalesce(pauses.tenant, p_tenant) = p_tenant and coalesce(pauses.queue, asked.queue) = asked.queue)
          order by asked.number);
 end $$;
 
@@ -110,7 +110,7 @@ begin
           from duly.walk(v_open, array_fill(p_tenant, array[cardinality(v_open)]), array_fill(p_tenant, array[cardinality(v_open)]), 10000) as line
          cross join lateral (
             select ready.due_at from duly.ready
-             where not ready.is_aside and ready.queue = v_open[line.number] and ready.tenant = p_tenant and ready.priority = line.priority
+             where not ready.is_unroutable and ready.queue = v_open[line.number] and ready.tenant = p_tenant and ready.priority = line.priority
                and ready.handler = any (v_worker.handlers) and not (ready.suspect and v_crowd)
              order by ready.due_at limit 1) as next
          where v_open <> '{}');

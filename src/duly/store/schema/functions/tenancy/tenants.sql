@@ -66,7 +66,7 @@ begin
         raise exception using errcode = 'DU022', message = format('tenant %s is suspended', v_tenant.name);
     end if;
     if p_runs > 0 and v_tenant.ready_max is not null then
-        v_count := p_runs + coalesce((select usages.queued from duly.usages where usages.tenant = p_tenant), 0);
+        v_count := p_runs + coalesce((select tenant_usage.queued from duly.tenant_usage where tenant_usage.tenant = p_tenant), 0);
         if v_count > v_tenant.ready_max then
             raise exception using errcode = 'DU023', detail = 'ready_max', message = format(
                 'tenant %s would have %s runs that wait, and may have %s', v_tenant.name, v_count, v_tenant.ready_max);
@@ -95,11 +95,11 @@ language plpgsql set jit = off as $$
 declare
     v_limited integer[] := array(select tenants.tenant from duly.tenants where tenants.ready_max is not null);
 begin
-    delete from duly.usages where usages.tenant <> all (v_limited);
+    delete from duly.tenant_usage where tenant_usage.tenant <> all (v_limited);
     if cardinality(v_limited) = 0 then
         return 0;
     end if;
-    insert into duly.usages (tenant, queued, counted_at)
+    insert into duly.tenant_usage (tenant, queued, counted_at)
     select limited.tenant, coalesce(counted.queued, 0), duly.clock_now() from unnest(v_limited) as limited(tenant)
       left join (select waiting.tenant, count(*) as queued from (
                      select ready.tenant from duly.ready where ready.tenant = any (v_limited)
@@ -121,12 +121,12 @@ declare
     v_now     timestamptz := duly.clock_now();
     v_counted timestamptz;
 begin
-    insert into duly.allowances (name, tokens, counted_at) values (p_name, p_burst, v_now) on conflict do nothing;
-    select allowances.tokens, allowances.counted_at into strict tokens, v_counted from duly.allowances where allowances.name = p_name for update;
+    insert into duly.token_buckets (name, tokens, counted_at) values (p_name, p_burst, v_now) on conflict do nothing;
+    select token_buckets.tokens, token_buckets.counted_at into strict tokens, v_counted from duly.token_buckets where token_buckets.name = p_name for update;
     tokens := least(p_burst, tokens + greatest(0, date_part('epoch', v_now - v_counted)) * p_rate);
     drawn := case when tokens >= least(p_least, p_burst) then greatest(p_least, least(p_wanted, floor(tokens)::integer)) else 0 end;
     tokens := tokens - drawn;
-    update duly.allowances set tokens = draw.tokens, counted_at = v_now where allowances.name = p_name;
+    update duly.token_buckets set tokens = draw.tokens, counted_at = v_now where token_buckets.name = p_name;
 end $$;
 
 -- The smallest period of a tenant's schedules in seconds, for whoever may know it; null: no limit.
@@ -146,11 +146,11 @@ declare
     v_now timestamptz := duly.clock_now();
 begin
     perform duly.must_be_ours(p_tenant);
-    insert into duly.answers (tenant, route, key, body_hash, status, headers, body, expires_at)
+    insert into duly.idempotent_responses (tenant, route, key, body_hash, status, headers, body, expires_at)
     values (p_tenant, p_route, p_key, p_body_hash, p_status, p_headers, p_body, v_now + interval '24 hours')
     on conflict (tenant, route, key) do update
        set body_hash = excluded.body_hash, status = excluded.status, headers = excluded.headers, body = excluded.body, expires_at = excluded.expires_at
-     where answers.expires_at <= v_now or answers.status = 102;
+     where idempotent_responses.expires_at <= v_now or idempotent_responses.status = 102;
     return found;
 end $$;
 

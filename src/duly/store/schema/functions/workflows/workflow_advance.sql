@@ -10,7 +10,7 @@ begin
     if new.outcome = 'fenced' or new.became not in ('succeeded', 'dead', 'cancelled', 'expired', 'skipped', 'retrying') then
         return new;
     end if;
-    insert into duly.endings (workflow_id, node, run_id, became, reason, result, attempt, is_first)
+    insert into duly.ended_nodes (workflow_id, node, run_id, became, reason, result, attempt, is_first)
     values ((new.marks->'node'->>0)::uuid, new.marks->'node'->>1, new.run_id, new.became, new.reason, new.result, new.attempt, v_first);
     if v_first then
         perform set_config('duly.ending', 'noted', true);
@@ -24,7 +24,7 @@ language plpgsql as $$
 declare
     v_first boolean := coalesce(current_setting('duly.ending', true), '') = '';
 begin
-    insert into duly.endings (workflow_id, node, run_id, became, is_first)
+    insert into duly.ended_nodes (workflow_id, node, run_id, became, is_first)
     values ((old.options->'node'->>0)::uuid, old.options->'node'->>1, old.run_id, 'risen', v_first);
     if v_first then
         perform set_config('duly.ending', 'noted', true);
@@ -51,18 +51,18 @@ declare
     v_special   boolean;
     v_other     record;
 begin
-    v_locked := array(select distinct workflow_id from duly.endings where noted_in = pg_current_xact_id());
+    v_locked := array(select distinct workflow_id from duly.ended_nodes where noted_in = pg_current_xact_id());
     perform from duly.workflows where workflow_id = any (v_locked) order by workflow_id for no key update;
-    select bool_or(became in ('risen', 'retrying')) into v_special from duly.endings where noted_in = pg_current_xact_id();
+    select bool_or(became in ('risen', 'retrying')) into v_special from duly.ended_nodes where noted_in = pg_current_xact_id();
     if v_special then
         for v_other in
-            delete from duly.endings where noted_in = pg_current_xact_id() and became in ('risen', 'retrying') returning workflow_id, node, run_id, became
+            delete from duly.ended_nodes where noted_in = pg_current_xact_id() and became in ('risen', 'retrying') returning workflow_id, node, run_id, became
         loop
             perform duly.see_to(v_other.workflow_id, v_other.node, v_other.run_id, v_other.became, v_now);
         end loop;
     end if;
     loop
-        with taken as (delete from duly.endings where noted_in = pg_current_xact_id() returning *),
+        with taken as (delete from duly.ended_nodes where noted_in = pg_current_xact_id() returning *),
         ended as (                                     -- By place: whatever the tables were when this was planned, each is looked up by its key.
             update duly.workflow_nodes as node
                set state = case found.became when 'dead' then 'failed' else found.became end, result = found.result, reason = found.reason, ended_at = v_now,

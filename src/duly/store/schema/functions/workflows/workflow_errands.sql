@@ -1,7 +1,7 @@
 -- What is left to do for a workflow outside of its lock, done by maintenance; and what is forgotten.
 
 create or replace function duly.note_errand(p_workflow_id uuid, p_what text, p_due_at timestamptz) returns void language sql as $$
-    insert into duly.errands (workflow_id, what, due_at) values (p_workflow_id, p_what, p_due_at)
+    insert into duly.workflow_tasks (workflow_id, what, due_at) values (p_workflow_id, p_what, p_due_at)
 $$;
 
 -- Whether an errand is due. One is noted a second ahead at most, and one that has failed as far as its tries say: what lies further
@@ -18,14 +18,14 @@ language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare
     v_now    timestamptz := duly.clock_now();
-    v_errand duly.errands;
+    v_errand duly.workflow_tasks;
 begin
-    delete from duly.errands where errand_id = (
-        select errand_id from duly.errands where duly.is_errand_due(due_at, tries, v_now) and what <> 'settle' order by errand_id limit 1 for update skip locked)
+    delete from duly.workflow_tasks where task_id = (
+        select task_id from duly.workflow_tasks where duly.is_errand_due(due_at, tries, v_now) and what <> 'settle' order by task_id limit 1 for update skip locked)
     returning * into v_errand;
     if not found then
         return case when duly.stop_orphans() > 0 then 'done'
-                    when exists (select from duly.errands where what = 'settle' and duly.is_errand_due(due_at, tries, v_now)) then 'settle' else 'none' end;
+                    when exists (select from duly.workflow_tasks where what = 'settle' and duly.is_errand_due(due_at, tries, v_now)) then 'settle' else 'none' end;
     end if;
     begin
         perform duly.do_errand(v_errand, v_now);
@@ -33,7 +33,7 @@ begin
         set constraints duly.endings_seen_to deferred;
     exception when others then                         -- It must not stand before all others: it comes again later, behind them.
         raise warning 'errand % of workflow % is put off: %', v_errand.what, v_errand.workflow_id, sqlerrm;
-        insert into duly.errands (workflow_id, what, due_at, leaving, tries)
+        insert into duly.workflow_tasks (workflow_id, what, due_at, leaving, tries)
         values (v_errand.workflow_id, v_errand.what, v_now + least(power(2, v_errand.tries), 60) * interval '1 second', v_errand.leaving,
                 least(v_errand.tries + 1, 30));
     end;
@@ -41,7 +41,7 @@ begin
 end $$;
 
 -- Do what an errand says, where that is still to be done.
-create or replace function duly.do_errand(p_errand duly.errands, p_now timestamptz) returns void
+create or replace function duly.do_errand(p_errand duly.workflow_tasks, p_now timestamptz) returns void
 language plpgsql {planned by index, by loop} as $$
 #variable_conflict use_column
 declare

@@ -155,7 +155,7 @@ begin
            'workflow', p_workflow_id::text, p_now
       from risen
     on conflict do nothing;
-    delete from duly.endings where noted_in = pg_current_xact_id() and workflow_id = p_workflow_id and node = any (v_ended || v_items)
+    delete from duly.ended_nodes where noted_in = pg_current_xact_id() and workflow_id = p_workflow_id and node = any (v_ended || v_items)
        and became = 'risen';                           -- That was us.
     perform duly.make_rows(p_workflow_id, v_ended, p_now);
     v_life := (select duly.reopen_owner(flow.run_id) from duly.workflows as flow

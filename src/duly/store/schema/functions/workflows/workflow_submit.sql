@@ -12,7 +12,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp
 #variable_conflict use_column
 declare
     v_now timestamptz := duly.clock_now();
-    v_key duly.keys;
+    v_key duly.idempotency_keys;
 begin
     perform duly.must_be_ours(p_tenant);
     if duly.is_tenant_session() then
@@ -30,13 +30,13 @@ begin
         workflow_id := duly.run_id(duly.made_at(p_run_id), format('%s/workflow/%s', p_run_id, p_replays));
     else
         workflow_id := duly.run_id(v_now, duly.batch_name(p_tenant, p_key, v_now) || 'workflow');
-        insert into duly.keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
+        insert into duly.idempotency_keys (tenant, key, job_id, body_hash, scheduled_at, expires_at)
         values (p_tenant, p_key, workflow_id, p_hash, v_now, v_now + interval '24 hours')
         on conflict (tenant, key) do update
            set job_id = excluded.job_id, body_hash = excluded.body_hash, scheduled_at = excluded.scheduled_at, expires_at = excluded.expires_at
-         where keys.expires_at <= v_now;
+         where idempotency_keys.expires_at <= v_now;
         if not found then
-            select * into strict v_key from duly.keys where tenant = p_tenant and key = p_key;
+            select * into strict v_key from duly.idempotency_keys where tenant = p_tenant and key = p_key;
             if v_key.body_hash <> p_hash then
                 raise exception using errcode = 'DU001', message = format('key %s was used for another job', quote_literal(p_key)), detail = v_key.job_id::text;
             end if;
