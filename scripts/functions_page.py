@@ -1,4 +1,4 @@
-"""Write docs/reference/functions.md: the SQL functions, what each moves, and what calls it. Run as `python scripts/functions_page.py`."""
+"""Write docs/reference/functions.md, the page of SQL functions: `python scripts/functions_page.py`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ _FUNCTION = re.compile(
 )
 _STATEMENT = re.compile(r"^-- name: (\w+)\n(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 _VIEW = re.compile(r"^create (?:or replace )?view duly\.(\w+)(.*?);", re.MULTILINE | re.DOTALL)
-_TRIGGER = re.compile(r"^create (?:or replace |constraint )*trigger (\w+).*?execute function duly\.(\w+)", re.MULTILINE | re.DOTALL)
+_TRIGGER = re.compile(
+    r"^create (?:or replace |constraint )*trigger (\w+).*?execute function duly\.(\w+)", re.MULTILINE | re.DOTALL
+)
 _HEAD = """# Functions
 
-Every SQL function of the schema, by file. `scripts/functions_page.py` writes this page from the files; a test fails when it is stale.
-*Moves* names the boxes that it deletes from and inserts into. *Called by* names functions, triggers, views and statements (`module.name`, below
-`store/sql`); a function that nothing calls is for users' own SQL or belongs to an index or a policy.
+Every SQL function of the schema, by file. `scripts/functions_page.py` writes this page; a test fails when it is stale.
+*Moves* names the boxes that a function deletes from and inserts into. *Called by* names functions, triggers, views and
+statements (`module.name`, below `store/sql`); a function that nothing calls is for users' own SQL, an index or a policy.
 """
 
 
@@ -37,8 +39,10 @@ class Function:
     @property
     def moves(self) -> str:
         """The boxes that rows leave, and those that they enter."""
-        left = [box for box in BOXES if re.search(rf"delete from duly\.{box}\b", self.body)]
-        entered = [box for box in BOXES if re.search(rf"insert into duly\.{box}\b", self.body)]
+        left, entered = (
+            [box for box in BOXES if re.search(rf"{verb} duly\.{box}\b", self.body)]
+            for verb in ("delete from", "insert into")
+        )
         return f"{', '.join(left)} → {', '.join(entered)}" if left or entered else ""
 
 
@@ -69,7 +73,9 @@ def page() -> str:
     called_by, parts = callers(), [_HEAD]
     for name, inside in functions().items():
         rows = [_row(one, called_by.get(one.name, [])) for one in inside]
-        parts.append("\n".join([f"## {name}", "", "| function | purpose | moves | called by |", "|---|---|---|---|", *rows]))
+        parts.append(
+            "\n".join([f"## {name}", "", "| function | purpose | moves | called by |", "|---|---|---|---|", *rows])
+        )
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

@@ -191,7 +191,7 @@ class TestKey:
         content = wrong if isinstance(wrong, str) else msgspec.json.encode(wrong)
         first = await api.post("/v1/jobs", content=content, headers={**headers, "Content-Type": "application/json"})
         assert first.status_code == status
-        assert await stored(database, "answers") == 0
+        assert await stored(database, "idempotent_responses") == 0
 
         mended = await api.post("/v1/jobs", json=ONE_SHOT, headers=headers)
         again = await api.post("/v1/jobs", json=ONE_SHOT, headers=headers)

@@ -20,7 +20,7 @@ from duly.store.boxes import runs as store
 from tests.api.front import A_TARGET
 from tests.api.test_runs import a_run, pages
 from tests.api.working import stage, take, work
-from tests.builders import a_leased_run, settled
+from tests.builders import settled
 from tests.clock import START
 
 EVENTS = {"Accept": "text/event-stream"}
@@ -77,19 +77,6 @@ class TestProgressAndCheckpoint:
         await clock.advance(1)
         [again] = (await api.post(f"{worker}/claim", json={"number": 2})).json()["runs"]
         assert (again["attempt"], again["checkpoint"]) == (2, just)
-
-    async def test_what_an_older_worker_wrote_over_what_a_newer_one_did_is_what_counts(self, database):
-        worker_id, run = await a_leased_run(database)
-        await store.save_progress(database, run.run_id, run.fence, worker_id, Progress(30, 120, "page 4"))
-        await database.execute("update duly.progress set fraction = 0.5, message = 'half'")
-        half = await store.read_progress(database, run.run_id)
-        await store.save_progress(database, run.run_id, run.fence, worker_id, Progress(90, 120))
-        newer = await store.read_progress(database, run.run_id)
-
-        assert half
-        assert (half["done"], half["total"], half["note"]) == (0.5, 1, "half")
-        assert newer
-        assert (newer["done"], newer["fraction"], newer["note"]) == (90, 0.75, None)
 
 
 class TestFollowing:

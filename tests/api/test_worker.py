@@ -720,16 +720,6 @@ class TestWhileItRuns:
         [again] = await remote.claim()
         assert again["checkpoint"] == {"page": 3}
 
-    async def test_progress_of_a_worker_of_the_version_before_is_understood(self, api, remote, database, clock):
-        await a_job_due_now(api)
-        [run] = await remote.claim()
-
-        assert (await remote.ask("progress", **lease_of(run), fraction=0.25, message="a quarter")).status_code == 204
-
-        shown = (await api.get(f"/v1/runs/{run['run_id']}")).json()["progress"]
-        told = [shown[name] for name in ("done", "total", "fraction", "note")]
-        assert told == [0.25, 1, 0.25, "a quarter"]
-
     async def test_of_the_log_of_an_attempt_only_so_much_is_kept(self, api, remote, monkeypatch):
         monkeypatch.setattr("duly.store.tables.remote_workers.LINES_MAX", 3)
         await a_job_due_now(api)

@@ -35,7 +35,7 @@ async def stored(database, tenant):
     return tuple(
         [
             await database.fetchval(f"select count(*) from duly.{table} where tenant = $1", tenant)
-            for table in ("ready", "jobs", "answers")
+            for table in ("ready", "jobs", "idempotent_responses")
         ]
     )
 

@@ -218,7 +218,8 @@ def test_an_apply_that_is_killed_has_done_nothing(write, tmp_path, database_url)
         gone = "select 1 from pg_stat_activity where backend_xid is not null and datname = current_database()"
         wait_for(lambda: connection.execute(gone).fetchone() is None, 30)
         counts = [
-            connection.execute(f"select count(*) from duly.{table}").fetchone() for table in ("jobs", "timers", "keys")
+            connection.execute(f"select count(*) from duly.{table}").fetchone()
+            for table in ("jobs", "timers", "idempotency_keys")
         ]
     assert counts == [(0,), (0,), (0,)]
 

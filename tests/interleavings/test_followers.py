@@ -69,7 +69,7 @@ class Story:
         where = await boxes_of(database, self.child) or [(await found_run(database, self.child))["state"]]
         assert len(where) == 1
         assert where[0] in self.expected
-        for table in ("followers", "followings", "followed", "follow_checks"):
+        for table in ("dependencies", "dependents", "ended_dependencies", "dependency_checks"):
             assert await database.fetchval(f"select count(*) from duly.{table}") == 0, table
 
 

@@ -233,7 +233,7 @@ class TestSweep:
     async def test_what_nobody_needs_is_forgotten(self, database, clock):
         worker_id, run = await a_leased_run(database, payload='"' + "x" * 5000 + '"')
         await database.execute(
-            "insert into duly.progress values ($1, $2, 0.5, 'half', duly.clock_now())", run.run_id, run.fence
+            "insert into duly.progress values ($1, $2, 1, 2, 'half', duly.clock_now())", run.run_id, run.fence
         )
         await settled(database, worker_id, run)
         await database.execute(
@@ -243,13 +243,13 @@ class TestSweep:
 
         await Maintenance(database, rng=Rng(1), log=Log("test"))._sweep()
 
-        for table in ("keys", "payloads", "progress", "checkpoints"):
+        for table in ("idempotency_keys", "payloads", "progress", "checkpoints"):
             assert await database.fetchval(f"select count(*) from duly.{table}") == 0, table
 
     async def test_what_is_needed_stays(self, database, clock):
         await a_worker(database)
         run_id = await a_ready_run(database, payload='"' + "x" * 5000 + '"')
-        await database.execute("insert into duly.progress values ($1, 1, 0.5, 'half', duly.clock_now())", run_id)
+        await database.execute("insert into duly.progress values ($1, 1, 1, 2, 'half', duly.clock_now())", run_id)
         await database.execute("insert into duly.checkpoints values ($1, 1, '1', duly.clock_now())", run_id)
         await clock.advance(timedelta(days=8))
 
@@ -315,7 +315,7 @@ class TestSweep:
 
         rows = await own_database.fetch("select relname from pg_stat_user_tables where vacuum_count = 1")
 
-        assert {row[0] for row in rows} == {"ready", "leased", "endings", "followed", "tallies"}
+        assert {row[0] for row in rows} == {"ready", "leased", "ended_nodes", "ended_dependencies", "tallies"}
 
     async def test_the_hot_boxes_are_vacuumed_without_waiting_for_anyone(self, database):
         worker_id, run = await a_leased_run(database)

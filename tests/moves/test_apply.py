@@ -61,7 +61,7 @@ async def names(database):
 
 async def rows(database):
     """Everything an apply could touch, to compare before and after."""
-    tables = ("jobs", "timers", "calendars", "payloads", "ready", "keys")
+    tables = ("jobs", "timers", "calendars", "payloads", "ready", "idempotency_keys")
     return [await database.fetch(f"select * from duly.{table} order by 1, 2, 3") for table in tables]
 
 

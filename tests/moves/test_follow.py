@@ -38,7 +38,7 @@ from tests.builders import (
 )
 from tests.graphs import FAILS, a_workflow, whole
 
-LEFT_OVER = ("followers", "followings", "followed", "follow_checks")
+LEFT_OVER = ("dependencies", "dependents", "ended_dependencies", "dependency_checks")
 
 
 @pytest.fixture(autouse=True)

@@ -388,7 +388,7 @@ class TestCallersTransaction:
 
         await transaction.rollback()
 
-        for table in ("keys", "payloads", "jobs", "timers", "ready", "attempts"):
+        for table in ("idempotency_keys", "payloads", "jobs", "timers", "ready", "attempts"):
             assert await database.fetchval(f"select count(*) from duly.{table}") == 0, table
         await caller.close()
 

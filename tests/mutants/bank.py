@@ -370,8 +370,8 @@ BANK = [
         ),
     ),
     # Idempotency and cancel.
-    Sql("an idempotency key protects nothing", "submit_one", "keys.expires_at <= v_now", "true"),
-    Sql("a schedule's idempotency key protects nothing", "submit_schedule", "keys.expires_at <= v_now", "true"),
+    Sql("an idempotency key protects nothing", "submit_one", "idempotency_keys.expires_at <= v_now", "true"),
+    Sql("a schedule's idempotency key protects nothing", "submit_schedule", "idempotency_keys.expires_at <= v_now", "true"),
     Sql("a used key takes another body", "submit_one", "v_key.body_hash <> v_hash", "false"),
     *killed_by(
         "tests/api/test_dispatch.py",
@@ -440,8 +440,8 @@ BANK = [
     ),
     *killed_by(
         "tests/moves/test_hold.py",
-        Sql("a claim takes from a paused queue", "claim", "holds.tenant is null", "false"),
-        Sql("a claim takes from a paused tenant", "lines", "holds.tenant = seen.tenant", "false"),
+        Sql("a claim takes from a paused queue", "claim", "pauses.tenant is null", "false"),
+        Sql("a claim takes from a paused tenant", "lines", "pauses.tenant = seen.tenant", "false"),
     ),
     *killed_by(
         "tests/worker/test_holds.py",

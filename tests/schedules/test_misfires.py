@@ -174,7 +174,7 @@ class TestFireAll:
         for _ in range(int(8 / step)):  # Another scheduler at each look: nothing is remembered but in the database.
             [count] = await lane(database, clock, span=step, step=step)
             made.append((clock.at - seconds(step), count))
-            for box in ("ready", "blocked", "gates"):  # They all have run.
+            for box in ("ready", "blocked", "concurrency_keys"):  # They all have run.
                 await database.execute(f"delete from duly.{box}")
 
         for first, _ in made:

@@ -150,7 +150,7 @@ async def test_what_is_anothers_answers_as_what_never_was_on_every_route(front, 
 
 async def forget(database, stranger: Caller) -> None:
     """Take away what B has made under a name, so that the next of that name is new to it."""
-    for table in ("calendars", "gate_limits", "holds", "limits"):
+    for table in ("calendars", "key_limits", "pauses", "limits"):
         await database.execute(f"delete from duly.{table} where tenant = $1", stranger.tenant)
     await database.execute("update duly.jobs set name = null where tenant = $1", stranger.tenant)
 

@@ -55,7 +55,7 @@ class TestAtTheDoor:
                 await stolen.ask("claim", number=99),
                 await stolen.ask("renew", held=[lease_of(run)], answered=99),
                 await stolen.leave(),
-                await stolen.ask("progress", **lease_of(run), fraction=1),
+                await stolen.ask("progress", **lease_of(run), done=1),
                 await stolen.ask("checkpoint", **lease_of(run), value=1),
                 await stolen.ask("logs", **lease_of(run), lines=[{"message": "x"}]),
             ]

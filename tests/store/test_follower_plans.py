@@ -13,7 +13,17 @@ COUNTERS = """
 select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0) from pg_stat_xact_user_tables
  where schemaname = 'duly' and relname = any ($1)
 """
-GROWING = ["followers", "followings", "followed", "follow_checks", "blocked", "ready", "leased", "timers", "dead"]
+GROWING = [
+    "dependencies",
+    "dependents",
+    "ended_dependencies",
+    "dependency_checks",
+    "blocked",
+    "ready",
+    "leased",
+    "timers",
+    "dead",
+]
 FIRST = "explain (format json) select from duly.dependencies order by parent limit 1"
 MANY = 2000
 
@@ -73,6 +83,6 @@ async def test_a_check_reads_those_it_looks_at(database, one):
 async def test_whether_anybody_follows_anybody_is_read_from_the_index(database, one):
     plan = str(await database.fetchval(FIRST))
 
-    assert "followers_pkey" in plan
+    assert "dependencies_pkey" in plan
     assert "Seq Scan" not in plan
     assert "Sort" not in plan

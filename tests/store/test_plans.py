@@ -51,7 +51,7 @@ GROWING = (
     "leased",
     "dead",
     "attempts%",
-    "keys",
+    "idempotency_keys",
     "payloads",
     "jobs",
     "backfills",
@@ -60,10 +60,10 @@ GROWING = (
     "subtasks",
     "events",
     "destination%",
-    "gates",
-    "paces",
+    "concurrency_keys",
+    "rate_limits",
     "awaited",
-    "tellings",
+    "completion_callbacks",
 )
 
 FILL = f"""

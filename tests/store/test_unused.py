@@ -39,6 +39,6 @@ def test_each_function_is_called():
 def test_each_column_is_read():
     section = (ROOT / "tests/store/schema.txt").read_text().split("# columns\n")[1].split("\n\n")[0]
     words = set(re.findall(r"\w+", reading() + python()))
-    columns = [re.match(r"(\w+)\.\d\d (\w+)", line).groups() for line in section.splitlines()]
+    columns = re.findall(r"^(\w+)\.\d\d (\w+)", section, re.MULTILINE)
 
     assert [column for column in columns if column[1] not in words] == []

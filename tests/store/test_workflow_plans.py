@@ -73,7 +73,7 @@ async def test_what_others_have_noted_is_not_looked_at(database, one, monkeypatc
         "insert into duly.ended_nodes (workflow_id, node, run_id, became, is_first, noted_in)"
         " select gen_random_uuid(), 'a', gen_random_uuid(), 'succeeded', false, '3' from generate_series(1, 1000)"
     )
-    monkeypatch.setitem(globals(), "GROWING", ["endings"])
+    monkeypatch.setitem(globals(), "GROWING", ["ended_nodes"])
 
     assert await fetched(database, finishing(worker_id, held)) < 20
     assert await database.fetchval("select count(*) from duly.ended_nodes") == 1000

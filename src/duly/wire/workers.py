@@ -169,15 +169,13 @@ class Settled(Told, frozen=True):
 
 
 class ProgressReport(Asked, frozen=True):
-    """How far a run has come: `done` of `total`, which may be unknown. `fraction` and `message` are what workers said before."""
+    """How far a run has come: `done` of `total`, which may be unknown."""
 
     run_id: UUID
     fence: Fence
     done: Annotated[float, Meta(ge=0)] | None = None
     total: Annotated[float, Meta(ge=0)] | None = None
     note: Annotated[str, Meta(max_length=1_000)] | None = None
-    fraction: Annotated[float, Meta(ge=0, le=1)] | None = None
-    message: Annotated[str, Meta(max_length=1_000)] | None = None
 
 
 class Checkpoint(Asked, frozen=True):

@@ -76,7 +76,7 @@ def house(url, tmp_path):
 
 def test_what_has_stopped_makes_it_not_ready_and_what_goes_on_makes_it_ready_again(house, url):
     scheduler, address = house
-    with locked(url, "departed", "access exclusive"):  # Without it nobody can be reaped.
+    with locked(url, "expired_workers", "access exclusive"):  # Without it nobody can be reaped.
         wait_until_told(address, "reaper_age_seconds")
     wait_until_ready(address)
 

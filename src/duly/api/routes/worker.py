@@ -21,7 +21,7 @@ from duly.api.views.worker_runs import claimed_run, reported
 from duly.domain.errors import LeaseOver
 from duly.domain.jobs.job import check_name
 from duly.domain.runs import payload as payloads
-from duly.domain.runs.progress import Progress, progress_of
+from duly.domain.runs.progress import progress_of
 from duly.domain.targets.target import check_handler
 from duly.moves import upkeep
 from duly.moves.settle import hand_back
@@ -164,16 +164,10 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Response:
 async def report_progress(call: Call[Nothing, ProgressReport]) -> Response:
     """Show how far a run has come. Once a second is often enough."""
     said = call.body
-    if not await runs.save_progress(call.database, said.run_id, said.fence, call.id("worker_id"), _progress(said)):
+    progress = progress_of(said.done or 0, said.total, said.note)
+    if not await runs.save_progress(call.database, said.run_id, said.fence, call.id("worker_id"), progress):
         raise _lease_over(said.run_id, said.fence)
     return Response(204)
-
-
-def _progress(said: ProgressReport) -> Progress:
-    """Read how far a run has come; a worker of the version before tells a part of one, and a message."""
-    if said.done is None and said.fraction is not None:
-        return progress_of(said.fraction, 1, said.message)
-    return progress_of(said.done or 0, said.total, said.message if said.note is None else said.note)
 
 
 @routes.add("POST /v1/worker/{worker_id}/checkpoint", responses={204: None}, refuses=("lease_lost", "invalid_payload"))

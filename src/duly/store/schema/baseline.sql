@@ -1040,12 +1040,10 @@ create table duly.checkpoints (
 create table duly.progress (
     run_id     uuid primary key,
     fence      bigint not null,
-    fraction   real,
-    message    text,
-    updated_at timestamptz not null,
     done       double precision,
     total      double precision,
-    note       text
+    note       text,
+    updated_at timestamptz not null
 );
 
 create table duly.logs (

@@ -91,11 +91,7 @@ select * from duly.save_progress($1, $2, $3, $4, $5, $6)
 select duly.save_progresses($1, $2, $3, $4, $5, $6)
 
 -- name: read_progress
--- A worker of the version before has told a fraction and a message, and left what stood beside them.
-select case when fraction is null and message is null then done else fraction end as done,
-       case when fraction is null and message is null then total when fraction is not null then 1 end as total,
-       case when fraction is null and message is null then note else message end as note, updated_at
-  from duly.progress where run_id = $1
+select done, total, note, updated_at from duly.progress where run_id = $1
 
 -- name: is_over
 select not exists (select from duly.timers where run_id = $1) and not exists (select from duly.blocked where run_id = $1)

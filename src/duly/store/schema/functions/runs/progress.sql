@@ -13,7 +13,7 @@ begin
       join duly.leased on leased.run_id = told.run_id and leased.fence = told.fence and (leased.worker_id = p_worker_id) is true
      order by told.run_id
     on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
-                                       fraction = null, message = null, updated_at = excluded.updated_at
+                                       updated_at = excluded.updated_at
      where progress.fence <= excluded.fence;
 end $$;
 
@@ -48,7 +48,7 @@ begin
     select run_id, fence, p_done, p_total, p_note, duly.clock_now() from duly.leased
      where run_id = p_run_id and fence = p_fence and (worker_id = p_worker_id) is true and duly.is_ours(tenant) and duly.speaks_for(p_worker_id)
     on conflict (run_id) do update set fence = excluded.fence, done = excluded.done, total = excluded.total, note = excluded.note,
-                                       fraction = null, message = null, updated_at = excluded.updated_at
+                                       updated_at = excluded.updated_at
      where progress.fence <= excluded.fence
     returning run_id;
 end $$;

@@ -52,7 +52,7 @@ declare
     v_run_ids uuid[];
     v_fences  bigint[];
 begin
-    update duly.workers set beat = workers.heartbeat + 1, until = v_now + workers.lease, safe_until = greatest(workers.safe_until, v_now + workers.lease * 2 / 3)
+    update duly.workers set heartbeat = workers.heartbeat + 1, until = v_now + workers.lease, safe_until = greatest(workers.safe_until, v_now + workers.lease * 2 / 3)
      where workers.worker_id = p_worker_id and workers.tenant is not null and duly.is_ours(workers.tenant)
     returning workers.lease, case when p_answered >= workers.claim_number then 9223372036854775807
                                   when p_answered = workers.claim_number - 1 then workers.claim_fence else 0 end
