@@ -23,7 +23,9 @@ async def list_audit(call: Call[AuditQuery, None]) -> Response:
     by age alone.
     """
     asked, wanted = call.query, _wanted(call.query)
-    tenant = call.tenant_or(asked.tenant, "The audit of another tenant is")
+    tenant = call.tenant_or(
+        asked.tenant, "The audit of another tenant is for the operator: an admin of the first tenant."
+    )
     of = f"audit {tenant} {wanted}"
     after = paging.position(asked.page_token, of, Position)
     page = await _page(call, tenant, wanted, after)
