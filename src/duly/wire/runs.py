@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Moment, Name, Priority
-from duly.domain.jobs.filter import RunState as State
+from duly.domain.runs.run import RunState as State
 from duly.wire.jobs.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, Items, NextPageToken, Page, PageQuery, PageToken
 from duly.wire.schema.shapes import Asked, Told, check_reach
