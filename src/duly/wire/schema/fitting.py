@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from duly.domain.problems import Problem
+from duly.domain.problems import pointer_of
 from duly.domain.targets.masking import is_secret
 from duly.domain.triggers.errors import shown
 from duly.domain.wanted import lowered, meant, misfit, one_of, spread, wanted_of
@@ -55,16 +55,16 @@ def wrong_with(message: str, shape: Any, given: Any, read: Read) -> Wrong:
     if strange := _STRANGE.match(what):
         return _strange(named, strange[1], shape)
     if missing := _MISSING.match(what):
-        return Wrong(_pointer([*named, missing[1]]), f"is missing{_remedy(_kinds(shape, [*named, missing[1]]))}")
+        return Wrong(pointer_of([*named, missing[1]]), f"is missing{_remedy(_kinds(shape, [*named, missing[1]]))}")
     if match["is_key"]:
-        return Wrong(_pointer(named), misfit("the name", what))
+        return Wrong(pointer_of(named), misfit("the name", what))
     if not _MISFIT.match(what):  # A sentence of our own.
-        return Wrong(_pointer(named), lowered(what))
-    return Wrong(_pointer(named), _misfit(what, named, shape, _at(given, named)))
+        return Wrong(pointer_of(named), lowered(what))
+    return Wrong(pointer_of(named), _misfit(what, named, shape, _at(given, named)))
 
 
 def _strange(steps: Steps, name: str, shape: Any) -> Wrong:
-    place, known = _pointer([*steps, name]), _fields(shape, steps)
+    place, known = pointer_of([*steps, name]), _fields(shape, steps)
     if name in known:  # Of several shapes that may stand here, another one has it.
         return Wrong(place, "is no field of this type, but of another; leave it out, or change type")
     return Wrong(place, f"is no field here; {meant(name, known)}")
@@ -158,10 +158,6 @@ def _at(given: Any, steps: Steps) -> Any:
         except (LookupError, TypeError, ValueError):
             return UNKNOWN
     return given
-
-
-def _pointer(steps: Steps) -> str:
-    return Problem(tuple(steps), "").pointer
 
 
 @lru_cache(maxsize=256)
