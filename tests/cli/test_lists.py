@@ -109,7 +109,7 @@ def test_a_program_reads_what_became_of_dead_letters(duly, story):
     capped = reads("discard", "--filter", "tag:new", "--limit", "1", "--yes")
     assert (capped["matched"], capped["moved"], capped["dry_run"], capped["more"]) == (1, 1, False, True)
     assert reads("edit", "--all", "--payload", "{}", "--yes")["moved"] == 2
-    assert reads("discard", dead[2]) == [{"run_id": dead[2], "answer": "discarded"}]
+    assert reads("discard", dead[2], "--yes") == [{"run_id": dead[2], "answer": "discarded"}]
     refused = duly("dead", "replay", dead[2], "--json")
     assert (refused.returncode, json.loads(refused.stdout)) == (4, [{"run_id": dead[2], "answer": "not_dead"}])
 

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "duly"
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 ROW = re.compile(r"^\|[^|]*\| `([\w/.]+)` \| (.+) \|$", re.MULTILINE)
+CHANGES = PAGE.split("## Where a change goes\n")[1].split("\n## ")[0]
+PLACES = re.findall(r"`([\w.]+/[\w/.]*|\w+\.py)`", CHANGES.partition("\n|")[2])
 STORED_MAX = 25
 WALK_MAX = 50
 ENTRIES_MAX = 24  # without the file that makes a folder a package
@@ -53,6 +55,13 @@ def test_a_file_and_its_functions_exist(file, functions):
     assert path.is_file()
     assert functions, "name a function"
     assert set(functions) <= defined_in(path)
+
+
+@pytest.mark.parametrize("named", sorted(set(PLACES)))
+def test_a_place_where_a_change_goes_exists(named):
+    root = ROOT if named.startswith(("docs/", "scripts/", "tests/", "ui/")) else SOURCE
+
+    assert (root / named).exists()
 
 
 @pytest.mark.parametrize("title", WALKS)

@@ -24,10 +24,10 @@ from duly.domain.diagnosis.explain.facts import (
 from duly.domain.diagnosis.explain.jobs import explain_job
 from duly.domain.diagnosis.explain.runs import explain_run
 from duly.domain.diagnosis.explain.words import rate_text, spoken
-from duly.domain.jobs.filter import RUN_STATES
 from duly.domain.limits.overload import Overload
 from duly.domain.limits.pause import Hold, Scope
 from duly.domain.limits.scaling import FUNCTIONS, Pace
+from duly.domain.runs.run import RUN_STATES
 from tests.clock import START
 
 ABLE = Serving("able", ["mail"], ["greet"], 10)

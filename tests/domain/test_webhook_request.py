@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from duly.domain.errors import InvalidOption
-from duly.domain.targets.checks import RESERVED, check_headers, check_method
+from duly.domain.targets.webhook_request import RESERVED, check_headers, check_method
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Workflows: what is refused, in what order nodes come, which edges hold, and how it all ends."""
 
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from duly.domain.workflows.workflow import (
     NODE_ENDS,
     NODES_MAX,
     UNDONE,
+    WORKFLOW_STATES,
     Edge,
     Node,
     NodeState,
@@ -27,6 +29,7 @@ from duly.domain.workflows.workflow import (
     read_map,
     sinks,
 )
+from duly.wire import workflows as wire
 from tests.builders import a_submission
 from tests.graphs import a_graph, a_node, end_of, holds, is_released
 
@@ -235,3 +238,7 @@ def test_every_node_ends_and_so_does_the_workflow(nodes, data):
     expected = WorkflowState.FAILED if failed else WorkflowState.SUCCEEDED
     assert end_of(nodes, ends, is_cancelling=False) is expected
     assert end_of(nodes, ends, is_cancelling=True) is WorkflowState.CANCELLED
+
+
+def test_http_names_the_same_states():
+    assert get_args(wire.WorkflowState) == WORKFLOW_STATES

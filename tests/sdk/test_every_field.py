@@ -47,7 +47,7 @@ def test_every_field_has_its_keyword():
 def test_all_keywords_together_are_the_whole_spec(greet):
     given = {name: value for field in OF_A_SCHEDULE for name, value in KEYWORDS[field].items()}
 
-    spec = spec_of(greet.options(**given).choices.job)
+    spec = spec_of(greet.options(**given)._choices.job)
 
     for field in OF_A_SCHEDULE:
         assert getattr(spec, field) == getattr(WHOLE, field), field
@@ -55,7 +55,7 @@ def test_all_keywords_together_are_the_whole_spec(greet):
 
 @pytest.mark.parametrize("field", [field for field in KEYWORDS if field not in ("name", "schedule")])
 def test_a_keyword_says_its_field_alone(greet, field):
-    spec = spec_of(greet.options(**KEYWORDS[field]).choices.job)
+    spec = spec_of(greet.options(**KEYWORDS[field])._choices.job)
     wanted = getattr(ONCE if field == "expires_at" else WHOLE, field)
 
     assert getattr(spec, field) == wanted
@@ -65,7 +65,7 @@ def test_a_keyword_says_its_field_alone(greet, field):
 
 @pytest.mark.parametrize("field", OF_A_SCHEDULE)
 def test_an_edit_changes_the_field_and_no_other(greet, field):
-    plain = greet.options(every=60, retry=Retry()).choices.job
+    plain = greet.options(every=60, retry=Retry())._choices.job
 
     edited = spec_of(changed(plain, cast(Changes, KEYWORDS[field]), greet.registered))
 
@@ -83,10 +83,10 @@ def test_an_edit_changes_the_field_and_no_other(greet, field):
 def test_an_edit_takes_a_field_away(greet, keyword, field):
     given = {name: value for field in OF_A_SCHEDULE for name, value in KEYWORDS[field].items()}
 
-    edited = spec_of(changed(greet.options(**given).choices.job, cast(Changes, {keyword: None}), greet.registered))
+    edited = spec_of(changed(greet.options(**given)._choices.job, cast(Changes, {keyword: None}), greet.registered))
 
     assert getattr(edited, field) is None
 
 
 def test_a_line_is_a_concurrency_key_with_an_order(greet):
-    assert spec_of(greet.options(fifo="k").choices.job).concurrency == Concurrency(key="k", order="fifo")
+    assert spec_of(greet.options(fifo="k")._choices.job).concurrency == Concurrency(key="k", order="fifo")

@@ -45,6 +45,14 @@ async def test_a_command_and_a_container_are_submitted_each_under_its_name(app, 
     assert options.policy.target == Container("busybox", ("echo", "hello"), cpus=0.5)
 
 
+async def test_headers_and_variables_may_be_pairs(app, database):
+    await app.webhook(URL, headers=[("Accept", "text/plain")]).submit()
+    assert (await kept(database))[3].policy.target.headers == {"Accept": "text/plain"}
+    await database.execute("delete from duly.ready")
+    await app.command(["/bin/true"], environment=[("LANG", "C")]).submit()
+    assert (await kept(database))[3].policy.target.environment == {"LANG": "C"}
+
+
 def test_from_a_plain_function_many_at_once(app):
     handles = app.webhook(URL).submit_many_sync([{"order": 1}, {"order": 2}])
 

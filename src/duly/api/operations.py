@@ -1,7 +1,8 @@
 """Operations: what can be asked for over HTTP. Each is a function and its declaration, from which routes and OpenAPI are made.
 
 A module of `api/routes` collects its operations in `Routes`. The function is given a `Call` and returns a `Response`; its
-docstring is the operation's description. `refuses` names its problems besides those of every operation.
+docstring is the operation's description. The annotation of its parameter declares what it takes: `call: Call[Q, B]` decodes the
+query into Q and the body into B, and `None` as B is no body. `refuses` names its problems besides those of every operation.
 """
 
 from __future__ import annotations
@@ -149,15 +150,15 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
         """Whose data this is about."""
         return self.identity.tenant
 
-    def check_operator(self, what: str) -> None:
-        """Refuse a caller who is not the operator; `what` says what is the operator's alone. Raises Refusal."""
+    def check_operator(self, detail: str) -> None:
+        """Refuse a caller who is not the operator. Raises Refusal, with the sentence `detail`."""
         if not self.identity.is_operator:
-            raise Refusal("forbidden", f"{what} for the operator: an admin of the first tenant.")
+            raise Refusal("forbidden", detail)
 
-    def tenant_or(self, asked: int | None, what: str) -> int:
+    def tenant_or(self, asked: int | None, detail: str) -> int:
         """Return the tenant that is asked for, or else the caller's own. Raises Refusal: another's is the operator's."""
         if asked not in (None, self.tenant):
-            self.check_operator(what)
+            self.check_operator(detail)
         return self.tenant if asked is None else asked
 
     @property
@@ -298,11 +299,16 @@ def _shapes_of(act: Act) -> dict[str, Any]:
 
 
 def check_declared(operation: Operation) -> None:
-    """Refuse an operation without a scope, or that changes something and says neither as what it is audited, nor why not."""
-    assert operation.scope, f"{operation.name} names no scope"
-    says = bool(operation.audits) + bool(operation.unaudited)
-    assert says == (operation.method not in SAFE), (
-        f"{operation.method} {operation.path} ({operation.name}) changes something: give it audits or unaudited"
-        if operation.method not in SAFE
-        else f"{operation.name} only reads, and is not audited"
-    )
+    """Refuse an operation that names no scope, or that changes something and is neither audited nor says why not.
+
+    Raises ValueError, so that a module with such an operation cannot be imported.
+    """
+    if not operation.scope:
+        raise ValueError(f"{operation.name} names no scope: give it one, or its Routes reads and writes")
+    changes, says = operation.method not in SAFE, bool(operation.audits) + bool(operation.unaudited)
+    if changes and says != 1:
+        raise ValueError(
+            f"{operation.method} {operation.path} ({operation.name}) changes something: give it audits or unaudited"
+        )
+    if not changes and says:
+        raise ValueError(f"{operation.name} only reads, and is not audited")

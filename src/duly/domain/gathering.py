@@ -10,7 +10,7 @@ import msgspec
 
 from duly.domain.problems import Path, Problem, path_of
 from duly.domain.triggers.errors import shown
-from duly.domain.wanted import meant, misfit, wanted
+from duly.domain.wanted import describe_mismatch, describe_shape, suggest_name
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -53,7 +53,7 @@ def unknown_key(key: str, known: Iterable[str], path: Path) -> Problem:
     """Say that a key is none, and which was meant."""
     if key == "<<":
         return Problem((*path, key), "merge keys are not read; what several jobs share goes under defaults")
-    return Problem((*path, key), f"{shown(key)} is no key here; {meant(key, known)}")
+    return Problem((*path, key), f"{shown(key)} is no key here; {suggest_name(key, known)}")
 
 
 def _read(value: object, kind: Any, path: Path, problems: list[Problem], raw: Collection[str]) -> Any:
@@ -65,7 +65,7 @@ def _read(value: object, kind: Any, path: Path, problems: list[Problem], raw: Co
     except msgspec.ValidationError as error:
         message, _, place = str(error).partition(" - at `$")
         within = path_of(place.rstrip("`"))
-        told = misfit(shown(_at(value, within)), message, _remedy(message, kind, within))
+        told = describe_mismatch(shown(_at(value, within)), message, _remedy(message, kind, within))
         problems.append(Problem((*path, *within), told))
         return None
 
@@ -84,7 +84,7 @@ def _read_struct(
     kinds = {str(struct.__struct_config__.tag): struct for struct in structs}
     given = value.get(tag)
     if not isinstance(given, str) or given not in kinds:
-        told = f"{shown(given)} is no {tag} of {path[-1]}; {meant(str(given), kinds)}"
+        told = f"{shown(given)} is no {tag} of {path[-1]}; {suggest_name(str(given), kinds)}"
         problems.append(Problem((*path, tag), told))
         return None
     return gather(kinds[given], {key: part for key, part in value.items() if key != tag}, path, problems, raw)
@@ -93,7 +93,7 @@ def _read_struct(
 def _remedy(message: str, kind: Any, within: Path) -> str:
     """Say what may stand there, where the value itself is a choice or a moment."""
     is_told = message.startswith(("Invalid enum value", "Invalid RFC3339")) and not within
-    return f"; give {wanted(kind)}" if is_told else ""
+    return f"; give {describe_shape(kind)}" if is_told else ""
 
 
 def _at(value: Any, path: Path) -> Any:

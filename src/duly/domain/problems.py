@@ -27,7 +27,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def pointer(self) -> str:
         """The path as a JSON pointer."""
-        return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in self.path)
+        return pointer_of(self.path)
 
     def placed(self, places: Places) -> Problem:
         """Give it its place in the text, or that of the nearest part around it."""
@@ -52,6 +52,11 @@ class InvalidManifest(Refused):
         if len(self.problems) > _SHOWN_MAX:
             lines.append(f"and {len(self.problems) - _SHOWN_MAX} more")
         super().__init__("\n".join(lines))
+
+
+def pointer_of(path: Sequence[str | int]) -> str:
+    """Write a path as a JSON pointer."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
 
 
 def path_of(field: str) -> Path:

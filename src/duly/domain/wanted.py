@@ -1,4 +1,4 @@
-"""What may stand at a place of a shape, in words, and what is wrong with a value that does not fit there."""
+"""Descriptions for error messages: the values that a shape takes, why a value does not fit, and the nearest known name."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _PLAIN: dict[type[inspect.Type], str] = {
 }
 
 
-def misfit(told: str, what: str, remedy: str = "") -> str:
+def describe_mismatch(told: str, what: str, remedy: str = "") -> str:
     """Say why a value does not fit, from what the reader of its shape said; `told` is the value as it may be repeated."""
     if what.endswith(_BLANK):
         return f"{told or 'the value'} is blank; give at least one character that is no space"
-    return f"{told} does not do: {lowered(what)}{remedy}" if told else f"{lowered(what)}{remedy}"
+    return f"{told} does not do: {lower_first(what)}{remedy}" if told else f"{lower_first(what)}{remedy}"
 
 
-def lowered(what: str) -> str:
+def lower_first(what: str) -> str:
     """Write a sentence of the reader so that it may stand within one of ours."""
     return f"{what[:1].lower()}{what[1:]}"
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """Say which known name is meant, or which there are."""
+def suggest_name(name: str, known: Iterable[str]) -> str:
+    """Name the nearest known name, or list those that there are."""
     names = list(known)
     near = nearest(name, names)
     return f"did you mean {near}?" if near else f"known are {', '.join(names)}" if names else "none is known here"
 
 
-def wanted(shape: Any) -> str:
+def describe_shape(shape: Any) -> str:
     """Say what a value of a shape may be; nothing where anything may stand."""
-    return wanted_of([inspect.type_info(shape)])
+    return describe_kinds([inspect.type_info(shape)])
 
 
-def wanted_of(kinds: Iterable[inspect.Type]) -> str:
+def describe_kinds(kinds: Iterable[inspect.Type]) -> str:
     """Say what a value of any of these kinds may be; nothing where anything may stand."""
     given = list(kinds)
-    every = spread(given)
+    every = flatten_kinds(given)
     words = [text for kind in every if (text := _word(kind))]
     choices = [str(value) for kind in every for value in _choices(kind)]
     if choices:
@@ -64,13 +64,13 @@ def one_of(choices: Sequence[str]) -> str:
     return told if len(choices) == 1 else f"one of {told}{', …' if len(choices) > _CHOICES_MAX else ''}"
 
 
-def spread(kinds: Iterable[inspect.Type]) -> list[inspect.Type]:
+def flatten_kinds(kinds: Iterable[inspect.Type]) -> list[inspect.Type]:
     """Give the kinds that stand behind unions and descriptions."""
     found: list[inspect.Type] = []
     for kind in kinds:
         inner = kind.type if isinstance(kind, inspect.Metadata) else kind
         if isinstance(inner, inspect.Metadata | inspect.UnionType):
-            found += spread(inner.types if isinstance(inner, inspect.UnionType) else [inner])
+            found += flatten_kinds(inner.types if isinstance(inner, inspect.UnionType) else [inner])
         else:
             found.append(inner)
     return found

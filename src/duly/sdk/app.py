@@ -8,12 +8,12 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from duly.domain.diagnosis.apps import SEPARATOR, check_app_name
+from duly.domain.duration import Duration
 from duly.domain.errors import InvalidOption, UnknownQueue
 from duly.domain.jobs.declaration import Declarations
 from duly.domain.jobs.job import check_name
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT, TENANT_DEFAULT
 from duly.domain.targets import building
-from duly.domain.targets.building import CommandFields, ContainerFields, WebhookFields
 from duly.moves.schedules.calendars import put_calendar
 from duly.sdk.background import Background
 from duly.sdk.choices import UncheckedWork, handler_options
@@ -123,27 +123,86 @@ class App:
 
         return register if function is None else register(function)
 
-    def webhook(self, url: str, *, queue: str = QUEUE_DEFAULT, **fields: Unpack[WebhookFields]) -> Target:
+    def webhook(
+        self,
+        url: str,
+        *,
+        method: str = "POST",
+        headers: Mapping[str, str] | None = None,
+        final: Sequence[int] = (),
+        retry: Sequence[int] = (),
+        callback_within: Duration | None = None,
+        queue: str = QUEUE_DEFAULT,
+    ) -> Target:
         """Give a webhook to submit: a signed request to `url`, with the payload as its body. Raises InvalidOption.
 
         `final` and `retry` name statuses that are taken otherwise than usual. A receiver that answers 202 may take
         `callback_within` to settle the run.
         """
-        return Target(self, building.webhook(url, **fields), queue)
+        webhook = building.webhook(
+            url, method=method, headers=headers, final=final, retry=retry, callback_within=callback_within
+        )
+        return Target(self, webhook, queue)
 
-    def command(self, argv: Sequence[str], *, queue: str = QUEUE_DEFAULT, **fields: Unpack[CommandFields]) -> Target:
+    def command(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        network: bool = False,
+        memory_bytes: int | None = None,
+        cpu_seconds: float | None = None,
+        processes: int | None = None,
+        file_bytes: int | None = None,
+        ok: Sequence[int] = (0,),
+        retry: Sequence[int] = (75,),
+        queue: str = QUEUE_DEFAULT,
+    ) -> Target:
         """Give a command to submit: a program by its absolute path, and its arguments; no shell reads them.
 
         Workers run it if their operator allows the program by name. Exit codes in `ok` are a success, by default 0; those in
         `retry` are tried again, by default 75; all others are final. Raises InvalidOption.
         """
-        return Target(self, building.command(check_list(argv, "argv"), **fields), queue)
+        command = building.command(
+            check_list(argv, "argv"),
+            environment=environment,
+            network=network,
+            memory_bytes=memory_bytes,
+            cpu_seconds=cpu_seconds,
+            processes=processes,
+            file_bytes=file_bytes,
+            ok=ok,
+            retry=retry,
+        )
+        return Target(self, command, queue)
 
     def container(
-        self, image: str, argv: Sequence[str] = (), *, queue: str = QUEUE_DEFAULT, **fields: Unpack[ContainerFields]
+        self,
+        image: str,
+        argv: Sequence[str] = (),
+        *,
+        environment: Mapping[str, str] | None = None,
+        network: bool = False,
+        memory_bytes: int | None = None,
+        cpus: float | None = None,
+        processes: int | None = None,
+        ok: Sequence[int] = (0,),
+        retry: Sequence[int] = (75,),
+        queue: str = QUEUE_DEFAULT,
     ) -> Target:
         """Give a container to submit: an image that workers run if their operator allows it by name. Raises InvalidOption."""
-        return Target(self, building.container(image, check_list(argv, "argv"), **fields), queue)
+        container = building.container(
+            image,
+            check_list(argv, "argv"),
+            environment=environment,
+            network=network,
+            memory_bytes=memory_bytes,
+            cpus=cpus,
+            processes=processes,
+            ok=ok,
+            retry=retry,
+        )
+        return Target(self, container, queue)
 
     def __getitem__(self, name: str) -> Handler[..., ..., Any, Any]:
         """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""

@@ -22,10 +22,10 @@ from duly.domain.jobs.job import (
 )
 from duly.domain.jobs.spec import JobSpec
 from duly.domain.jobs.spec_of import target_spec
+from duly.domain.number import is_whole
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.dependencies import After, check_after
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
-from duly.domain.runs.payload import is_whole
 from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.spec import FunctionTarget
 from duly.domain.triggers.errors import shown

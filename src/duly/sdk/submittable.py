@@ -1,4 +1,4 @@
-"""What can be submitted: a handler of an app, or a target that is no function. Both are submitted in the same ways."""
+"""The base of handlers and targets: both are submitted in the same ways, as they are or with options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Submittable(Submitter[Q, T]):
-    """Work of an app, to be submitted as it is, or with choices made."""
+    """A handler or a target of an app: a submitter with no choices made, and `options` to make some."""
 
     def __init__(self, app: App, work: Work) -> None:
         super().__init__(app, work, Choices(work, {}))
@@ -24,12 +24,12 @@ class Submittable(Submitter[Q, T]):
     @property
     def name(self) -> str:
         """The name that runs carry."""
-        return self.work.name
+        return self._work.name
 
     @property
     def queue(self) -> str:
         """The queue its runs go to, unless a submit says otherwise."""
-        return self.work.queue
+        return self._work.queue
 
     def options(self, **chosen: Unpack[Keywords]) -> Submitter[Q, T]:
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
@@ -50,4 +50,4 @@ class Submittable(Submitter[Q, T]):
         succeeded before it runs, or pairs such as `(handle, "always")`, or `"failure"`. `connection`: the caller's own, inside
         whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
-        return Submitter(self.app, self.work, Choices(self.work, chosen))
+        return Submitter(self._app, self._work, Choices(self._work, chosen))

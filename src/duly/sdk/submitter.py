@@ -6,7 +6,7 @@ Every submit carries a key. After an unknown commit it is asked again under the 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -34,17 +34,20 @@ Q = ParamSpec("Q")
 T = TypeVar("T")
 _AGAIN_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0)
 
-Send = Callable[[Connection, str], Awaitable[Sequence[Submitted]]]
+Send = Callable[[Connection, str], Coroutine[Any, Any, Sequence[Submitted]]]
 
 
 class Submitter(Generic[Q, T]):
-    """A handler with choices made."""
+    """Work of an app with the choices that were made for it, perhaps none, and the ways to submit it.
+
+    Its attributes are private, because a handler is one too and carries the attributes of its function. `Workflow` reads them.
+    """
 
     def __init__(self, app: App, work: Work, choices: Choices) -> None:
         app.check_queue(choices.job.queue)
-        self.app = app
-        self.work = work
-        self.choices = choices
+        self._app = app
+        self._work = work
+        self._choices = choices
 
     async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
         """Make one job durable. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
@@ -65,82 +68,82 @@ class Submitter(Generic[Q, T]):
         return self._submit_sync(self._many(arguments))
 
     def _one(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
-        payload = self.work.encode(args, kwargs)
-        self._check_calls(self.choices.job.options)
-        if self.choices.recurring is not None:
-            job = msgspec.structs.replace(self.choices.recurring, payload=payload)
+        payload = self._work.encode(args, kwargs)
+        self._check_calls(self._choices.job.options)
+        if self._choices.recurring is not None:
+            job = msgspec.structs.replace(self._choices.recurring, payload=payload)
             return lambda connection, key: _listed(
                 moves.submit_recurring(connection, job, key=key, tenant=self._tenant)
             )
-        shot = self.choices.shot(payload)
+        shot = self._choices.shot(payload)
         return lambda connection, key: _listed(moves.submit(connection, shot, key=key, tenant=self._tenant))
 
     def _many(self, arguments: Sequence[Mapping[str, Any]]) -> Send:
-        if self.choices.recurring is not None:
+        if self._choices.recurring is not None:
             raise InvalidOption("submit_many takes one-shots; submit each schedule by itself")
         shots = [self._shot(number, kwargs) for number, kwargs in enumerate(arguments)]
         if shots:
-            self._check_calls(self.choices.job.options)
+            self._check_calls(self._choices.job.options)
         return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
 
     def _shot(self, number: int, kwargs: Mapping[str, Any]) -> Submission:
         """Make one of many. Raises InvalidArguments or InvalidPayload, saying which it is."""
         try:
-            payload = self.work.encode((), check_arguments(kwargs, self.work.name))
+            payload = self._work.encode((), check_arguments(kwargs, self._work.name))
         except (InvalidArguments, InvalidPayload) as error:
             raise type(error)(f"arguments[{number}]: {error}") from None
-        return self.choices.shot(payload)
+        return self._choices.shot(payload)
 
     def _check_calls(self, options: RunOptions) -> None:
         if options is not NO_OPTIONS:
-            self.app.connections.check_calls(called_by(options))
+            self._app.connections.check_calls(called_by(options))
 
     async def _submit(self, send: Send) -> list[Handle[T]]:
         key = self._key()
-        if (caller := self.choices.given.get("connection")) is not None:
-            connection = callers.awaited(caller, self.app.connections.keyring)
+        if (caller := self._choices.given.get("connection")) is not None:
+            connection = callers.awaited(caller, self._app.connections.keyring)
             return self._handles(key, await send(connection, key))
-        database = await self.app.connections.database()
+        database = await self._app.connections.database()
         # What a program submits all day is on record with its runs; a schedule is noted.
-        if self.choices.recurring is None:
+        if self._choices.recurring is None:
             database = database.acting_as(None)
         submitted = await ask_until_answered(database, self._checked(send), key, "job")
-        if self.choices.recurring is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
-            (await self.app.connections.waker()).wake(DUE)
+        if self._choices.recurring is not None and _is_soon(submitted[0], moment_of(database.clock.now())):
+            (await self._app.connections.waker()).wake(DUE)
         if submitted and self._is_due_soon():
-            (await self.app.connections.waker()).wake(self.choices.job.queue)
+            (await self._app.connections.waker()).wake(self._choices.job.queue)
         return self._handles(key, submitted)
 
     def _checked(self, send: Send) -> Send:
         """See first that the tenant is there. On a caller's own connection nobody looks: it may have no right to."""
 
         async def checked(connection: Connection, key: str) -> Sequence[Submitted]:
-            await self.app.connections.check_tenant(self._tenant)
+            await self._app.connections.check_tenant(self._tenant)
             return await send(connection, key)
 
         return checked
 
     def _submit_sync(self, send: Send) -> list[Handle[T]]:
-        if (caller := self.choices.given.get("connection")) is None:
-            return self.app.background.run(self._submit(send))
+        if (caller := self._choices.given.get("connection")) is None:
+            return self._app.background.run(self._submit(send))
         key = self._key()
-        connection = callers.plain(caller, self.app.connections.keyring)
-        return self._handles(key, callers.at_once(_answer(send(connection, key))))
+        connection = callers.plain(caller, self._app.connections.keyring)
+        return self._handles(key, callers.at_once(send(connection, key)))
 
     def _handles(self, key: str, submitted: Sequence[Submitted]) -> list[Handle[T]]:
-        return [Handle(self.app, self.work, key, one) for one in submitted]
+        return [Handle(self._app, self._work, key, one) for one in submitted]
 
     def _key(self) -> str:
-        return str(self.choices.given.get("key") or secrets.token_urlsafe(16))
+        return str(self._choices.given.get("key") or secrets.token_urlsafe(16))
 
     def _is_due_soon(self) -> bool:
         """Say whether it went straight to ready; what waits longer is found by the workers' own looks."""
-        shot = self.choices.one_shot
+        shot = self._choices.one_shot
         return shot is not None and shot.at is None and (shot.delay is None or shot.delay <= timedelta())
 
     @property
     def _tenant(self) -> int:
-        return int(self.choices.given.get("tenant", self.app.tenant))
+        return int(self._choices.given.get("tenant", self._app.tenant))
 
 
 async def ask_until_answered(
@@ -168,7 +171,3 @@ def _is_soon(submitted: Submitted, now: datetime) -> bool:
 
 async def _listed(submitting: Awaitable[Submitted]) -> Sequence[Submitted]:
     return [await submitting]
-
-
-async def _answer(submitting: Awaitable[Sequence[Submitted]]) -> Sequence[Submitted]:
-    return await submitting

@@ -40,12 +40,12 @@ class Target(Submittable[..., Any]):
             raise InvalidOption(f"the schedule {name!r} does not say when; give cron=, every=, when= or schedule=")
         queue, priority = declared.get("queue"), declared.get("priority")
         chosen = self.queue if queue is None else check_name(queue, "queue")
-        self.app.check_queue(chosen)
+        self._app.check_queue(chosen)
         options = handler_options(declared).but(target=self._target)
         work = UncheckedWork(
             self.name, options, chosen, PRIORITY_DEFAULT if priority is None else check_priority(priority)
         )
-        self.app.declare(Declaration(name, work, shape, declared.get("payload")))
+        self._app.declare(Declaration(name, work, shape, declared.get("payload")))
 
     def __repr__(self) -> str:
         return f"<Target {self.name}>"

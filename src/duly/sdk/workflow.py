@@ -244,7 +244,7 @@ class Workflow:
         self._check_work(name, work)
         given = [*placeholders([args, kwargs]), *(() if over is None else (over,))]
         edges = self._edges(name, after, [one for one in given if isinstance(one, OfNode)])
-        shot = work.choices.shot(work.work.encode_open(args, kwargs, written))
+        shot = work._choices.shot(work._work.encode_open(args, kwargs, written))
         reference = None if over is None else KnownReference(over.node, over.path)
         self._nodes[name] = KnownNode(name, shot, edges, reference)
         return Node(self, name)
@@ -255,10 +255,10 @@ class Workflow:
             raise InvalidWorkflow(
                 f"node {name!r}: {shown(work)} is neither a handler nor a target of an app; decorate it with @app.handler"
             )
-        if self._app is not None and work.app is not self._app:
-            raise InvalidWorkflow(f"node {name!r}: {work.work.name} is of another app; a workflow is of one")
-        _check_choices(name, work.choices)
-        self._app = work.app
+        if self._app is not None and work._app is not self._app:
+            raise InvalidWorkflow(f"node {name!r}: {work._work.name} is of another app; a workflow is of one")
+        _check_choices(name, work._choices)
+        self._app = work._app
 
     def _edges(self, name: str, after: Sequence[Node | Edge], references: Sequence[OfNode]) -> tuple[KnownEdge, ...]:
         """Give what a node waits for: what was named, and what its arguments refer to, by what of it they are given."""

@@ -8,9 +8,7 @@ from uuid import UUID
 from msgspec import Meta
 
 from duly.domain.fields import Duration, Moment
-from duly.wire.schema.shapes import Asked, Told
-
-RetryAfter = Annotated[Duration, Meta(description="Not before so long from now; believed up to a day.")]
+from duly.wire.schema.shapes import Asked, RetryAfter, Told
 
 
 class CallbackOutcome(Asked, frozen=True):

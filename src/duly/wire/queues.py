@@ -8,13 +8,10 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from duly.domain.fields import PRINTABLE, Duration, Moment
-from duly.domain.jobs.job import REASON_CHARACTERS_MAX
+from duly.domain.fields import Duration, Moment
 from duly.wire.limits import Scoped
 from duly.wire.pages import Items
-from duly.wire.schema.shapes import Asked, Told
-
-Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)]
+from duly.wire.schema.shapes import Asked, Reason, Told
 
 
 class Queue(Told, frozen=True):

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Moment, Name, Priority
-from duly.domain.jobs.filter import RunState as State
+from duly.domain.runs.run import RunState as State
 from duly.wire.jobs.definitions import RunDefinition
 from duly.wire.pages import DeadFilter, Items, NextPageToken, Page, PageQuery, PageToken
-from duly.wire.schema.shapes import Asked, Told, check_reach
+from duly.wire.schema.shapes import Asked, ReplayRate, Told, check_reach
 
 FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
 Outcome = Literal["succeeded", "failed", "timed_out", "lost", "cancelled", "snoozed", "fenced", "skipped"]
@@ -328,7 +328,6 @@ class DeadEdit(Asked, frozen=True):
 
 
 BULK_LIMIT_DEFAULT, BULK_LIMIT_MAX = 1_000, 10_000
-ReplayRate = Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
 
 
 class BulkRequest(Asked, frozen=True):

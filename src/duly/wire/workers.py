@@ -9,8 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Duration, Moment, Name, Payload
-from duly.wire.callbacks import RetryAfter
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import Asked, RetryAfter, Told
 
 SLOTS_MAX = 1_000
 CLAIM_MAX = 100

@@ -9,14 +9,14 @@ import msgspec
 from msgspec import Meta
 
 from duly.domain.fields import Moment
-from duly.domain.jobs.filter import WorkflowState
 from duly.domain.jobs.spec import NODE_PATTERN, NodeName, NodeSpec, WorkflowSpec
 from duly.domain.workflows.workflow import NODES_MAX
 from duly.wire.pages import Page
-from duly.wire.queues import Reason
 from duly.wire.runs import TargetSummary
-from duly.wire.schema.shapes import Asked, IdempotencyKey, Told
+from duly.wire.schema.shapes import Asked, IdempotencyKey, Reason, Told
 
+# The states of a workflow by name; those of domain/workflows/workflow.py.
+WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
 NodeState = Literal["waiting", "ready", "running", "succeeded", "failed", "cancelled", "skipped", "expired"]
 
 

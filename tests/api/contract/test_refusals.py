@@ -16,7 +16,7 @@ from duly.api.admission import CLAIMS, EVENTS, LOGS
 from duly.api.operations import Operation
 from duly.api.request import HEADER_BYTES_MAX
 from duly.api.response import EVENT_STREAM, NDJSON
-from duly.api.routes.jobs import LISTS
+from duly.api.routes.jobs import _SORTED
 from duly.domain.jobs.declaration import OWNER
 from duly.domain.limits.pause import SCOPES_MAX
 from duly.domain.tenancy.api_key import ANYBODY, Scope, implied_by
@@ -581,8 +581,9 @@ async def for_no_time(scene, asked):
 
 
 async def in_an_order_for_fewer(scene, asked):
-    name, position, read = LISTS["next_run_at"]
-    scene.patience.setitem(LISTS, "next_run_at", (name, position, partial(read, most=0)))
+    by_next = _SORTED["next_run_at"]
+    fewer = msgspec.structs.replace(by_next, read=partial(by_next.read, most=0))
+    scene.patience.setitem(_SORTED, "next_run_at", fewer)
     await scene.api.a_job()
     return await asked.with_query("sort=next_run_at").by(scene.api)
 

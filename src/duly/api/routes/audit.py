@@ -7,7 +7,7 @@ from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
 from duly.api.response import Response
 from duly.domain.tenancy.audit import Action, Entry, Wanted
-from duly.domain.wanted import meant
+from duly.domain.wanted import suggest_name
 from duly.store.tenancy import audit
 from duly.store.tenancy.audit import Position
 from duly.wire.audit import AuditActor, AuditEntry, AuditList, AuditQuery, AuditSubject
@@ -23,7 +23,9 @@ async def list_audit(call: Call[AuditQuery, None]) -> Response:
     by age alone.
     """
     asked, wanted = call.query, _wanted(call.query)
-    tenant = call.tenant_or(asked.tenant, "The audit of another tenant is")
+    tenant = call.tenant_or(
+        asked.tenant, "The audit of another tenant is for the operator: an admin of the first tenant."
+    )
     of = f"audit {tenant} {wanted}"
     after = paging.position(asked.page_token, of, Position)
     page = await _page(call, tenant, wanted, after)
@@ -40,7 +42,7 @@ async def _page(call: Call[AuditQuery, None], tenant: int, wanted: Wanted, after
 
 def _wanted(asked: AuditQuery) -> Wanted:
     if asked.action is not None and asked.action not in [*Action]:
-        raise Refusal("invalid_query", f"There is no action {asked.action!r}; {meant(asked.action, [*Action])}")
+        raise Refusal("invalid_query", f"There is no action {asked.action!r}; {suggest_name(asked.action, [*Action])}")
     return Wanted(asked.actor, asked.action, asked.subject, asked.since, asked.until)
 
 

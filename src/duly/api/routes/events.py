@@ -15,7 +15,7 @@ from duly.domain.errors import InvalidOption, InvalidPayload
 from duly.domain.jobs.job import check_name
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX, encode
 from duly.domain.tenancy.audit import Action
-from duly.domain.wanted import meant
+from duly.domain.wanted import suggest_name
 from duly.moves.take_event import Event, note_events, take_event
 from duly.store.tables.events import Taken
 from duly.wire.binary_events import is_binary, read_binary
@@ -120,5 +120,5 @@ def _types(text: str | None) -> frozenset[str] | None:
         return None
     types = frozenset(part.strip() for part in text.split(","))
     for unknown in sorted(types - set(TYPES)):
-        raise Refusal("invalid_query", f"There are no events of type {unknown!r}; {meant(unknown, TYPES)}")
+        raise Refusal("invalid_query", f"There are no events of type {unknown!r}; {suggest_name(unknown, TYPES)}")
     return types

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from duly.api import paging
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal
@@ -44,14 +46,23 @@ from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _ONE_SHOT = "Change or delete it while it waits, and run it again when it has ended; or give jobs a name or a schedule."
-# What a list is called in its page tokens, where a page of it begins, and how it is read.
-LISTS: dict[str, tuple[str, type, Callable[..., Awaitable[Any]]]] = {
-    "created": ("jobs", UUID, lists.jobs),
-    "name": ("jobs by name", NamedAt, lists.jobs_by_name),
-    "next_run_at": ("jobs by next fire", NextAt, lists.jobs_by_next),
-    "one_shots": ("jobs and one-shots", UUID, lists.jobs_and_one_shots),
-}
 REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_workflow", "name_taken")
+
+
+class _List(msgspec.Struct, frozen=True):
+    """A list of jobs: its name in page tokens, the type of a position in it, and its query."""
+
+    name: str
+    position: type
+    read: Callable[..., Awaitable[Any]]
+
+
+_SORTED = {
+    "created": _List("jobs", UUID, lists.jobs),
+    "name": _List("jobs by name", NamedAt, lists.jobs_by_name),
+    "next_run_at": _List("jobs by next fire", NextAt, lists.jobs_by_next),
+}
+_WITH_ONE_SHOTS = _List("jobs and one-shots", UUID, lists.jobs_and_one_shots)
 
 
 @routes.add(
@@ -84,10 +95,10 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Response:
     asked, chosen = call.query, parse(call.query.filter or "", JOBS)
     if asked.include is not None and asked.sort != "created":
         raise InvalidOption(f"include one_shots does not go with sort {asked.sort}; leave one of them out")
-    name, position, read = LISTS[asked.include or asked.sort]
-    of = f"{name} {asked.filter or ''}"
-    after = paging.position(asked.page_token, of, position)
-    page = await read(call.database, call.tenant, chosen, asked.page_size, after)
+    listed = _SORTED[asked.sort] if asked.include is None else _WITH_ONE_SHOTS
+    of = f"{listed.name} {asked.filter or ''}"
+    after = paging.position(asked.page_token, of, listed.position)
+    page = await listed.read(call.database, call.tenant, chosen, asked.page_size, after)
     items = [job_summary(row) for row in page.rows]
     return paging.page(JobList, items, page.after, of)
 

@@ -22,7 +22,7 @@ from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("limits", reads="jobs:read", writes="admin", in_session=False)
-_OWN = "share of a queue"
+_OF_ANOTHER = "A limit beyond one's own share of a queue is for the operator: an admin of the first tenant."
 
 
 @routes.add("GET /v1/limits", responses={200: LimitList})
@@ -64,9 +64,9 @@ async def remove_limit(call: Call[LimitQuery, None]) -> Response:
 
 def _scope(call: Call[Any, Any], asked: LimitRequest | LimitQuery) -> Scope:
     """Say what is meant. A tenant's whole is its quota, and so the operator's to set."""
-    scope = scope_of(call, asked, _OWN)
+    scope = scope_of(call, asked, _OF_ANOTHER)
     if scope.queue is None:
-        call.check_operator(f"More than one's own {_OWN} is")
+        call.check_operator(_OF_ANOTHER)
     return scope
 
 

@@ -52,6 +52,7 @@ from duly.wire.schema.shapes import Nothing
 
 routes = Routes("queues", reads="jobs:read", writes="jobs:write", in_session=False, takes_key=False)
 _HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
+_OF_ANOTHER = "More than one's own tenant is for the operator: an admin of the first tenant."
 
 
 @routes.add("GET /v1/queues", responses={200: QueueList})
@@ -62,7 +63,7 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
     """
     everyone = call.query.everyone
     if everyone:
-        call.check_operator("What waits of everyone is")
+        call.check_operator("The backlog of all tenants is for the operator: an admin of the first tenant.")
     pressure = await call.services.gauge.read(call.tenant)
     standing = (await overloads.standing(call.database)).values()
     overloaded = [one for one in standing if everyone or one.tenant == call.tenant]
@@ -257,11 +258,11 @@ def _worker(row: WorkerRow, held: int) -> Worker:
 
 def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
     if everyone:
-        call.check_operator("A queue of everyone is")
+        call.check_operator("A queue of all tenants is for the operator: an admin of the first tenant.")
     return Scope(None if everyone else call.tenant, call.name)
 
 
-def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, own: str = "tenant") -> Scope:
+def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, detail: str = _OF_ANOTHER) -> Scope:
     """Say what is meant; an admin of a tenant means that tenant's. Raises InvalidOption, Refusal."""
     if asked.all and (asked.queue is not None or asked.tenant is not None):
         raise InvalidOption("all is everything; give it alone, or name a queue, a tenant or both")
@@ -270,7 +271,7 @@ def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, own: str = "ten
     if call.identity.is_operator:
         return Scope(asked.tenant, asked.queue)
     if asked.all or asked.tenant not in (None, call.tenant):
-        call.check_operator(f"More than one's own {own} is")
+        call.check_operator(detail)
     return Scope(call.tenant, asked.queue)
 
 

@@ -25,7 +25,9 @@ routes = Routes("sessions", scope="jobs:read", in_session=False)
 async def list_sessions(call: Call[SessionQuery, None]) -> Response:
     """List the browsers that have logged in: of the tenant for an admin, of the key that asks for all others."""
     asked = call.query
-    tenant = call.tenant_or(asked.tenant, "Sessions of another tenant are")
+    tenant = call.tenant_or(
+        asked.tenant, "Sessions of another tenant are for the operator: an admin of the first tenant."
+    )
     of = f"sessions {tenant}"
     after = paging.position(asked.page_token, of, tuple[datetime, UUID])
     found = await browser_sessions.page(call.database, tenant, _own_key(call), after, asked.page_size)

@@ -171,8 +171,8 @@ async def _found(client: AsyncClient, which: str) -> Destination:
     except ValueError:
         origin = origin_of(which)
     if (found := await _at(client, origin)) is None:
-        lists = "`duly destinations` lists them, and `duly destinations make` makes one"
-        raise NotFound(f"no destination {origin}; {lists}")
+        remedy = "`duly destinations` lists them, and `duly destinations make` makes one"
+        raise NotFound(f"no destination {origin}; {remedy}")
     return found
 
 

@@ -38,14 +38,14 @@ from duly.clock import SystemClock
 from duly.domain.counting import some
 from duly.domain.errors import Refused
 from duly.domain.fields import non_defaults
-from duly.domain.jobs.filter import WORKFLOW_STATES, WORKFLOWS
+from duly.domain.jobs.filter import WORKFLOWS
 from duly.domain.jobs.job import check_key, check_reason
 from duly.domain.jobs.manifest import read_workflow
 from duly.domain.jobs.spec_of import workflow_spec_of
 from duly.domain.problems import Problem
 from duly.domain.targets.target import is_reserved
 from duly.domain.workflows.references import has_references
-from duly.domain.workflows.workflow import FINAL, Node
+from duly.domain.workflows.workflow import FINAL, WORKFLOW_STATES, Node
 from duly.settings import Settings
 from duly.wire.pages import PAGE_SIZE_MAX
 from duly.wire.workflows import WorkflowReplayed, WorkflowStatus, WorkflowSummary

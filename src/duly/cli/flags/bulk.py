@@ -63,8 +63,8 @@ def many_options(named: str) -> Callable[[Callable[..., Any]], Callable[..., Any
             chosen = [bool(given[named]), bool(filter_text.strip()), everything].count(True)
             if chosen != 1:
                 raise click.UsageError("give names or ids, or use exactly one of --filter and --all")
-            if given[named] and (limit or dry_run or is_sure):
-                raise click.UsageError("--limit, --dry-run and --yes go with --filter or --all")
+            if given[named] and (limit or dry_run):
+                raise click.UsageError("--limit and --dry-run go with --filter or --all")
             many = None if given[named] else Many(filter_text, everything, limit, dry_run, is_sure)
             return function(many=many, **given)
 

@@ -14,25 +14,21 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Literal, NoReturn, get_args
+from typing import Any, Literal, NoReturn
 from uuid import UUID
 
 import msgspec
 
 from duly.domain.errors import Refused
+from duly.domain.runs.run import RUN_STATES
 from duly.domain.triggers.errors import nearest, shown
+from duly.domain.workflows.workflow import WORKFLOW_STATES
 
 LENGTH_MAX = 2_000
 TERMS_MAX = 20
 VALUES_MAX = 50
 
 JOB_STATES = ("active", "paused", "completed", "cancelled")
-RunState = Literal[
-    "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
-]
-RUN_STATES: tuple[str, ...] = get_args(RunState)
-WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed", "cancelled"]
-WORKFLOW_STATES: tuple[str, ...] = get_args(WorkflowState)
 OWNERS = ("api", "code")
 Code = Literal[
     "FILTER_LENGTH", "FILTER_TERMS", "FILTER_SYNTAX", "FILTER_FIELD", "FILTER_OPERATOR", "FILTER_VALUE", "FILTER_MOMENT"

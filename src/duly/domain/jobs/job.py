@@ -13,8 +13,8 @@ import msgspec
 
 from duly.domain.duration import Duration, parse, parse_option
 from duly.domain.errors import InvalidArguments, InvalidOption, InvalidSchedule
+from duly.domain.number import is_whole
 from duly.domain.runs.options import NO_OPTIONS, RunOptions
-from duly.domain.runs.payload import is_whole
 from duly.domain.runs.run import NAME_CHARACTERS_MAX
 from duly.domain.triggers.errors import shown
 

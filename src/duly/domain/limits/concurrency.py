@@ -14,7 +14,7 @@ import msgspec
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
 from duly.domain.jobs.job import check_gate, check_name
-from duly.domain.runs.payload import is_number, is_whole
+from duly.domain.number import is_number, is_whole
 from duly.domain.triggers.errors import shown
 
 FIFO: Final = "fifo"

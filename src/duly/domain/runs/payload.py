@@ -136,13 +136,3 @@ def storable_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [storable_value(item) for item in value]
     return value
-
-
-def is_whole(value: object) -> bool:
-    """Say whether a value is a whole number; a truth is none, although Python counts with it."""
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value: object) -> bool:
-    """Say whether a value is a number."""
-    return isinstance(value, float) or is_whole(value)

@@ -13,7 +13,7 @@ import msgspec
 
 from duly.domain.duration import Duration, parse_option, to_iso
 from duly.domain.errors import InvalidOption
-from duly.domain.runs.payload import is_whole
+from duly.domain.number import is_whole
 from duly.domain.runs.retry_rules import Rule, read_rules, told_rule
 from duly.domain.triggers.errors import shown
 

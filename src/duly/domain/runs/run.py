@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Literal, get_args
 from uuid import UUID
 
 import msgspec
@@ -15,6 +16,11 @@ TENANT_DEFAULT = 1
 NOT_BLANK = r"\S"  # What a name must hold, as a pattern of shapes.
 NAME_CHARACTERS_MAX = 200
 HORIZON = timedelta(seconds=5)  # What is due within it is ready: a worker may hold it ahead of its moment.
+
+RunState = Literal[
+    "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
+]
+RUN_STATES: tuple[str, ...] = get_args(RunState)
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):

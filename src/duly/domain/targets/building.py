@@ -3,74 +3,86 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from datetime import timedelta
 
-from duly.domain.duration import Duration
+from duly.domain.duration import Duration, to_iso
 from duly.domain.targets.spec import CommandTarget, ContainerTarget, WebhookTarget
 
 
-class WebhookFields(TypedDict, total=False):
-    """The keywords of a webhook besides its URL."""
-
-    method: str
-    headers: Mapping[str, str] | None
-    final: Sequence[int]
-    retry: Sequence[int]
-    callback_within: Duration | None
-
-
-class ProgramFields(TypedDict, total=False):
-    """The keywords that commands and containers share."""
-
-    environment: Mapping[str, str] | None
-    network: bool
-    memory_bytes: int | None
-    processes: int | None
-    ok: Sequence[int]
-    retry: Sequence[int]
-
-
-class CommandFields(ProgramFields, total=False):
-    """The keywords of a command besides its arguments."""
-
-    cpu_seconds: float | None
-    file_bytes: int | None
-
-
-class ContainerFields(ProgramFields, total=False):
-    """The keywords of a container besides its image and its arguments."""
-
-    cpus: float | None
-
-
-def webhook(url: str, **fields: Unpack[WebhookFields]) -> WebhookTarget:
+def webhook(
+    url: str,
+    *,
+    method: str = "POST",
+    headers: Mapping[str, str] | None = None,
+    final: Sequence[int] = (),
+    retry: Sequence[int] = (),
+    callback_within: Duration | None = None,
+) -> WebhookTarget:
     """Have a signed request sent to `url`, with the job's payload as its body.
 
     `final` and `retry` name statuses that are taken otherwise than usual. A receiver that answers 202 may take
     `callback_within` to settle the run.
     """
-    return WebhookTarget(url=url, **_plain(fields))
+    return WebhookTarget(
+        url=url,
+        method=method,
+        headers=dict(headers or {}),
+        final=list(final),
+        retry=list(retry),
+        callback_within=to_iso(callback_within) if isinstance(callback_within, timedelta) else callback_within,
+    )
 
 
-def command(argv: Sequence[str], **fields: Unpack[CommandFields]) -> CommandTarget:
+def command(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    network: bool = False,
+    memory_bytes: int | None = None,
+    cpu_seconds: float | None = None,
+    processes: int | None = None,
+    file_bytes: int | None = None,
+    ok: Sequence[int] = (0,),
+    retry: Sequence[int] = (75,),
+) -> CommandTarget:
     """Have a program run, by its absolute path, with its arguments; no shell reads them.
 
     Exit codes in `ok` are a success, by default 0; those in `retry` are tried again, by default 75; all others are final.
     """
-    return CommandTarget(argv=list(argv), **_plain(fields))
+    return CommandTarget(
+        argv=list(argv),
+        environment=dict(environment or {}),
+        network=network,
+        memory_bytes=memory_bytes,
+        cpu_seconds=cpu_seconds,
+        processes=processes,
+        file_bytes=file_bytes,
+        ok=list(ok),
+        retry=list(retry),
+    )
 
 
-def container(image: str, argv: Sequence[str] = (), **fields: Unpack[ContainerFields]) -> ContainerTarget:
+def container(
+    image: str,
+    argv: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    network: bool = False,
+    memory_bytes: int | None = None,
+    cpus: float | None = None,
+    processes: int | None = None,
+    ok: Sequence[int] = (0,),
+    retry: Sequence[int] = (75,),
+) -> ContainerTarget:
     """Have a container run, of an image that the operator allows; exit codes are taken as those of a command."""
-    return ContainerTarget(image=image, argv=list(argv), **_plain(fields))
-
-
-def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what was said, with the dicts and lists that a spec holds."""
-    return {name: _as_spec(value) for name, value in fields.items() if value is not None}
-
-
-def _as_spec(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    return ContainerTarget(
+        image=image,
+        argv=list(argv),
+        environment=dict(environment or {}),
+        network=network,
+        memory_bytes=memory_bytes,
+        cpus=cpus,
+        processes=processes,
+        ok=list(ok),
+        retry=list(retry),
+    )

@@ -1,9 +1,9 @@
-"""What a target may say. Each refusal names the thing, the value and the remedy; a value that may be a secret is not repeated."""
+"""The checks of a target. Each refusal names the thing, the value and the remedy, and repeats no value that may be a secret."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NoReturn
 
 import msgspec
@@ -12,6 +12,7 @@ from duly.domain.errors import InvalidOption
 from duly.domain.runs.run import NAME_CHARACTERS_MAX
 from duly.domain.targets.program_environment import check_command_environment, check_container_environment
 from duly.domain.targets.target import Command, Container, Target, Webhook, WorkflowTarget, handler_of
+from duly.domain.targets.webhook_request import check_headers, check_method
 from duly.domain.targets.webhook_url import check_url
 from duly.domain.triggers.errors import shown
 from duly.domain.workflows.target import target_for, workflow_of
@@ -33,44 +34,6 @@ _IMAGE = re.compile(
     r"(?:[a-zA-Z0-9][a-zA-Z0-9.-]*(?::[0-9]{1,5})?/)?[a-z0-9]+(?:[._/-]{1,2}[a-z0-9]+)*(?::[\w][\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?",
     re.ASCII,
 )
-
-HEADERS_MAX = 64
-HEADERS_BYTES_MAX = 8_192
-# One makes a tunnel of the connection, the other has our headers sent back.
-METHODS_REFUSED = ("CONNECT", "TRACE")
-WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})  # when there is no payload
-# What we say ourselves, and what belongs to the connection: a job that could set these could speak in our name, or make
-# the next request out of the end of this one.
-RESERVED = frozenset(
-    {
-        "accept-encoding",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "expect",
-        "host",
-        "http2-settings",
-        "keep-alive",
-        "te",
-        "trailer",
-        "traceparent",
-        "transfer-encoding",
-        "upgrade",
-        "user-agent",
-        "x-attempt",
-        "x-callback-token",
-        "x-fence",
-        "x-job-id",
-        "x-request-id",
-        "x-run-id",
-        "x-scheduled-at",
-        "x-scheduler-signature",
-    }
-)
-RESERVED_PREFIXES = ("proxy-", "webhook-")
-_METHOD = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-_VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 def check_target(target: Target) -> Target:
@@ -101,53 +64,6 @@ def _checked_webhook(target: Webhook) -> Webhook:
     _check_numbers(target.final, target.retry, "status", "final", STATUS_LEAST, STATUS_MOST)
     _check_bounds("callback_within", target.callback_within_seconds, CALLBACK_SECONDS_LEAST, CALLBACK_SECONDS_MOST, "s")
     return msgspec.structs.replace(target, url=check_url(target.url), method=check_method(target.method))
-
-
-def check_method(method: str) -> str:
-    """Take a method, in any case. Raises InvalidOption."""
-    if not _METHOD.fullmatch(method) or method.upper() in METHODS_REFUSED:
-        raise InvalidOption(
-            f"method {shown(method)} is none that a webhook is sent with; take POST, PUT, PATCH, GET or DELETE"
-        )
-    return method.upper()
-
-
-def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Take the headers of a job. Raises InvalidOption, without their values: they may be secret."""
-    if len(headers) > HEADERS_MAX:
-        raise InvalidOption(
-            f"{len(headers)} headers are too many; the limit is {HEADERS_MAX}. Say the rest in the payload"
-        )
-    seen: set[str] = set()
-    for name, value in headers.items():
-        _check_header(name, value)
-        if name.lower() in seen:
-            raise InvalidOption(f"header {shown(name)} is given twice; write both values into one")
-        seen.add(name.lower())
-    size = sum(len(name) + len(value) for name, value in headers.items())
-    if size > HEADERS_BYTES_MAX:
-        raise InvalidOption(
-            f"the headers have {size} bytes; the limit is {HEADERS_BYTES_MAX}. Say the rest in the payload"
-        )
-    return headers
-
-
-def _check_header(name: str, value: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise InvalidOption(
-            f"header {shown(name)} is no name of one: letters, digits and hyphens, such as Authorization"
-        )
-    plain = name.lower().replace("_", "-")  # Many receivers read the two alike.
-    if plain in RESERVED or plain.startswith(RESERVED_PREFIXES):
-        raise InvalidOption(f"header {shown(name)} is set by Duly; leave it out, or give it another name")
-    if not _VALUE.fullmatch(value):
-        raise InvalidOption(
-            f"the value of header {shown(name)} holds a line break, a control character or what is not ASCII; encode it"
-        )
-    if value != value.strip():
-        raise InvalidOption(
-            f"the value of header {shown(name)} begins or ends with a blank, which is never sent; take it away"
-        )
 
 
 def _check_command(target: Command) -> None:

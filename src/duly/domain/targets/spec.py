@@ -15,7 +15,6 @@ from duly.domain.runs.options import RunOptions
 from duly.domain.targets.checks import (
     ARGUMENTS_MAX,
     EXIT_CODE_MOST,
-    HEADERS_MAX,
     STATUS_LEAST,
     STATUS_MOST,
     STATUSES_MAX,
@@ -24,6 +23,7 @@ from duly.domain.targets.checks import (
 )
 from duly.domain.targets.program_environment import VARIABLES_MAX
 from duly.domain.targets.target import WEBHOOK, Command, Container, Target, Webhook, type_of
+from duly.domain.targets.webhook_request import HEADERS_MAX
 from duly.domain.targets.webhook_url import CHARACTERS_MAX, shown_url
 
 # Bounds stand in the schemas, and are checked with better words than theirs.

@@ -61,6 +61,7 @@ class WorkflowState(StrEnum):
     CANCELLED = "cancelled"
 
 
+WORKFLOW_STATES = tuple(map(str, WorkflowState))
 # It was to be done, and was not.
 UNDONE = frozenset({NodeState.FAILED, NodeState.EXPIRED, NodeState.CANCELLED})
 NODE_ENDS = UNDONE | {NodeState.SUCCEEDED, NodeState.SKIPPED}

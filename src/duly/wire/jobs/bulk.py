@@ -10,9 +10,7 @@ from msgspec import Meta
 
 from duly.wire.jobs.verbs import Running
 from duly.wire.pages import ListFilter, NextPageToken, PageToken
-from duly.wire.queues import Reason
-from duly.wire.runs import ReplayRate
-from duly.wire.schema.shapes import Asked, Told
+from duly.wire.schema.shapes import Asked, Reason, ReplayRate, Told
 
 IDS_MAX = 200
 LIMIT_DEFAULT = 500  # changed by one request

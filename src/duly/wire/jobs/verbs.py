@@ -9,9 +9,8 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from duly.domain.fields import Moment, Payload
 from duly.wire.pages import Page, PageQuery
-from duly.wire.queues import Reason
 from duly.wire.runs import Cancelling
-from duly.wire.schema.shapes import Asked, Told, check_reach
+from duly.wire.schema.shapes import Asked, Reason, Told, check_reach
 
 Running = Annotated[
     Literal["keep", "stop"], Meta(description="keep: runs that have started go on. stop: they are asked to end.")

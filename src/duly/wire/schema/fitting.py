@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from duly.domain.problems import Problem
+from duly.domain.problems import pointer_of
 from duly.domain.targets.masking import is_secret
 from duly.domain.triggers.errors import shown
-from duly.domain.wanted import lowered, meant, misfit, one_of, spread, wanted_of
+from duly.domain.wanted import describe_kinds, describe_mismatch, flatten_kinds, lower_first, one_of, suggest_name
 
 Read = Callable[[Any], object]
 Steps = Sequence[str]
@@ -55,32 +55,32 @@ def wrong_with(message: str, shape: Any, given: Any, read: Read) -> Wrong:
     if strange := _STRANGE.match(what):
         return _strange(named, strange[1], shape)
     if missing := _MISSING.match(what):
-        return Wrong(_pointer([*named, missing[1]]), f"is missing{_remedy(_kinds(shape, [*named, missing[1]]))}")
+        return Wrong(pointer_of([*named, missing[1]]), f"is missing{_remedy(_kinds(shape, [*named, missing[1]]))}")
     if match["is_key"]:
-        return Wrong(_pointer(named), misfit("the name", what))
+        return Wrong(pointer_of(named), describe_mismatch("the name", what))
     if not _MISFIT.match(what):  # A sentence of our own.
-        return Wrong(_pointer(named), lowered(what))
-    return Wrong(_pointer(named), _misfit(what, named, shape, _at(given, named)))
+        return Wrong(pointer_of(named), lower_first(what))
+    return Wrong(pointer_of(named), _mismatch(what, named, shape, _at(given, named)))
 
 
 def _strange(steps: Steps, name: str, shape: Any) -> Wrong:
-    place, known = _pointer([*steps, name]), _fields(shape, steps)
+    place, known = pointer_of([*steps, name]), _fields(shape, steps)
     if name in known:  # Of several shapes that may stand here, another one has it.
         return Wrong(place, "is no field of this type, but of another; leave it out, or change type")
-    return Wrong(place, f"is no field here; {meant(name, known)}")
+    return Wrong(place, f"is no field here; {suggest_name(name, known)}")
 
 
-def _misfit(what: str, steps: Steps, shape: Any, value: Any) -> str:
+def _mismatch(what: str, steps: Steps, shape: Any, value: Any) -> str:
     kinds = _kinds(shape, steps)
     if _CHOICE.match(what):
         choices = _tags(shape, steps)
         remedy = f"; give {one_of(choices)}" if choices else _remedy(kinds)
         return f"{_told(value, steps, what) or 'the value'} is not known here{remedy}"
-    return misfit(_told(value, steps, what), what, _remedy(kinds))
+    return describe_mismatch(_told(value, steps, what), what, _remedy(kinds))
 
 
 def _remedy(kinds: Iterable[inspect.Type]) -> str:
-    words = wanted_of(kinds)
+    words = describe_kinds(kinds)
     return f"; give {words}" if words else "; give it"
 
 
@@ -160,10 +160,6 @@ def _at(given: Any, steps: Steps) -> Any:
     return given
 
 
-def _pointer(steps: Steps) -> str:
-    return Problem(tuple(steps), "").pointer
-
-
 @lru_cache(maxsize=256)
 def _whole(shape: Hashable) -> inspect.Type:
     """Take a shape apart, which takes milliseconds: of a batch, each line may be refused."""
@@ -180,7 +176,7 @@ def _kinds(shape: Any, steps: Steps) -> list[inspect.Type]:
 
 def _fields(shape: Any, steps: Steps) -> list[str]:
     """Name the fields that may stand at a place."""
-    structs = [kind for kind in spread(_kinds(shape, steps)) if isinstance(kind, inspect.StructType)]
+    structs = [kind for kind in flatten_kinds(_kinds(shape, steps)) if isinstance(kind, inspect.StructType)]
     return sorted({field.encode_name for kind in structs for field in kind.fields})
 
 
@@ -188,13 +184,13 @@ def _tags(shape: Any, steps: Steps) -> list[str]:
     """Name the types that there are, where the place is the field that tells them apart."""
     if not steps:
         return []
-    structs = [kind for kind in spread(_kinds(shape, steps[:-1])) if isinstance(kind, inspect.StructType)]
+    structs = [kind for kind in flatten_kinds(_kinds(shape, steps[:-1])) if isinstance(kind, inspect.StructType)]
     return sorted({str(kind.tag) for kind in structs if kind.tag_field == steps[-1]})
 
 
 def _inner(kind: inspect.Type, step: str) -> list[inspect.Type]:
     found: list[inspect.Type] = []
-    for one in spread([kind]):
+    for one in flatten_kinds([kind]):
         if isinstance(one, inspect.StructType):
             found += [field.type for field in one.fields if field.encode_name == step]
         elif isinstance(one, inspect.ListType | inspect.VarTupleType):

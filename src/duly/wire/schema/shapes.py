@@ -8,9 +8,14 @@ from typing import Annotated, Any, Self
 import msgspec
 from msgspec import Meta
 
+from duly.domain.fields import PRINTABLE, Duration
+from duly.domain.jobs.job import REASON_CHARACTERS_MAX
 from duly.domain.runs.run import NAME_CHARACTERS_MAX, NOT_BLANK
 
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NOT_BLANK)]
+Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)]
+ReplayRate = Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
+RetryAfter = Annotated[Duration, Meta(description="Not before so long from now; believed up to a day.")]
 
 _EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 

@@ -25,10 +25,11 @@ from duly.domain.runs.outcome import Awaited, Deferral, Failed, Outcome, Parked,
 from duly.domain.runs.payload import RESULT_BYTES_MAX
 from duly.domain.runs.retry_rules import kinds_of
 from duly.domain.runs.run import Run
-from duly.domain.targets.checks import WITHOUT_BODY, callback_seconds, check_headers, check_method
+from duly.domain.targets.checks import callback_seconds
 from duly.domain.targets.circuit import Verdict
 from duly.domain.targets.target import WEBHOOK, Webhook
 from duly.domain.targets.webhook_answer import Taken, excerpt, is_ailing, read_retry_after, result_of, take
+from duly.domain.targets.webhook_request import WITHOUT_BODY, check_headers, check_method
 from duly.domain.targets.webhook_url import WebhookUrl, read_url
 from duly.domain.tenancy.sealed_options import open_target
 from duly.domain.tenancy.sealing import FindKeyring, no_keyring
@@ -174,6 +175,7 @@ class Sender:
             return Failed(f"a secret of the webhook cannot be had: {error}")
         try:
             call = _Call(run, target, read_url(target.url), _seconds(policy), began)
+            # Checked again: a run that was inserted by SQL passed no API.
             check_method(target.method)
             check_headers(target.headers)
             self._caller.check(target.url)  # Before it has a place and a secret: it is no destination.

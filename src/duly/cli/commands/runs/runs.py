@@ -33,8 +33,9 @@ from duly.cli.render.say import say
 from duly.client.asynchronous.client import AsyncClient
 from duly.clock import SystemClock
 from duly.domain.counting import some
-from duly.domain.jobs.filter import RUN_STATES, RUNS
+from duly.domain.jobs.filter import RUNS
 from duly.domain.runs.progress import progress_text
+from duly.domain.runs.run import RUN_STATES
 from duly.domain.targets.words import described
 from duly.wire.pages import PAGE_SIZE_MAX
 from duly.wire.runs import FINAL, Attempt, Progress, Run, RunCancelled, RunSummary

@@ -1,0 +1,13 @@
+"""Checks of numbers that callers give. A boolean is no number here, although Python counts with it."""
+
+from __future__ import annotations
+
+
+def is_whole(value: object) -> bool:
+    """Say whether a value is a whole number."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Say whether a value is a number."""
+    return isinstance(value, float) or is_whole(value)
