@@ -103,7 +103,7 @@ class Retiming(msgspec.Struct, frozen=True):
 
 async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, Sequence[Skip]]) -> set[UUID]:
     """Arm next fires anew, and record what is skipped by that. One that has moved on is not among the answers."""
-    fires = columns(timings, *Retiming.__struct_fields__)
+    fires = columns(timings, "job_id", "generation", "seen", "cohort", "next_at", "window")
     recorded = [json_of(skips.get(one.job_id, ())) for one in timings]
     return {row[0] for row in await database.fetch(SQL["retime"], *fires, recorded, zones.database_version())}
 
