@@ -14,7 +14,7 @@ from duly.domain.runs.run import Run
 from duly.domain.targets.target import WEBHOOK
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
-from duly.moves.upkeep import retire
+from duly.moves.workers.retire import retire
 from duly.store.boxes import history, leased
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables import workers

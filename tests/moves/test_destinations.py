@@ -20,7 +20,7 @@ from duly.moves.admin.destinations import close, leave_alone, limit, make, mind,
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
-from duly.moves.upkeep import retire
+from duly.moves.workers.retire import retire
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.connection.session import Sessions

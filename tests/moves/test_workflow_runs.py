@@ -11,9 +11,9 @@ from duly.domain.runs.outcome import Awaited, Failed
 from duly.domain.targets.target import WEBHOOK, WORKFLOW, handler_of
 from duly.domain.workflows.target import target_for
 from duly.domain.workflows.workflow import Workflow
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
+from duly.moves.dead import discard, replay
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit

@@ -9,8 +9,8 @@ from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.domain.workflows.references import Reference
 from duly.domain.workflows.workflow import Workflow
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import cancel_run
+from duly.moves.dead import discard, replay
 from duly.moves.settle import hand_back, lose, settle
 from duly.moves.workflows.workflows import (
     Replay,

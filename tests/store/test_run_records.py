@@ -8,8 +8,8 @@ from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.options import NO_OPTIONS, options_of
 from duly.domain.runs.outcome import Failed, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.moves.bulk.dead import discard
 from duly.moves.cancel import cancel_run
+from duly.moves.dead import discard
 from duly.store.boxes import history, runs
 from duly.store.reads import overview
 from duly.store.tables import retention

@@ -22,17 +22,8 @@ from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.recall import put_back
 from duly.moves.schedules import purge
 from duly.moves.tell import tell
-from duly.moves.upkeep import (
-    FIRST,
-    IDLE_SECONDS,
-    TURNS_SECONDS,
-    Crowd,
-    bring_back,
-    check_followers,
-    expire,
-    pace,
-    set_aside,
-)
+from duly.moves.unroutable import FIRST, UnroutableLimits, bring_back, set_aside
+from duly.moves.waiting import IDLE_SECONDS, TURNS_SECONDS, check_followers, expire, pace
 from duly.moves.workers import receive
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands
@@ -88,7 +79,7 @@ class Maintenance:
         log: Log,
         retention: Retention | None = None,
         age_limit: timedelta = AGE_LIMIT,
-        crowd: Crowd | None = None,
+        unroutable: UnroutableLimits | None = None,
         rounds: Rounds | None = None,
     ) -> None:
         self._database = database
@@ -96,7 +87,7 @@ class Maintenance:
         self._log = log
         self._retention = retention or Retention()
         self._age_limit = age_limit
-        self._crowd = crowd or Crowd()
+        self._unroutable = unroutable or UnroutableLimits()
         self._next_line = FIRST
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
@@ -243,7 +234,7 @@ class Maintenance:
         """Set aside what nobody knows."""
 
         async def batch() -> int:
-            moved, self._next_line = await set_aside(self._database, self._crowd, self._next_line)
+            moved, self._next_line = await set_aside(self._database, self._unroutable, self._next_line)
             return moved
 
         await self._in_batches(batch, "runs_set_aside", _SLOW_DUTY_SECONDS)
