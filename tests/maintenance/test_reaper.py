@@ -17,8 +17,8 @@ from duly.maintenance.reaper import STEP_SECONDS, Reaper
 from duly.moves.workers.retire import retire
 from duly.store.boxes import history, leased
 from duly.store.connection.database import Database, Unavailable
+from duly.store.retention import forget_expired_workers
 from duly.store.tables import workers
-from duly.store.tables.retention import forget
 from tests.builders import (
     LEASE,
     a_leased_run,
@@ -343,10 +343,10 @@ class TestStory04LeasesNobodyKnows:
         [seen] = await workers.live(database)
         await workers.expire(database, worker_id, seen.beat)
         await clock.advance(timedelta(days=2))
-        await forget(database, "departed")
+        await forget_expired_workers(database)
         assert await reaper.step() == 1, "its run is still moved on"
 
-        await forget(database, "departed")
+        await forget_expired_workers(database)
 
         assert await database.fetchval("select count(*) from duly.departed") == 0
         assert await history_of(database, run.run_id) == [(1, "lost", "retrying")]

@@ -27,11 +27,12 @@ from duly.moves.waiting import IDLE_SECONDS, TURNS_SECONDS, check_followers, exp
 from duly.moves.workers import receive
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands
+from duly.store import retention
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.reads import figures, maintenance_tasks
 from duly.store.reads.maintenance_tasks import Work
-from duly.store.tables import retention
+from duly.store.retention import Aging, Expiring
 from duly.store.tenancy import tenants
 
 PARTITION_DAYS_AHEAD = 4
@@ -258,23 +259,23 @@ class Maintenance:
 
     async def _sweep(self) -> None:
         kept = self._retention
-        for what in ("keys", "progress", "checkpoints", "answers", "sessions"):
-            await retention.forget(self._database, what, BATCH_MAX)
-        for what, *spans in (
-            ("payloads", kept.succeeded, kept.failed),
-            ("subtasks", kept.failed),
-            ("events", EVENTS_KEPT),
-            ("job_changes", CHANGES_KEPT),
-            ("workflow_changes", CHANGES_KEPT),
-            ("rollups", ROLLUPS_KEPT),
-            ("destinations", DESTINATIONS_KEPT),
-            ("zone_moves", kept.failed),
-            ("audit", kept.audit),
+        for expiring in Expiring:
+            await retention.forget_expired(self._database, expiring, BATCH_MAX)
+        await retention.forget_payloads(self._database, kept.succeeded, kept.failed, BATCH_MAX)
+        for aging, span in (
+            (Aging.SUBTASKS, kept.failed),
+            (Aging.EVENTS, EVENTS_KEPT),
+            (Aging.JOB_CHANGES, CHANGES_KEPT),
+            (Aging.WORKFLOW_CHANGES, CHANGES_KEPT),
+            (Aging.ROLLUPS, ROLLUPS_KEPT),
+            (Aging.DESTINATIONS, DESTINATIONS_KEPT),
+            (Aging.ZONE_MOVES, kept.failed),
+            (Aging.AUDIT, kept.audit),
         ):
-            await retention.forget(self._database, what, *spans, BATCH_MAX)
-        await retention.forget(self._database, "departed")
-        await retention.forget(self._database, "schedulers")
-        await retention.forget(self._database, "workflows", kept.failed, WORKFLOWS_MAX)
+            await retention.forget_older(self._database, aging, span, BATCH_MAX)
+        await retention.forget_older(self._database, Aging.WORKFLOWS, kept.failed, WORKFLOWS_MAX)
+        await retention.forget_expired_workers(self._database)
+        await retention.forget_expired_schedulers(self._database)
         await purge.go_on(self._database, kept.jobs)
         await retention.shorten(self._database, HOLLOW_BYTES)
 
