@@ -146,8 +146,8 @@ def implied_by(scopes: Collection[Scope]) -> frozenset[Scope]:
 def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
     """Read the scopes that are asked for. Raises InvalidOption, naming those there are."""
     asked = list(words)
-    for word in (word for word in asked if word not in tuple(Scope)):
-        raise InvalidOption(f"scope {word!r} is none of {', '.join(Scope)}")
+    if (unknown := next((word for word in asked if word not in tuple(Scope)), None)) is not None:
+        raise InvalidOption(f"scope {unknown!r} is none of {', '.join(Scope)}")
     if not asked:
         raise InvalidOption(f"a key needs a scope: one or more of {', '.join(Scope)}")
     return frozenset(map(Scope, asked))
