@@ -172,7 +172,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
 
 async def find_lease(database: Database, run_id: UUID) -> dict[str, Any] | None:
     """Read in whose hands a run is; None: in nobody's."""
-    return await database.find(dict, SQL["find_lease"], run_id)
+    return await database.fetch_row_with(dict, SQL["find_lease"], run_id)
 
 
 _SHARED = (
@@ -211,12 +211,12 @@ async def save_checkpoint(database: Database, run_id: UUID, fence: int, worker_i
 
 async def checkpoint_size(database: Database, run_id: UUID) -> dict[str, Any] | None:
     """Read how large the checkpoint of a run is, and when and under which fence it was saved; None when there is none."""
-    return await database.find(dict, SQL["checkpoint_size"], run_id)
+    return await database.fetch_row_with(dict, SQL["checkpoint_size"], run_id)
 
 
 async def read_checkpoint(database: Database, run_id: UUID) -> dict[str, Any] | None:
     """Read the checkpoint of a run, with what `checkpoint_size` tells; `body` is JSON text."""
-    return await database.find(dict, SQL["read_checkpoint"], run_id)
+    return await database.fetch_row_with(dict, SQL["read_checkpoint"], run_id)
 
 
 async def save_progress(database: Database, run_id: UUID, fence: int, worker_id: UUID, progress: Progress) -> bool:

@@ -215,7 +215,7 @@ async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID |
 
 async def find(database: Database, tenant: int, destination_id: UUID) -> Destination | None:
     """Read a destination of a tenant."""
-    return await database.find(_destination, SQL["find"], tenant, destination_id)
+    return await database.fetch_row_with(_destination, SQL["find"], tenant, destination_id)
 
 
 async def page(database: Database, tenant: int, after: str | None, size: int) -> list[Destination]:

@@ -248,7 +248,7 @@ async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
 
 async def find(database: Database, job_id: UUID) -> dict[str, Any] | None:
     """Read one recurring job with its next fire."""
-    return await database.find(decoded, SQL["find"], job_id)
+    return await database.fetch_row_with(decoded, SQL["find"], job_id)
 
 
 async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedule:

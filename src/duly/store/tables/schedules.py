@@ -222,7 +222,7 @@ async def backfills_of_tenant(
 
 async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
     """Read one backfill of a tenant."""
-    return await database.find(dict, SQL["find_backfill"], tenant, backfill_id)
+    return await database.fetch_row_with(dict, SQL["find_backfill"], tenant, backfill_id)
 
 
 async def put_calendar(database: Database, tenant: int, name: str, definition: str) -> None:

@@ -57,7 +57,7 @@ async def create(database: Database, name: str, limits: Limits) -> Tenant:
 
 async def find(database: Database, tenant: int) -> Tenant | None:
     """Read a tenant by its number."""
-    return await database.find(_tenant, SQL["find"], tenant)
+    return await database.fetch_row_with(_tenant, SQL["find"], tenant)
 
 
 async def number_of(database: Database, tenant: str) -> int:
