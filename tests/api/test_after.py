@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from duly.domain.runs.outcome import Failed
-from duly.moves.upkeep import check_followers
+from duly.moves.waiting import check_followers
 from tests.api.front import A_TARGET, EVERY_HOUR
 from tests.api.test_runs import a_run
 from tests.builders import a_leased_run, a_waiting_run, settled

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from duly.moves.bulk import jobs_and_runs
+from duly.moves import bulk
 from duly.moves.cancel import cancel_live
 from duly.store.boxes import runs
 from duly.store.connection.database import Unavailable
@@ -125,7 +125,7 @@ async def test_which_are_meant_must_be_said_once(api, path, body):
 
 
 async def test_more_than_a_batch_is_taken_in_batches(api, database, monkeypatch):
-    monkeypatch.setattr(jobs_and_runs, "_BATCH", 2)
+    monkeypatch.setattr(bulk, "_BATCH", 2)
     for _ in range(5):
         await a_ready_run(database)
 
@@ -179,7 +179,7 @@ class TestHalfWay:
                 raise Unavailable("the database is overwhelmed")
             return cancelled
 
-        monkeypatch.setattr(jobs_and_runs, "_BATCH", 2)
+        monkeypatch.setattr(bulk, "_BATCH", 2)
         monkeypatch.setattr("duly.api.routes.bulk.cancel_live", cancel)
         return numbers
 
@@ -240,7 +240,7 @@ class TestHalfWay:
         assert await statuses(api, job_ids) == ["paused"] * 3
 
     async def test_two_tries_under_one_key_are_not_done_side_by_side(self, api, database, monkeypatch):
-        monkeypatch.setattr(jobs_and_runs, "_BATCH", 2)
+        monkeypatch.setattr(bulk, "_BATCH", 2)
         await many_ready_runs(database, 6)
         body, headers = {"all": True}, {"Idempotency-Key": "tonight"}
         inner: list[Any] = []

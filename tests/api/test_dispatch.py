@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from duly.store.tables.retention import forget
+from duly.store.retention import Expiring, forget_expired
 from tests.api.front import A_TARGET, EVERY_HOUR
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -228,7 +228,7 @@ class TestKey:
         await api.post("/v1/jobs", json=ONE_SHOT, headers={"Idempotency-Key": "k2"})
 
         await clock.advance(timedelta(hours=2))
-        await forget(database, "answers", 100)
+        await forget_expired(database, Expiring.ANSWERS, 100)
 
         assert [row[0] for row in await database.fetch("select key from duly.idempotent_responses")] == ["k2"]
 

@@ -10,7 +10,7 @@ import pytest
 from duly.log import Log
 from duly.moves.schedules import zones
 from duly.store.boxes.history import verify
-from duly.store.tables.retention import forget
+from duly.store.retention import Aging, forget_older
 from tests.api.front import A_TARGET, EVERY_HOUR
 
 ORDERS = {"type": "shop.order.placed", "source": "https://shop.example"}
@@ -82,11 +82,11 @@ class TestTaking:
         await a_listener(api)
         await send(api)
         await clock.advance(timedelta(days=6, hours=23))
-        await forget(database, "events", timedelta(days=7), 10)
+        await forget_older(database, Aging.EVENTS, timedelta(days=7), 10)
         assert (await send(api)).json()["duplicate"] is True
 
         await clock.advance(timedelta(hours=2))
-        await forget(database, "events", timedelta(days=7), 10)
+        await forget_older(database, Aging.EVENTS, timedelta(days=7), 10)
         assert (await send(api)).json()["duplicate"] is False
 
     async def test_each_job_that_matches_gets_its_own_run_and_no_other(self, api, database):

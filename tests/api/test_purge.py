@@ -8,7 +8,7 @@ from duly.domain.runs.outcome import Failed
 from duly.moves.schedules import purge
 from duly.store.boxes import history
 from duly.store.reads import overview
-from duly.store.tables.retention import forget
+from duly.store.retention import forget_payloads
 from tests.api.front import A_TARGET
 from tests.api.working import stage, take, work
 from tests.builders import settled
@@ -78,7 +78,7 @@ async def test_a_run_that_has_started_keeps_what_it_needs_and_goes_when_it_has_e
     assert (await api.delete(f"/v1/jobs/{job_id}", params={"purge": True})).json()["purged"]
     assert (await api.get(f"/v1/jobs/{job_id}")).status_code == 404
     await clock.advance(timedelta(days=30))
-    await forget(database, "payloads", timedelta(days=7), timedelta(days=90), 100)
+    await forget_payloads(database, timedelta(days=7), timedelta(days=90), 100)
     await purge.go_on(database, None)
     assert (await overview.arguments(database, run.run_id))["payload"] is not None
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.moves.upkeep import expire
+from duly.moves.waiting import expire
 from tests.api.front import A_TARGET, CALLBACKS, EVERY_HOUR
 from tests.api.remote import a_job_due_now, a_remote
 from tests.api.test_worker import found_run, outcomes_of, state_of

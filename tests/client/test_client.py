@@ -231,7 +231,7 @@ class TestFaults:
 
     async def test_a_bulk_cancel_goes_on_where_the_server_stops_half_way(self, client, database, monkeypatch):
         monkeypatch.setattr("duly.api.routes.bulk._CHANGE_SECONDS", 0)
-        monkeypatch.setattr("duly.moves.bulk.jobs_and_runs._BATCH", 2)
+        monkeypatch.setattr("duly.moves.bulk._BATCH", 2)
         for _ in range(9):
             await a_ready_run(database)
 

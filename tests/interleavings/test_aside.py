@@ -4,14 +4,14 @@ import pytest
 
 from duly.moves.cancel import CancelAnswer, cancel_run
 from duly.moves.claim import claim
-from duly.moves.upkeep import Crowd, bring_back, set_aside
+from duly.moves.unroutable import UnroutableLimits, bring_back, set_aside
 from duly.moves.workflows.workflows import run_errands
 from duly.store.tables import workflows
 from tests.builders import HANDLER, QUEUE, a_ready_run, a_worker, counts
 from tests.graphs import a_workflow
 
 TYPO = "app:typo"
-FEW = Crowd(runs=3, runs_more=2, looks=6)
+FEW = UnroutableLimits(runs=3, runs_more=2, looks=6)
 STORIES: list[type] = []
 
 

@@ -12,7 +12,7 @@ from duly.domain.tenancy.api_key import Secret
 from duly.domain.tenancy.sealing import new_key_line, read_keyring
 from duly.moves.admin.destinations import limit, report
 from duly.moves.defer import Deferred, defer
-from duly.moves.upkeep import retire
+from duly.moves.workers.retire import retire
 from duly.store.tables import destinations, workers
 from duly.store.tables.destinations import Told
 from tests.builders import RNG, a_leased_run, a_worker, counts

@@ -8,7 +8,7 @@ from duly.domain.runs.outcome import Failed, Succeeded
 from duly.moves.claim import claim
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
-from duly.moves.upkeep import check_followers
+from duly.moves.waiting import check_followers
 from duly.store.boxes import history, runs
 from duly.store.tables import dependencies
 from tests.builders import HANDLER, QUEUE, RNG, a_key, a_ready_run, a_submission, a_worker, boxes_of, found_run

@@ -7,14 +7,14 @@ from duly.domain.limits.pause import EVERYTHING
 from duly.domain.runs.outcome import Failed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import HORIZON
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import CancelAnswer, cancel_job, cancel_run, carry_out
+from duly.moves.dead import discard, replay
 from duly.moves.reclaim import reclaim
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import BATCH_MAX
 from duly.moves.submit import submit
-from duly.moves.upkeep import retire
+from duly.moves.workers.retire import retire
 from duly.store.boxes import runs, timers
 from duly.store.connection.database import Database
 from duly.store.tables import pauses as holds

@@ -14,11 +14,11 @@ from duly.domain.runs.run import Run
 from duly.domain.targets.target import WEBHOOK
 from duly.log import Log
 from duly.maintenance.reaper import STEP_SECONDS, Reaper
-from duly.moves.upkeep import retire
+from duly.moves.workers.retire import retire
 from duly.store.boxes import history, leased
 from duly.store.connection.database import Database, Unavailable
+from duly.store.retention import forget_expired_workers
 from duly.store.tables import workers
-from duly.store.tables.retention import forget
 from tests.builders import (
     LEASE,
     a_leased_run,
@@ -343,10 +343,10 @@ class TestStory04LeasesNobodyKnows:
         [seen] = await workers.live(database)
         await workers.expire(database, worker_id, seen.heartbeat)
         await clock.advance(timedelta(days=2))
-        await forget(database, "departed")
+        await forget_expired_workers(database)
         assert await reaper.step() == 1, "its run is still moved on"
 
-        await forget(database, "departed")
+        await forget_expired_workers(database)
 
         assert await database.fetchval("select count(*) from duly.expired_workers") == 0
         assert await history_of(database, run.run_id) == [(1, "lost", "retrying")]

@@ -15,7 +15,7 @@ from duly.maintenance.service import Maintenance, Retention
 from duly.moves.cancel import cancel_run
 from duly.moves.settle import settle
 from duly.moves.submit import submit
-from duly.moves.upkeep import Crowd
+from duly.moves.unroutable import UnroutableLimits
 from duly.store.boxes import history
 from duly.store.boxes.runs import LogLine, append_logs
 from duly.store.connection.database import Database, Unavailable
@@ -371,7 +371,9 @@ class TestAside:
         assert await database.fetchval("select count(*) from duly.ready where not is_unroutable") == 5_000
 
     async def test_a_look_goes_on_where_the_last_one_ended(self, database):
-        maintenance = Maintenance(database, rng=Rng(1), log=Log("test"), crowd=Crowd(runs=3, looks=6, lines=2))
+        maintenance = Maintenance(
+            database, rng=Rng(1), log=Log("test"), unroutable=UnroutableLimits(runs=3, looks=6, lines=2)
+        )
         await a_worker(database)
         for priority in range(4):
             await many_ready_runs(database, 1, priority=priority)

@@ -8,7 +8,8 @@ from duly.domain.runs.retry import Retry
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
 from duly.moves.settle import hand_back
-from duly.moves.upkeep import FIRST, Crowd, bring_back, expire, set_aside
+from duly.moves.unroutable import FIRST, UnroutableLimits, bring_back, set_aside
+from duly.moves.waiting import expire
 from duly.store.boxes import ready
 from duly.store.boxes.history import verify
 from duly.store.boxes.ready import depth, unknown_handlers
@@ -29,7 +30,7 @@ from tests.builders import (
 )
 
 TYPO = "app:typo"
-FEW = Crowd(runs=3, runs_more=2, looks=6)
+FEW = UnroutableLimits(runs=3, runs_more=2, looks=6)
 
 
 async def aside(database) -> int:
@@ -147,7 +148,7 @@ class TestSetAside:
         for target in ("@webhook", "@command", "@container"):
             await many_ready_runs(database, 5, handler=target)
 
-        assert await all_aside(database, Crowd(runs=3, runs_more=2, looks=20)) == 0, "its first run is known"
+        assert await all_aside(database, UnroutableLimits(runs=3, runs_more=2, looks=20)) == 0, "its first run is known"
         await database.execute("delete from duly.ready where handler <> '@container'")
         assert await all_aside(database) == 5, "nobody here has a container runtime"
 
@@ -157,7 +158,7 @@ class TestSetAside:
             await many_ready_runs(database, 1, tenant=tenant)
         await many_ready_runs(database, 3, tenant=6, handler=TYPO)
 
-        step = Crowd(runs=3, runs_more=2, looks=6, lines=3)
+        step = UnroutableLimits(runs=3, runs_more=2, looks=6, lines=3)
         moved, line = await set_aside(database, step)
         assert (moved, line) == (0, (QUEUE, 4, 5))
         assert await set_aside(database, step, line) == (3, (QUEUE, 6, 5))
@@ -176,16 +177,16 @@ class TestSetAside:
     async def test_it_begins_with_a_thousand(self, database):
         await a_worker(database)
         await many_ready_runs(database, 999, handler=TYPO)
-        assert await set_aside(database, Crowd()) == (0, FIRST)
+        assert await set_aside(database, UnroutableLimits()) == (0, FIRST)
 
         await many_ready_runs(database, 1, handler=TYPO)
-        assert (await set_aside(database, Crowd()))[0] == 1_000
+        assert (await set_aside(database, UnroutableLimits()))[0] == 1_000
 
     async def test_it_moves_batches(self, database):
         await a_worker(database)
         await many_ready_runs(database, 4_500, handler=TYPO)
 
-        moved = [(await set_aside(database, Crowd()))[0] for _ in range(4)]
+        moved = [(await set_aside(database, UnroutableLimits()))[0] for _ in range(4)]
 
         assert moved == [2_000, 2_000, 500, 0]
 
@@ -283,7 +284,7 @@ class TestBringBack:
     async def test_a_claim_brings_back_twice_what_it_takes_the_oldest_first(self, database):
         await a_worker(database)
         await many_ready_runs(database, 1_000, handler=TYPO)
-        assert await all_aside(database, Crowd()) == 1_000
+        assert await all_aside(database, UnroutableLimits()) == 1_000
         knowing = await a_worker(database, handlers=[TYPO])
         oldest = await database.fetch("select run_id from duly.ready order by due_at limit 200")
 
@@ -295,7 +296,7 @@ class TestBringBack:
     async def test_a_claim_of_one_brings_back_a_hundred(self, database):
         await a_worker(database)
         await many_ready_runs(database, 1_000, handler=TYPO)
-        await all_aside(database, Crowd())
+        await all_aside(database, UnroutableLimits())
 
         await claim(database, await a_worker(database, handlers=[TYPO]), [QUEUE], [TYPO], 1)
 
@@ -313,7 +314,7 @@ class TestBringBack:
         await a_worker(database)
         for tenant, priority, runs in ((1, 5, 4_000), (2, 5, 1_500), (2, 9, 1_000)):
             await many_ready_runs(database, runs, tenant=tenant, priority=priority, handler=TYPO)
-        await all_aside(database, Crowd())
+        await all_aside(database, UnroutableLimits())
         await a_worker(database, handlers=[TYPO])
 
         assert await ready.bring_back(database, 300) == 300

@@ -6,8 +6,8 @@ from duly.domain.errors import InvalidOption, InvalidPayload
 from duly.domain.jobs.filter import DEAD, EVERYTHING, parse
 from duly.domain.runs.outcome import Failed, Succeeded
 from duly.domain.runs.payload import DEPTH_MAX, PAYLOAD_BYTES_MAX
-from duly.moves.bulk import dead
-from duly.moves.bulk.dead import replay
+from duly.moves import dead
+from duly.moves.dead import replay
 from duly.store.boxes import runs
 from duly.store.reads import lists, overview
 from tests.builders import (

@@ -20,13 +20,13 @@ from duly.moves.admin.destinations import close, leave_alone, limit, make, mind,
 from duly.moves.claim import claim
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
-from duly.moves.upkeep import retire
+from duly.moves.workers.retire import retire
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.connection.session import Sessions
+from duly.store.retention import Aging, forget_older
 from duly.store.tables import destinations
 from duly.store.tables.destinations import Allowed, Destination, Told
-from duly.store.tables.retention import forget
 from tests.builders import QUEUE, a_leased_run, a_ready_run, a_worker, boxes_of, claimed, counts
 
 ORIGIN = "https://hooks.example"
@@ -698,12 +698,12 @@ class TestForgetting:
         await make(database, KEYRING, 1, ORIGIN, RNG)
         await make(database, KEYRING, 2, ORIGIN, RNG)
         await clock.advance(self.YEAR.total_seconds() - 1)
-        assert await forget(database, "destinations", self.YEAR, 10) == 0
+        assert await forget_older(database, Aging.DESTINATIONS, self.YEAR, 10) == 0
         await clock.advance(2)
         worker_id = await a_worker(database)
         await told(database, worker_id, tenant=2, healthy=1)
 
-        assert await forget(database, "destinations", self.YEAR, 10) == 1
+        assert await forget_older(database, Aging.DESTINATIONS, self.YEAR, 10) == 1
 
         assert await database.fetchval("select array_agg(tenant) from duly.destinations") == [2]
         assert await database.fetchval("select array_agg(tenant) from duly.destination_secrets") == [2]
@@ -715,19 +715,19 @@ class TestForgetting:
             await clock.advance(1)
         await clock.advance(self.YEAR.total_seconds())
         for left in ([1, 2], [2], []):
-            assert await forget(database, "destinations", self.YEAR, 1) == 1
+            assert await forget_older(database, Aging.DESTINATIONS, self.YEAR, 1) == 1
             assert [row[0] for row in await database.fetch("select tenant from duly.destinations order by 1")] == left
 
     async def test_what_somebody_has_set_stays(self, database, clock):
         await budget(database, 7)
         await clock.advance(2 * self.YEAR.total_seconds())
-        assert await forget(database, "destinations", self.YEAR, 10) == 0
+        assert await forget_older(database, Aging.DESTINATIONS, self.YEAR, 10) == 0
 
     async def test_a_share_that_a_worker_left_behind_goes_along(self, database, clock):
         worker_id = await a_worker(database)
         await told(database, worker_id, waiting=1, wanted=1)
         await clock.advance(2 * self.YEAR.total_seconds())
-        assert await forget(database, "destinations", self.YEAR, 10) == 1
+        assert await forget_older(database, Aging.DESTINATIONS, self.YEAR, 10) == 1
         assert await shares(database) == 0
 
 

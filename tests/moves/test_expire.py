@@ -7,10 +7,10 @@ from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Expired, Failed, Parked, Snoozed
 from duly.domain.runs.retry import Retry
-from duly.moves.bulk.dead import replay
+from duly.moves.dead import replay
 from duly.moves.defer import Deferred, defer
 from duly.moves.submit import submit_recurring
-from duly.moves.upkeep import expire
+from duly.moves.waiting import expire
 from tests.builders import (
     a_key,
     a_leased_run,
@@ -184,7 +184,7 @@ async def test_a_replay_keeps_the_expiry(database, clock):
 
 
 async def test_batches_are_bounded_and_nothing_is_left(database, clock, monkeypatch):
-    monkeypatch.setattr("duly.moves.upkeep.EXPIRED_MAX", 2)
+    monkeypatch.setattr("duly.moves.waiting.EXPIRED_MAX", 2)
     for _ in range(5):
         await a_ready_run(database, expires_at=LATE)
     await clock.advance(60)

@@ -8,12 +8,12 @@ from duly.domain.errors import InvalidOption, KeyConflict
 from duly.domain.runs.outcome import Cancelled, Failed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run import HORIZON
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
+from duly.moves.dead import discard, replay
 from duly.moves.settle import settle
 from duly.moves.submit import submit, submit_many
-from duly.moves.upkeep import check_followers, expire
+from duly.moves.waiting import check_followers, expire
 from duly.store.boxes import history
 from duly.store.reads import explain
 from duly.store.tables import jobs

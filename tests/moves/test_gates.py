@@ -7,9 +7,9 @@ import pytest
 
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.moves.bulk.dead import replay
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
+from duly.moves.dead import replay
 from duly.moves.settle import hand_back
 from duly.store.boxes import history
 from tests.builders import (

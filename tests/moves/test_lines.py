@@ -9,13 +9,13 @@ import pytest
 from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Cancelled, Failed, Lost, Parked, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.moves.bulk.dead import replay
 from duly.moves.cancel import cancel_run
+from duly.moves.dead import replay
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import hand_back
 from duly.moves.stage import stage
 from duly.moves.submit import submit_many
-from duly.moves.upkeep import expire
+from duly.moves.waiting import expire
 from duly.store.boxes import history
 from duly.store.tables import shards
 from tests.builders import (

@@ -6,8 +6,8 @@ from duly.domain.errors import KeyConflict
 from duly.domain.tenancy.audit import Action, Subject, local_actor
 from duly.moves.admin.api_keys import revoke_key
 from duly.moves.admin.audit import note
-from duly.moves.bulk.dead import replay
 from duly.moves.cancel import cancel_job, cancel_tree
+from duly.moves.dead import replay
 from duly.moves.schedules.pause import pause, resume
 from duly.moves.submit import submit
 from tests.builders import a_dead_run, a_key, a_ready_run, a_submission, an_active_schedule

@@ -12,7 +12,7 @@ from duly.moves.cancel import cancel_run
 from duly.moves.settle import hand_back
 from duly.moves.submit import submit_many
 from duly.moves.trigger import trigger
-from duly.moves.upkeep import pace
+from duly.moves.waiting import pace
 from duly.store.boxes import history
 from duly.store.tables import concurrency_keys
 from tests.builders import (

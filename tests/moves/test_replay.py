@@ -5,8 +5,8 @@ import pytest
 
 from duly.domain.runs.outcome import Failed
 from duly.domain.runs.retry import Retry
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import CancelAnswer, cancel_run, carry_out
+from duly.moves.dead import discard, replay
 from duly.store.boxes import history, runs
 from tests.builders import (
     RNG,
@@ -156,7 +156,7 @@ async def test_at_a_rate_each_is_due_a_moment_after_the_one_before(database, clo
     worker_id = await a_worker(database)
     run_ids = [await a_dead_run(database, worker_id) for _ in range(4)]
 
-    assert set(await replay(database, run_ids, 0.25)) == set(run_ids)
+    assert set(await replay(database, run_ids, rate=0.25)) == set(run_ids)
 
     where = {run_id: await boxes_of(database, run_id) for run_id in run_ids}
     assert list(where.values()) == [["ready"], ["ready"], ["timers"], ["timers"]], (

@@ -20,8 +20,8 @@ from duly.moves.submit import submit, submit_many, submit_recurring
 from duly.moves.workflows.workflows import submit_workflow
 from duly.store.boxes import history, runs
 from duly.store.boxes.options import encode
+from duly.store.retention import Expiring, forget_expired, forget_payloads
 from duly.store.tables import jobs
-from duly.store.tables.retention import forget
 from duly.store.tenancy import tenants
 from duly.store.tenancy.tenants import Limits
 from tests.builders import (
@@ -207,7 +207,7 @@ class TestPayload:
         await settled(database, worker_id, ended)
         await clock.advance(timedelta(days=8))
 
-        await forget(database, "payloads", timedelta(days=7), timedelta(days=90), 100)
+        await forget_payloads(database, timedelta(days=7), timedelta(days=90), 100)
 
         assert set(await runs.payloads(database, [(ended.job_id, 1), (alive, 1)])) == {(alive, 1)}
 
@@ -289,11 +289,11 @@ class TestKey:
     async def test_keys_are_forgotten_when_they_have_expired_and_not_before(self, database, clock):
         await submit(database, a_submission(), key="k")
         await clock.advance(timedelta(hours=23))
-        await forget(database, "keys", 10)
+        await forget_expired(database, Expiring.KEYS, 10)
         assert (await submit(database, a_submission(), key="k")).replayed is True
         await clock.advance(timedelta(hours=2))
 
-        await forget(database, "keys", 10)
+        await forget_expired(database, Expiring.KEYS, 10)
 
         assert await database.fetchval("select count(*) from duly.idempotency_keys") == 0
 

@@ -8,8 +8,8 @@ from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Awaited, Cancelled, Failed, Lost, Snoozed, Succeeded, TimedOut
 from duly.domain.runs.retry import Retry
 from duly.log import Log
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import STOP_TIMEOUT, cancel_job, cancel_run, void_overstayed
+from duly.moves.dead import discard, replay
 from duly.moves.defer import Deferred, defer
 from duly.moves.schedules.pause import pause
 from duly.moves.settle import Settled, lose, settle

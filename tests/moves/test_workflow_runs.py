@@ -11,17 +11,17 @@ from duly.domain.runs.outcome import Awaited, Failed
 from duly.domain.targets.target import WEBHOOK, WORKFLOW, handler_of
 from duly.domain.workflows.target import target_for
 from duly.domain.workflows.workflow import Workflow
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import cancel_run
 from duly.moves.claim import claim
+from duly.moves.dead import discard, replay
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.moves.submit import submit
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import cancel_workflow, replay_workflow, run_errands
 from duly.store.boxes import awaited, history
+from duly.store.retention import Aging, forget_older
 from duly.store.tables import workflows
-from duly.store.tables.retention import forget
 from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets.workflow import Starter
@@ -343,7 +343,7 @@ async def test_a_run_whose_workflow_is_no_longer_kept_starts_another(database, s
     run_id, first = await a_dead_run(database, starter, worker_id, {"a": FAILS})
     await database.execute("delete from duly.dead where run_id <> $1", run_id)
     await clock.advance(1)
-    assert await forget(database, "workflows", timedelta(0), 10) == 1
+    assert await forget_older(database, Aging.WORKFLOWS, timedelta(0), 10) == 1
 
     await replay(database, [run_id])
     await started(database, starter, worker_id)

@@ -9,8 +9,8 @@ from duly.domain.runs.outcome import Cancelled, Failed, Lost, Snoozed, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.domain.workflows.references import Reference
 from duly.domain.workflows.workflow import Workflow
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import cancel_run
+from duly.moves.dead import discard, replay
 from duly.moves.settle import hand_back, lose, settle
 from duly.moves.workflows.workflows import (
     Replay,
@@ -25,8 +25,8 @@ from duly.moves.workflows.workflows import (
 )
 from duly.store.boxes import history, runs
 from duly.store.reads import lists
+from duly.store.retention import Aging, forget_older
 from duly.store.tables import workflows
-from duly.store.tables.retention import forget
 from tests.builders import (
     RNG,
     a_key,
@@ -685,8 +685,8 @@ async def test_a_workflow_is_kept_while_it_lives_and_for_a_while_after(database,
     await a_workflow(database, "a b:a")
 
     await clock.advance(3600)
-    assert await forget(database, "workflows", seconds(7200), 100) == 0
-    assert await forget(database, "workflows", seconds(60), 100) == 1
+    assert await forget_older(database, Aging.WORKFLOWS, seconds(7200), 100) == 0
+    assert await forget_older(database, Aging.WORKFLOWS, seconds(60), 100) == 1
 
     assert await workflows.find(database, 1, ended_id) is None
     assert await database.fetchval("select count(*) from duly.workflow_nodes") == 2

@@ -8,8 +8,8 @@ import pytest
 
 from duly.moves.stage import stage
 from duly.scheduler.service import LEASE, RENEW_SECONDS
+from duly.store.retention import forget_expired_schedulers
 from duly.store.tables import shards
-from duly.store.tables.retention import forget
 from tests.builders import RNG, a_scheduler, a_waiting_run, hold, seconds
 
 
@@ -129,10 +129,10 @@ async def test_renewed_at_the_same_instant_no_shard_is_given_twice(database):
 async def test_schedulers_long_gone_are_forgotten(database, clock):
     await a_scheduler(database)
     await clock.advance(LEASE + seconds(59))
-    await forget(database, "schedulers")
+    await forget_expired_schedulers(database)
     assert await database.fetchval("select count(*) from duly.schedulers") == 1
 
     await clock.advance(2)
-    await forget(database, "schedulers")
+    await forget_expired_schedulers(database)
 
     assert await database.fetchval("select count(*) from duly.schedulers") == 0

@@ -5,8 +5,8 @@ import pytest
 from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Cancelled, Outcome, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.moves.bulk.dead import replay
 from duly.moves.cancel import cancel_job, cancel_run
+from duly.moves.dead import replay
 from duly.moves.schedules.edit import edit
 from duly.moves.schedules.pause import pause, resume
 from duly.moves.settle import hand_back

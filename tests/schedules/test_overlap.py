@@ -9,8 +9,8 @@ from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Cancelled, Outcome, Succeeded
 from duly.domain.runs.retry import Retry
 from duly.domain.runs.run_id import occurrence_id
-from duly.moves.bulk.dead import replay
 from duly.moves.cancel import STOP_TIMEOUT, cancel_run, void_overstayed
+from duly.moves.dead import replay
 from duly.moves.schedules.edit import edit
 from duly.moves.settle import hand_back
 from duly.store.boxes import history, runs

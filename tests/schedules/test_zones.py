@@ -16,9 +16,9 @@ from duly.moves.schedules.calendars import put_calendar
 from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit_recurring
 from duly.scheduler.service import LEASE, Scheduler
+from duly.store.retention import Aging, forget_older
 from duly.store.tables import shards
 from duly.store.tables import zones as store
-from duly.store.tables.retention import forget
 from tests.builders import a_key, a_schedule, counts, seconds
 from tests.schedules.stories import a_cron, is_sound, next_fire, occurrences, pending, run_through, skips, state_of
 from tests.triggers.editions import CHANGING, QUIET, an_edition
@@ -440,10 +440,10 @@ async def test_moves_are_forgotten_after_a_while(database, clock, old):
         await a_noon(database, "3")
     await updated(database, clock, old, NEW)
 
-    await forget(database, "zone_moves", seconds(3600), 100)
+    await forget_older(database, Aging.ZONE_MOVES, seconds(3600), 100)
     assert len(await listed(database)) == 1
     await clock.advance(3601)
-    await forget(database, "zone_moves", seconds(3600), 100)
+    await forget_older(database, Aging.ZONE_MOVES, seconds(3600), 100)
     assert await listed(database) == set()
 
 

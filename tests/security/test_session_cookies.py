@@ -10,7 +10,7 @@ from duly.api.auth.browser import Logins
 from duly.api.dispatch import Dispatcher
 from duly.log import Log
 from duly.moves.admin.admit import Admission
-from duly.store.tables.retention import forget
+from duly.store.retention import Expiring, forget_expired
 from tests.api.application import Application
 from tests.api.front import A_TARGET, Front
 
@@ -154,7 +154,7 @@ async def test_a_session_ends_twelve_hours_after_its_last_use(front, api, clock,
     await clock.advance(timedelta(hours=12))
 
     assert (await browser.ask("GET", "/v1/session")).status_code == 401
-    await forget(database, "sessions", 100)
+    await forget_expired(database, Expiring.SESSIONS, 100)
     assert await database.fetchval("select count(*) from duly.browser_sessions") == 0
 
 

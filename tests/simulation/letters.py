@@ -14,7 +14,7 @@ from duly.domain.jobs.filter import DEAD, parse
 from duly.domain.jobs.job import Submission
 from duly.domain.runs.retry import Policy
 from duly.domain.runs.run import TENANT_DEFAULT
-from duly.moves.bulk.dead import discard_matching, replay_matching
+from duly.moves.dead import discard_matching, replay_matching
 from duly.store.connection.database import Unavailable
 from tests.simulation.ledger import Script
 from tests.simulation.part import Part, submit_until_answered

@@ -24,11 +24,11 @@ from duly.domain.triggers.schedule.timing import every_shape
 from duly.domain.workflows.workflow import Edge, Node, Workflow
 from duly.maintenance.service import Maintenance
 from duly.moves.admin.pause import hold, lift
-from duly.moves.bulk.dead import discard, replay
 from duly.moves.cancel import cancel_job, cancel_run
+from duly.moves.dead import discard, replay
 from duly.moves.schedules.pause import pause, resume, skip_next
 from duly.moves.submit import submit, submit_many, submit_recurring
-from duly.moves.upkeep import Crowd
+from duly.moves.unroutable import UnroutableLimits
 from duly.moves.workflows.workflows import submit_workflow
 from duly.scheduler.service import Scheduler
 from duly.store.connection.database import Unavailable
@@ -53,7 +53,7 @@ QUEUES = ("mail", "reports")
 HANDLER = "act"
 LONG_LEASES = 4
 _RETRY_SECONDS = 0.3
-_CROWD = Crowd(runs=3, runs_more=2, looks=6)
+_UNROUTABLE = UnroutableLimits(runs=3, runs_more=2, looks=6)
 
 
 def this_process() -> Process:
@@ -121,7 +121,9 @@ class SchedulerMain:
 
 async def maintenance_main(process: Process) -> None:
     """Run the real maintenance, with its reaper and its vacuum."""
-    maintenance = Maintenance(process.database(), rng=process.rng, log=process.log("maintenance"), crowd=_CROWD)
+    maintenance = Maintenance(
+        process.database(), rng=process.rng, log=process.log("maintenance"), unroutable=_UNROUTABLE
+    )
     process.stop = maintenance.stop
     await maintenance.run()
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly.moves.upkeep import Crowd, set_aside
+from duly.moves.unroutable import UnroutableLimits, set_aside
 from duly.store.boxes import ready
 from duly.store.connection.database import Database
 from duly.store.reads import explain, maintenance_tasks
@@ -35,9 +35,9 @@ async def touched(database: Database, query: str, *args: object) -> int:
 
 async def all_aside(database: Database) -> int:
     """Set aside whatever there is, from the first line on."""
-    moved = total = (await set_aside(database, Crowd()))[0]
+    moved = total = (await set_aside(database, UnroutableLimits()))[0]
     while moved:
-        moved = (await set_aside(database, Crowd()))[0]
+        moved = (await set_aside(database, UnroutableLimits()))[0]
         total += moved
     return total
 

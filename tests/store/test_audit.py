@@ -7,7 +7,7 @@ import pytest
 
 from duly.domain.tenancy.audit import Action, Actor, Subject, Wanted, local_actor
 from duly.store.connection.session import Sessions
-from duly.store.tables.retention import forget
+from duly.store.retention import Aging, forget_older
 from duly.store.tenancy import audit
 from duly.store.tenancy.tenants import Limits, create
 
@@ -61,7 +61,7 @@ async def test_what_is_older_than_it_is_kept_is_forgotten_in_batches_and_nothing
     await clock.advance(KEPT.total_seconds() + 1)
     await noted(database)
 
-    assert [await forget(database, "audit", KEPT, 4) for _ in range(3)] == [4, 2, 0]
+    assert [await forget_older(database, Aging.AUDIT, KEPT, 4) for _ in range(3)] == [4, 2, 0]
     assert await count(database) == 1
 
 
@@ -70,7 +70,7 @@ async def test_a_retention_of_less_than_a_day_is_refused(database, clock):
     await clock.advance(3600)
 
     with pytest.raises(asyncpg.InvalidParameterValueError, match="a day at least"):
-        await forget(database, "audit", timedelta(hours=1), 10)
+        await forget_older(database, Aging.AUDIT, timedelta(hours=1), 10)
 
 
 async def test_a_session_reads_its_own_and_writes_of_its_own_alone(database):

@@ -10,7 +10,7 @@ from duly.maintenance.service import ROLLUPS_KEPT
 from duly.moves.defer import Deferred, defer
 from duly.moves.settle import Settled, settle
 from duly.store.reads import figures
-from duly.store.tables.retention import forget
+from duly.store.retention import Aging, forget_older
 from tests.builders import (
     QUEUE,
     RNG,
@@ -176,11 +176,11 @@ async def test_roll_ups_are_forgotten_after_their_time(database, clock):
     await ended(database)
     await figures.fold(database, 100)
     await clock.advance(ROLLUPS_KEPT)
-    await forget(database, "rollups", ROLLUPS_KEPT, 100)
+    await forget_older(database, Aging.ROLLUPS, ROLLUPS_KEPT, 100)
     assert len(await counts(database)) == 1  # its minute has not passed
 
     await clock.advance(timedelta(hours=1))
-    await forget(database, "rollups", ROLLUPS_KEPT, 100)
+    await forget_older(database, Aging.ROLLUPS, ROLLUPS_KEPT, 100)
 
     assert await counts(database) == []
 

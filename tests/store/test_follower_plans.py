@@ -4,7 +4,7 @@ import pytest
 
 from duly.moves.claim import claim
 from duly.moves.submit import submit_many
-from duly.moves.upkeep import check_followers
+from duly.moves.waiting import check_followers
 from duly.store.boxes import leased
 from duly.store.tables import dependencies
 from tests.builders import HANDLER, QUEUE, a_key, a_ready_run, a_submission, a_waiting_run, a_worker

@@ -11,8 +11,8 @@ from duly.domain.jobs.filter import EVERYTHING
 from duly.domain.jobs.job import Recurring
 from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Failed, Succeeded
-from duly.moves.bulk.dead import discard
 from duly.moves.cancel import cancel_job, cancel_run
+from duly.moves.dead import discard
 from duly.moves.schedules.edit import amend
 from duly.moves.schedules.pause import pause
 from duly.moves.settle import settle

@@ -9,7 +9,7 @@ from duly.domain.limits.pause import Scope
 from duly.moves.admin.overload import limit_age, note_overloads
 from duly.moves.admin.pause import hold, lift
 from duly.moves.submit import submit
-from duly.moves.upkeep import Crowd, set_aside
+from duly.moves.unroutable import UnroutableLimits, set_aside
 from duly.store.tables import overloads
 from tests.builders import (
     a_key,
@@ -133,7 +133,7 @@ async def test_what_stands_aside_counts_as_soon_as_nobody_serves_its_queue(datab
     serving = await a_worker(database, lease=timedelta(days=1))
     for handler in ("unknown", "unknown", "other"):
         await a_ready_run(database, handler=handler)
-    assert (await set_aside(database, Crowd(runs=1, runs_more=1)))[0] == 3
+    assert (await set_aside(database, UnroutableLimits(runs=1, runs_more=1)))[0] == 3
     await clock.advance(90)
     assert await noted(database, clock) == set()
 

@@ -8,11 +8,11 @@ from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.options import NO_OPTIONS, options_of
 from duly.domain.runs.outcome import Failed, Succeeded
 from duly.domain.runs.retry import Retry
-from duly.moves.bulk.dead import discard
 from duly.moves.cancel import cancel_run
+from duly.moves.dead import discard
+from duly.store import retention
 from duly.store.boxes import history, runs
 from duly.store.reads import overview
-from duly.store.tables import retention
 from tests.builders import a_dead_run, a_leased_run, a_waiting_run, a_worker, claimed, settled, staged
 
 SMALL = '{"customer": 7}'
@@ -115,7 +115,7 @@ async def test_a_payload_that_stands_apart_is_kept_as_long_as_the_record(databas
         await cancel_run(database, run_id)
 
     async def forget() -> bool:
-        await retention.forget(database, "payloads", timedelta(days=7), timedelta(days=90), 100)
+        await retention.forget_payloads(database, timedelta(days=7), timedelta(days=90), 100)
         return bool((await overview.arguments(database, run_id))["is_kept"])
 
     assert await forget(), "stored long before it ended"

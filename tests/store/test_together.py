@@ -2,6 +2,7 @@
 
 import pytest
 
+from duly.domain.tenancy.audit import Actor
 from duly.store.connection.database import TRIES_MAX, Unavailable
 from duly.store.connection.together import together
 
@@ -72,3 +73,13 @@ async def test_inside_a_transaction_it_is_a_part_of_that_one(database):
 
     await together(database, outer)
     assert await names(database) == ["kept", "too"]
+
+
+async def test_the_transaction_is_in_the_name_of_the_same_actor(database):
+    actor = Actor("local", "local:ops", "local:ops")
+
+    async def who(inside):
+        return inside.actor
+
+    assert await together(database, who) is None
+    assert await together(database.acting_as(actor), who) == actor

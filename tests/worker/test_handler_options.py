@@ -7,8 +7,8 @@ from duly.domain.runs.options import options_of
 from duly.domain.runs.retry import Retry
 from duly.log import Log
 from duly.maintenance.reaper import Reaper
-from duly.moves.bulk.dead import replay
 from duly.moves.claim import claim
+from duly.moves.dead import replay
 from duly.store.connection.database import Database
 from duly.store.tables import workers
 from duly.worker.context import RunContext, Snooze

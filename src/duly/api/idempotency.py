@@ -14,7 +14,7 @@ import msgspec
 from duly.api.operations import Operation
 from duly.api.problems import Refusal
 from duly.api.response import Response
-from duly.moves.bulk.jobs_and_runs import Done, Place
+from duly.moves.bulk import Done, Place
 from duly.store.connection.database import Database
 from duly.store.connection.together import OpenSession, in_session
 from duly.store.tenancy import answers

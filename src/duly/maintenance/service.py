@@ -22,25 +22,17 @@ from duly.moves.cancel import carry_out, void_overstayed
 from duly.moves.recall import put_back
 from duly.moves.schedules import purge
 from duly.moves.tell import tell
-from duly.moves.upkeep import (
-    FIRST,
-    IDLE_SECONDS,
-    TURNS_SECONDS,
-    Crowd,
-    bring_back,
-    check_followers,
-    expire,
-    pace,
-    set_aside,
-)
+from duly.moves.unroutable import FIRST, UnroutableLimits, bring_back, set_aside
+from duly.moves.waiting import IDLE_SECONDS, TURNS_SECONDS, check_followers, expire, pace
 from duly.moves.workers import receive
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands
+from duly.store import retention
 from duly.store.boxes import history
 from duly.store.connection.database import Database
 from duly.store.reads import figures, maintenance_tasks
 from duly.store.reads.maintenance_tasks import Work
-from duly.store.tables import retention
+from duly.store.retention import Aging, Expiring
 from duly.store.tenancy import tenants
 
 PARTITION_DAYS_AHEAD = 4
@@ -88,7 +80,7 @@ class Maintenance:
         log: Log,
         retention: Retention | None = None,
         age_limit: timedelta = AGE_LIMIT,
-        crowd: Crowd | None = None,
+        unroutable: UnroutableLimits | None = None,
         rounds: Rounds | None = None,
     ) -> None:
         self._database = database
@@ -96,7 +88,7 @@ class Maintenance:
         self._log = log
         self._retention = retention or Retention()
         self._age_limit = age_limit
-        self._crowd = crowd or Crowd()
+        self._unroutable = unroutable or UnroutableLimits()
         self._next_line = FIRST
         self._stopping = asyncio.Event()
         self.reaper = Reaper(database, rng=rng, log=log)
@@ -243,7 +235,7 @@ class Maintenance:
         """Set aside what nobody knows."""
 
         async def batch() -> int:
-            moved, self._next_line = await set_aside(self._database, self._crowd, self._next_line)
+            moved, self._next_line = await set_aside(self._database, self._unroutable, self._next_line)
             return moved
 
         await self._in_batches(batch, "runs_set_aside", _SLOW_DUTY_SECONDS)
@@ -267,23 +259,23 @@ class Maintenance:
 
     async def _sweep(self) -> None:
         kept = self._retention
-        for what in ("keys", "progress", "checkpoints", "answers", "sessions"):
-            await retention.forget(self._database, what, BATCH_MAX)
-        for what, *spans in (
-            ("payloads", kept.succeeded, kept.failed),
-            ("subtasks", kept.failed),
-            ("events", EVENTS_KEPT),
-            ("job_changes", CHANGES_KEPT),
-            ("workflow_changes", CHANGES_KEPT),
-            ("rollups", ROLLUPS_KEPT),
-            ("destinations", DESTINATIONS_KEPT),
-            ("zone_moves", kept.failed),
-            ("audit", kept.audit),
+        for expiring in Expiring:
+            await retention.forget_expired(self._database, expiring, BATCH_MAX)
+        await retention.forget_payloads(self._database, kept.succeeded, kept.failed, BATCH_MAX)
+        for aging, span in (
+            (Aging.SUBTASKS, kept.failed),
+            (Aging.EVENTS, EVENTS_KEPT),
+            (Aging.JOB_CHANGES, CHANGES_KEPT),
+            (Aging.WORKFLOW_CHANGES, CHANGES_KEPT),
+            (Aging.ROLLUPS, ROLLUPS_KEPT),
+            (Aging.DESTINATIONS, DESTINATIONS_KEPT),
+            (Aging.ZONE_MOVES, kept.failed),
+            (Aging.AUDIT, kept.audit),
         ):
-            await retention.forget(self._database, what, *spans, BATCH_MAX)
-        await retention.forget(self._database, "departed")
-        await retention.forget(self._database, "schedulers")
-        await retention.forget(self._database, "workflows", kept.failed, WORKFLOWS_MAX)
+            await retention.forget_older(self._database, aging, span, BATCH_MAX)
+        await retention.forget_older(self._database, Aging.WORKFLOWS, kept.failed, WORKFLOWS_MAX)
+        await retention.forget_expired_workers(self._database)
+        await retention.forget_expired_schedulers(self._database)
         await purge.go_on(self._database, kept.jobs)
         await retention.shorten(self._database, HOLLOW_BYTES)
 

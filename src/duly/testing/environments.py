@@ -34,7 +34,7 @@ from duly.moves.schedules.backfill import go_on
 from duly.moves.schedules.declare import declare
 from duly.moves.settle import Settled, hand_back, settle
 from duly.moves.stage import Cohorts, stage
-from duly.moves.upkeep import check_followers, expire
+from duly.moves.waiting import check_followers, expire
 from duly.moves.workflows.hand_out import hand_out
 from duly.moves.workflows.runs import settle_ended
 from duly.moves.workflows.workflows import run_errands

@@ -28,7 +28,7 @@ from duly.log import Log
 from duly.moves.admin.seal import sealed_declarations
 from duly.moves.defer import Deferred
 from duly.moves.settle import Settled
-from duly.moves.upkeep import retire
+from duly.moves.workers.retire import retire
 from duly.store.connection.database import Database, Unavailable
 from duly.store.connection.local import this_account
 from duly.store.tables import clocks, workers

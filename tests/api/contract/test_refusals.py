@@ -348,7 +348,7 @@ async def without_patience(scene: Scene, operation: Operation) -> httpx.Response
         await asked.by(scene.api)
     with scene.patience.context() as patience:
         moves = ("workers.receive", "cancel", "schedules.apply", "admin.destinations")
-        for name in ("schedules.schedule.LOOKS_MAX", *(f"{move}._LOOKS_MAX" for move in moves)):
+        for name in ("schedules.retry_on_conflict.ATTEMPTS_MAX", *(f"{move}._LOOKS_MAX" for move in moves)):
             patience.setattr(f"duly.moves.{name}", 0)
         return await asked.by(scene.api)
 

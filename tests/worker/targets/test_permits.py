@@ -13,7 +13,7 @@ from duly.clock import Rng
 from duly.domain.targets.circuit import Health, Verdict
 from duly.log import Log
 from duly.moves.admin import destinations as moves
-from duly.moves.upkeep import retire
+from duly.moves.workers.retire import retire
 from duly.store.connection.database import Database, Unavailable
 from duly.store.tables import destinations
 from duly.store.tables.destinations import Allowed

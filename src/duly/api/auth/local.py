@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from duly.api.problems import LOCAL, AnyRequest
 from duly.domain.runs.run import TENANT_DEFAULT
 from duly.domain.targets.target import Allowed, Command, Container, Target
-from duly.domain.tenancy.api_key import ApiKey, Identity, Scope, implied_by
+from duly.domain.tenancy.api_key import Identity, Scope, built_in_key, implied_by
 from duly.domain.tenancy.audit import Actor
 from duly.store.connection.database import Database
 from duly.store.tenancy import tenants
@@ -56,11 +56,12 @@ class AnyProgram(Allowed, frozen=True):
 
 
 def _operator(actor: Actor) -> Identity:
-    key = ApiKey(
-        key_id=actor.id,
+    key = built_in_key(
+        actor.id,
+        actor.name,
         tenant=TENANT_DEFAULT,
         tenant_name="default",
-        name=actor.name,
         scopes=frozenset({Scope.ADMIN}),
+        rate=None,
     )
     return Identity(key, frozenset(map(str, implied_by(key.scopes))), is_local=True)

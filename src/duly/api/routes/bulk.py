@@ -18,10 +18,10 @@ from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import JOBS, RUNS, Field, Filter, parse
 from duly.domain.jobs.job import check_reason
 from duly.domain.tenancy.audit import Action
-from duly.moves.bulk import jobs_and_runs
-from duly.moves.bulk.dead import check_rate, replay
-from duly.moves.bulk.jobs_and_runs import ChangeJob, ChangeRuns, Done, Place, Read, Way
+from duly.moves import bulk
+from duly.moves.bulk import ChangeJob, ChangeRuns, Done, Place, Read, Way
 from duly.moves.cancel import cancel_live, end_job
+from duly.moves.dead import check_rate, replay
 from duly.moves.schedules import pause as pauses
 from duly.store.boxes import runs
 from duly.store.connection.database import Database, Unavailable
@@ -86,7 +86,7 @@ async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Response:
         await end_job(session, await _ours(session, call.tenant, job_id), stop=call.body.running == "stop")
         return True
 
-    return await _jobs(call, jobs_and_runs.OPEN, end)
+    return await _jobs(call, bulk.OPEN, end)
 
 
 @routes.add("POST /v1/runs:cancel", audits=(Action.RUN_CANCELLED,))
@@ -96,7 +96,7 @@ async def cancel_runs(call: Call[Nothing, Many]) -> Response:
     async def cancel(session: Database, run_ids: Sequence[UUID], _: int) -> int:
         return await cancel_live(session, run_ids, "cancelled")
 
-    return await _runs(call, jobs_and_runs.LIVE, cancel)
+    return await _runs(call, bulk.LIVE, cancel)
 
 
 @routes.add("POST /v1/runs:replay", audits=(Action.DEAD_REPLAYED,))
@@ -105,7 +105,7 @@ async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Response:
     rate = check_rate(call.body.rate)
 
     async def again(session: Database, run_ids: Sequence[UUID], passed: int) -> int:
-        return len(await replay(session, run_ids, rate, passed))
+        return len(await replay(session, run_ids, rate=rate, first=passed))
 
     return await _runs(call, ("dead",), again)
 
@@ -134,11 +134,11 @@ async def _jobs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
     of = f"jobs in bulk {asked.filter}"
     chosen = _chosen(asked, JOBS, states)
     if asked.ids:
-        return await _named(call, of, lambda: jobs_and_runs.change_jobs(_opened(call), _distinct(asked), change))
+        return await _named(call, of, lambda: bulk.change_jobs(_opened(call), _distinct(asked), change))
     read = _reading(lists.jobs, call.tenant, chosen)
     if asked.dry_run:
-        return await _resumed(call, of, partial(jobs_and_runs.count_matching, _opened(call), read, "job_id"))
-    return await _resumed(call, of, partial(jobs_and_runs.change_jobs_matching, _opened(call), read, change))
+        return await _resumed(call, of, partial(bulk.count_matching, _opened(call), read, "job_id"))
+    return await _resumed(call, of, partial(bulk.change_jobs_matching, _opened(call), read, change))
 
 
 async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: ChangeRuns) -> Response:
@@ -149,8 +149,8 @@ async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
         return await _named(call, of, lambda: _named_runs(call, asked, change))
     read = _reading(lists.runs, call.tenant, chosen)
     if asked.dry_run:
-        return await _resumed(call, of, partial(jobs_and_runs.count_matching, _opened(call), read, "run_id"))
-    return await _resumed(call, of, partial(jobs_and_runs.change_runs_matching, _opened(call), read, change))
+        return await _resumed(call, of, partial(bulk.count_matching, _opened(call), read, "run_id"))
+    return await _resumed(call, of, partial(bulk.change_runs_matching, _opened(call), read, change))
 
 
 async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[Done]]) -> Response:

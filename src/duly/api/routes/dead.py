@@ -15,8 +15,8 @@ from duly.api.views.runs import find_run
 from duly.domain.errors import NotFound
 from duly.domain.jobs.filter import DEAD, parse
 from duly.domain.tenancy.audit import Action
-from duly.moves.bulk import dead as moves
-from duly.moves.bulk.dead import Bulk, discard, replay
+from duly.moves import dead as moves
+from duly.moves.dead import Bulk, discard, replay
 from duly.store.reads import lists
 from duly.store.reads.lists import DeadAt
 from duly.wire.runs import (

@@ -33,7 +33,7 @@ from duly.domain.runs.options import RunOptions
 from duly.domain.tenancy.audit import Action
 from duly.moves.schedules.change_one_shot import change_one_shot
 from duly.moves.schedules.edit import edit_version
-from duly.moves.schedules.schedule import until_settled
+from duly.moves.schedules.retry_on_conflict import retry_on_conflict
 from duly.store.reads import lists, overview
 from duly.store.tables import jobs
 from duly.wire.jobs.jobs import Job, JobPatch, PutJob
@@ -126,7 +126,7 @@ async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Response:
         except (NameTaken, VersionChanged, NotFound):
             return None
 
-    return await until_settled(f"job {name!r}", attempt)
+    return await retry_on_conflict(f"job {name!r}", attempt)
 
 
 async def _over(call: Call[Any, Any], definition: JobSpec) -> Response | None:
@@ -167,7 +167,7 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
                 return None
             raise
 
-    return await until_settled("the job", attempt)
+    return await retry_on_conflict("the job", attempt)
 
 
 async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobSpec) -> Response | None:

@@ -28,9 +28,9 @@ from duly.domain.jobs.job import check_name
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.run import HORIZON
 from duly.domain.tenancy.audit import Action
-from duly.moves.bulk.dead import replay
 from duly.moves.cancel import CancelledTree, cancel_tree
 from duly.moves.cancel import cancel_run as cancel
+from duly.moves.dead import replay
 from duly.moves.run_again import Changes
 from duly.moves.run_again import run_again as make_again
 from duly.store.boxes import runs

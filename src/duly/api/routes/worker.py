@@ -23,8 +23,8 @@ from duly.domain.jobs.job import check_name
 from duly.domain.runs import payload as payloads
 from duly.domain.runs.progress import progress_of
 from duly.domain.targets.target import check_handler
-from duly.moves import upkeep
 from duly.moves.settle import hand_back
+from duly.moves.workers import retire
 from duly.moves.workers.lend import Parcel, lend
 from duly.moves.workers.take_back import take_back
 from duly.store.boxes import runs
@@ -205,7 +205,7 @@ async def leave(call: Call[Nothing, Leaving]) -> Response:
 
     What was started is settled first. What is `held` still has no outcome: then the lease runs out by itself.
     """
-    has_left, returned = await upkeep.leave(call.database, call.id("worker_id"), _handles(call.body.held))
+    has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.held))
     return Response(200, Left(left=has_left, returned=_shown_handles(returned)))
 
 

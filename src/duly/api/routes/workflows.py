@@ -174,7 +174,7 @@ async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Response:
         found = await _found(call.database, call.tenant, workflow_id)
         return Response(200, WorkflowReplayed.of(replay, workflow_id=workflow_id, state=found["state"], dry_run=True))
     found = await _wake(call, workflow_id)
-    body = WorkflowReplayed.of(replay, workflow_id=workflow_id, state=found["state"])
+    body = WorkflowReplayed.of(replay, workflow_id=workflow_id, state=found["state"], dry_run=False)
     return Response(202, body, {"Location": f"/v1/workflows/{workflow_id}"})
 
 

@@ -90,6 +90,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
         description=sentence(schedule),
         next_fires=[] if pending is None else coming_fires(schedule, pending - FINEST, left, str(found["job_id"])),
         **rules_of(options),
+        after=[],
         version=found["generation"],
         run_id=only_run_id(schedule, found["job_id"], found["pending_at"]),
         last_run=await _last_run(database, found),
@@ -135,6 +136,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
         **waits_of(asked_schedule(row)),
         version=row["generation"],
         description=row.get("description") or _described(row),
+        run_id=row.get("run_id"),
     )
 
 

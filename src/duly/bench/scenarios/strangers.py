@@ -23,7 +23,7 @@ from duly.bench.fill import fill_ready
 from duly.bench.report import Result, milliseconds, percentiles, rate, share
 from duly.domain.runs.run import QUEUE_DEFAULT
 from duly.moves.claim import claim
-from duly.moves.upkeep import Crowd, bring_back, set_aside
+from duly.moves.unroutable import UnroutableLimits, bring_back, set_aside
 from duly.store.boxes import leased, ready
 from duly.store.connection.database import Database
 from duly.store.tables import workers
@@ -127,4 +127,4 @@ async def _moved(bench: Bench, database: Database, name: str, step: Callable[[],
 
 
 async def _set_aside(database: Database) -> int:
-    return (await set_aside(database, Crowd()))[0]
+    return (await set_aside(database, UnroutableLimits()))[0]

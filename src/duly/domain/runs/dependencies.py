@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from uuid import UUID
 
@@ -21,8 +22,8 @@ def check_after(asked: Iterable[tuple[UUID | str, str]]) -> After:
         raise InvalidOption(
             f"after names {len(pairs)} jobs; the limit is {AFTER_MAX}. Let some follow others, or use a workflow"
         )
-    jobs = [job for job, _ in pairs]
-    for twice in (job for job in jobs if jobs.count(job) > 1):
+    named = Counter(job for job, _ in pairs)
+    if (twice := next((job for job, times in named.items() if times > 1), None)) is not None:
         raise InvalidOption(f"after names job {twice} twice; name it once, with on: always for either end")
     return pairs
 

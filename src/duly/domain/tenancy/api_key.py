@@ -69,21 +69,24 @@ class Secret:
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is kept, with what its tenant may do. Rates are submits a second; None: no limit."""
+    """A key as it is kept, with what its tenant may do. Rates are submits a second; None: no limit.
+
+    No field has a default: a key that was read without one would be unlimited, or never revoked.
+    """
 
     key_id: str
     tenant: int
     tenant_name: str
-    tenant_state: str = "active"
-    tenant_rate: float | None = None
+    tenant_state: str
+    tenant_rate: float | None
     name: str
-    secret_hash: bytes = b""
-    scopes: frozenset[Scope] = frozenset()
-    rate: float | None = None
-    created_at: datetime = datetime.min.replace(tzinfo=UTC)
-    expires_at: datetime | None = None
-    revoked_at: datetime | None = None
-    last_used_at: datetime | None = None
+    secret_hash: bytes
+    scopes: frozenset[Scope]
+    rate: float | None
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
 
     def is_opened_by(self, secret: Secret) -> bool:
         """Say whether `secret` is this key's, in a time that tells nothing."""
@@ -96,6 +99,27 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     def allows(self, scope: Scope) -> bool:
         """Say whether it is good for `scope`."""
         return scope in implied_by(self.scopes)
+
+
+def built_in_key(
+    key_id: str, name: str, *, tenant: int, tenant_name: str, scopes: frozenset[Scope], rate: float | None
+) -> ApiKey:
+    """Return a key that is not stored, of a caller who needs none: it has no secret, is usable, and never expires."""
+    return ApiKey(
+        key_id=key_id,
+        tenant=tenant,
+        tenant_name=tenant_name,
+        tenant_state="active",
+        tenant_rate=None,
+        name=name,
+        secret_hash=b"",  # No secret has this digest.
+        scopes=scopes,
+        rate=rate,
+        created_at=datetime.min.replace(tzinfo=UTC),
+        expires_at=None,
+        revoked_at=None,
+        last_used_at=None,
+    )
 
 
 def new_key(draw: Callable[[int], bytes]) -> tuple[str, Secret]:
@@ -122,8 +146,8 @@ def implied_by(scopes: Collection[Scope]) -> frozenset[Scope]:
 def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
     """Read the scopes that are asked for. Raises InvalidOption, naming those there are."""
     asked = list(words)
-    for word in (word for word in asked if word not in tuple(Scope)):
-        raise InvalidOption(f"scope {word!r} is none of {', '.join(Scope)}")
+    if (unknown := next((word for word in asked if word not in tuple(Scope)), None)) is not None:
+        raise InvalidOption(f"scope {unknown!r} is none of {', '.join(Scope)}")
     if not asked:
         raise InvalidOption(f"a key needs a scope: one or more of {', '.join(Scope)}")
     return frozenset(map(Scope, asked))
@@ -167,4 +191,6 @@ class Identity(msgspec.Struct, frozen=True):
 
 # Receivers who call back. All of them together have one limit, so that no flood of theirs reaches the database.
 OPEN_A_SECOND = 2_000.0
-ANYBODY = Identity(ApiKey(key_id="open", tenant=0, tenant_name="", name="open", rate=OPEN_A_SECOND), frozenset())
+ANYBODY = Identity(
+    built_in_key("open", "open", tenant=0, tenant_name="", scopes=frozenset(), rate=OPEN_A_SECOND), frozenset()
+)

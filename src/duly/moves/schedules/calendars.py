@@ -25,7 +25,7 @@ from duly.domain.triggers.schedule.reading import check_calendars
 from duly.domain.triggers.schedule.schedules import Schedule
 from duly.domain.triggers.schedule.timing import calendars_in, read_calendars, schedule_of
 from duly.moves.admin.audit import audited, note
-from duly.moves.schedules.schedule import until_settled
+from duly.moves.schedules.retry_on_conflict import retry_on_conflict
 from duly.store.connection.database import Database
 from duly.store.tables import schedules
 from duly.store.tables.schedules import Pending, Retiming
@@ -133,7 +133,7 @@ async def _arm_page(database: Database, change: Change, page: Sequence[Pending])
         waiting = [pending for pending in again if pending.job_id in moved]
         return None
 
-    return await until_settled(f"a job of calendar {change.name!r}", attempt)
+    return await retry_on_conflict(f"a job of calendar {change.name!r}", attempt)
 
 
 def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping[UUID, datetime]) -> Retiming | None:

@@ -27,7 +27,8 @@ from duly.domain.workflows.target import plain_node
 from duly.moves.admin.audit import audited, note
 from duly.moves.admin.seal import sealed
 from duly.moves.recall import taking_back, unless_held, unless_unstarted
-from duly.moves.schedules.schedule import Seen, see, until_settled
+from duly.moves.schedules.retry_on_conflict import retry_on_conflict
+from duly.moves.schedules.schedule import Seen, see
 from duly.store.connection.database import Database
 from duly.store.tables import jobs as store
 from duly.store.tables import schedules
@@ -118,7 +119,7 @@ async def _edit_or_held(
         await note(database, seen.tenant, Action.JOB_EDITED, subject, version=version, changed=differing or None)
         return version
 
-    return await until_settled(f"job {job_id}", attempt)
+    return await retry_on_conflict(f"job {job_id}", attempt)
 
 
 def _differing(seen: Seen, job: Recurring, timing: Timing) -> list[str]:

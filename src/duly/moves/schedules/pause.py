@@ -20,7 +20,8 @@ from duly.domain.triggers.on_event import OnEvent
 from duly.domain.triggers.schedule.planning import arm, latest_due, left_out_before, left_out_behind, stretch
 from duly.moves.admin.audit import audited, note
 from duly.moves.recall import taking_back, unless_held, unless_unstarted
-from duly.moves.schedules.schedule import Seen, see, until_settled
+from duly.moves.schedules.retry_on_conflict import retry_on_conflict
+from duly.moves.schedules.schedule import Seen, see
 from duly.store.connection.database import Database
 from duly.store.tables import jobs, schedules
 
@@ -84,7 +85,7 @@ async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool
         await _note(database, seen, Action.JOB_PAUSED, answer, ("paused",), reason=reason)
         return _found(job_id, answer)
 
-    return await until_settled(f"job {job_id}", attempt)
+    return await retry_on_conflict(f"job {job_id}", attempt)
 
 
 @audited
@@ -100,7 +101,7 @@ async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) ->
         await _note(database, seen, Action.JOB_RESUMED, answer, ("active", "completed"), catch_up=catch_up or None)
         return _found(job_id, answer)
 
-    return await until_settled(f"job {job_id}", attempt)
+    return await retry_on_conflict(f"job {job_id}", attempt)
 
 
 async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
@@ -144,7 +145,7 @@ async def _skip_next(database: Database, job_id: UUID, silent: list[UUID] | None
             await note(database, seen.tenant, Action.JOB_SKIPPED_NEXT, subject, scheduled_at=moment)
         return moment
 
-    return await until_settled(f"job {job_id}", attempt)
+    return await retry_on_conflict(f"job {job_id}", attempt)
 
 
 async def _note(

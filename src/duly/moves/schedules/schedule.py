@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TypeVar
 from uuid import UUID
 
 import msgspec
 
-from duly.domain.errors import JobEnded, NotFound, Unsettled
+from duly.domain.errors import JobEnded, NotFound
 from duly.domain.jobs.job import Recurring
 from duly.domain.runs.options import RunOptions
 from duly.domain.runs.run import TENANT_DEFAULT
@@ -21,8 +19,6 @@ from duly.store.connection.database import Database
 from duly.store.reads import overview
 from duly.store.tables import jobs
 
-LOOKS_MAX = 100
-T = TypeVar("T")
 # A schedule fires once a second at most, and is staged no further ahead than the horizon.
 _STAGED_MAX = 64
 
@@ -110,15 +106,6 @@ async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_
     if found is None:
         raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
     return found.job_id
-
-
-async def until_settled(what: str, attempt: Callable[[], Awaitable[T | None]]) -> T:
-    """Look and move until a move is not overtaken; an attempt that was gives None. Raises Unsettled, naming `what`."""
-    for _ in range(LOOKS_MAX):
-        answer = await attempt()
-        if answer is not None:
-            return answer
-    raise Unsettled(what)
 
 
 async def see(database: Database, job_id: UUID) -> Seen:

@@ -23,7 +23,7 @@ from duly.domain.triggers.zones import zones
 from duly.domain.triggers.zones.change import is_listed, pending_after_change, zones_of
 from duly.domain.triggers.zones.zones import Edition
 from duly.log import Log
-from duly.moves.schedules.schedule import until_settled
+from duly.moves.schedules.retry_on_conflict import retry_on_conflict
 from duly.store.connection.database import Database
 from duly.store.tables import schedules
 from duly.store.tables import zones as store
@@ -176,7 +176,7 @@ async def _retime(database: Database, found: Sequence[Zoned], look: _Look, clock
         waiting = [one for one in await look() if one.job_id in overtaken]
         return None
 
-    await until_settled("the schedules of a time zone", attempt)
+    await retry_on_conflict("the schedules of a time zone", attempt)
 
 
 async def _timings(database: Database, waiting: Sequence[Zoned], clocks: Clocks, log: Log) -> list[Retiming]:

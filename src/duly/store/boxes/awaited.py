@@ -63,7 +63,7 @@ async def cancel(database: Database, run_ids: Sequence[UUID], reason: str) -> li
 
 async def find(database: Database, handle: Handle) -> UnderWay | None:
     """Read one attempt that is under way, by run and fence."""
-    return await database.find(_under_way, SQL["find"], *handle)
+    return await database.fetch_row_with(_under_way, SQL["find"], *handle)
 
 
 async def overdue(database: Database, limit: int) -> list[UnderWay]:
@@ -89,7 +89,7 @@ async def extend(database: Database, handle: Handle, span: timedelta) -> datetim
 
 async def ended(database: Database, handle: Handle) -> Over | None:
     """Read what an attempt came to, where that is on record."""
-    return await database.find_as(Over, SQL["ended"], *handle)
+    return await database.fetch_row_as(Over, SQL["ended"], *handle)
 
 
 def _under_way(row: Any) -> UnderWay:

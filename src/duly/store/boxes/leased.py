@@ -46,9 +46,6 @@ class Moved(msgspec.Struct, frozen=True):
     history: RunHistory | None = None  # of a run that goes on; None: unchanged
 
 
-_MOVED = Moved.__struct_fields__[1:-1]  # all but the run and its history
-
-
 async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) -> list[Handle]:
     """Record plain successes by their place. Returns those that were there, each once."""
     results = [item.result for item in done]
@@ -71,7 +68,8 @@ async def settle(database: Database, worker_id: UUID, moved: Sequence[Moved], ho
         worker_id,
         [item.run.run_id for item in moved],
         [item.run.fence for item in moved],
-        *columns(moved, *_MOVED),
+        *columns(moved, "started_at", "finished_at", "outcome", "became", "delay", "losses", "suspect"),
+        *columns(moved, "reason", "result", "detail"),
         [encode_history(item.history) for item in moved],
         horizon,
     )

@@ -15,7 +15,7 @@ from duly.domain.runs.progress import Progress, shown
 from duly.domain.runs.run import HORIZON
 from duly.store.boxes.options import decode
 from duly.store.connection.database import Database
-from duly.store.connection.statements import load
+from duly.store.connection.statements import columns, load
 
 SQL = load("boxes/runs")
 FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
@@ -98,8 +98,7 @@ async def look(database: Database, worker_id: UUID) -> News:
 
 async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:
     """Forget signals that were heeded."""
-    columns = zip(*(msgspec.structs.astuple(signal) for signal in heeded), strict=True)
-    await database.execute(SQL["drop_signals"], worker_id, *map(list, columns))
+    await database.execute(SQL["drop_signals"], worker_id, *columns(heeded, "run_id", "fence", "what"))
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -173,7 +172,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
 
 async def find_lease(database: Database, run_id: UUID) -> dict[str, Any] | None:
     """Read in whose hands a run is; None: in nobody's."""
-    return await database.find(dict, SQL["find_lease"], run_id)
+    return await database.fetch_row_with(dict, SQL["find_lease"], run_id)
 
 
 _SHARED = (
@@ -212,24 +211,25 @@ async def save_checkpoint(database: Database, run_id: UUID, fence: int, worker_i
 
 async def checkpoint_size(database: Database, run_id: UUID) -> dict[str, Any] | None:
     """Read how large the checkpoint of a run is, and when and under which fence it was saved; None when there is none."""
-    return await database.find(dict, SQL["checkpoint_size"], run_id)
+    return await database.fetch_row_with(dict, SQL["checkpoint_size"], run_id)
 
 
 async def read_checkpoint(database: Database, run_id: UUID) -> dict[str, Any] | None:
     """Read the checkpoint of a run, with what `checkpoint_size` tells; `body` is JSON text."""
-    return await database.find(dict, SQL["read_checkpoint"], run_id)
+    return await database.fetch_row_with(dict, SQL["read_checkpoint"], run_id)
 
 
 async def save_progress(database: Database, run_id: UUID, fence: int, worker_id: UUID, progress: Progress) -> bool:
     """Show how far a run has come. False: the lease is lost."""
-    told = msgspec.structs.astuple(progress)
+    told = (progress.done, progress.total, progress.note)
     return bool(await database.fetch(SQL["save_progress"], run_id, fence, worker_id, *told))
 
 
 async def save_progresses(database: Database, worker_id: UUID, told: Sequence[tuple[UUID, int, Progress]]) -> None:
     """Show how far several runs of a worker have come; of a run whose lease is lost nothing is shown."""
-    columns = zip(*((run_id, fence, *msgspec.structs.astuple(one)) for run_id, fence, one in told), strict=True)
-    await database.execute(SQL["save_progresses"], worker_id, *map(list, columns))
+    reported = columns([progress for _, _, progress in told], "done", "total", "note")
+    leases = ([run_id for run_id, _, _ in told], [fence for _, fence, _ in told])
+    await database.execute(SQL["save_progresses"], worker_id, *leases, *reported)
 
 
 async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | None:
@@ -240,8 +240,8 @@ async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | No
 
 async def append_logs(database: Database, worker_id: UUID, lines: Sequence[LogLine], *, again: bool = False) -> None:
     """Keep lines of the leases that a worker holds, and no others; `again`: some of them may be kept already."""
-    columns = map(list, zip(*(msgspec.structs.astuple(line) for line in lines), strict=True))
-    await database.execute(SQL["append_logs"], worker_id, *columns, again)
+    told = columns(lines, "run_id", "fence", "attempt", "number", "logged_at", "level", "message", "fields")
+    await database.execute(SQL["append_logs"], worker_id, *told, again)
 
 
 async def is_over(database: Database, run_id: UUID) -> bool:

@@ -209,14 +209,14 @@ class Database:
         """Run one statement that always has a row, and give that."""
         return (await self.fetch(query, *args))[0]
 
-    async def find(self, build: Callable[[asyncpg.Record], T], query: str, *args: Any) -> T | None:
-        """Run one statement and build something from its first row; None when it has none."""
+    async def fetch_row_with(self, build: Callable[[asyncpg.Record], T], query: str, *args: Any) -> T | None:
+        """Run one statement and build something with a function from its first row; None when it has none."""
         rows = await self.fetch(query, *args)
         return build(rows[0]) if rows else None
 
-    async def find_as(self, shape: Callable[..., T], query: str, *args: Any) -> T | None:
-        """Run one statement and give its first row in a shape, column by column; None when it has none."""
-        return await self.find(lambda row: shape(*row), query, *args)
+    async def fetch_row_as(self, struct: Callable[..., T], query: str, *args: Any) -> T | None:
+        """Run one statement and give its first row as a struct, whose fields are its columns in order; None when it has none."""
+        return await self.fetch_row_with(lambda row: struct(*row), query, *args)
 
     async def fetchval(self, query: str, *args: Any) -> Any:
         """Run one statement and give the first value of its first row."""

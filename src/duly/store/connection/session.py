@@ -67,6 +67,7 @@ class Inside(Database):
         self.pooler = database.pooler
         self.clock = database.clock
         self.keyring = database.keyring
+        self.actor = database.actor
         self._pool = None
         self._connection = connection
         self._outside = database

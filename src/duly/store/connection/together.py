@@ -24,7 +24,7 @@ async def together(database: Database, do: Callable[[Database], Awaitable[T]]) -
     for tries_left in reversed(range(TRIES_MAX)):
         try:
             async with database.transaction() as connection:
-                return await do(Inside(database, connection).acting_as(database.actor))
+                return await do(Inside(database, connection))
         except Exception as error:
             if not is_rolled_back(error):
                 raise

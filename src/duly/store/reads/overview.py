@@ -51,7 +51,7 @@ class Backlog(msgspec.Struct, frozen=True):
 
 async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> NamedJob | None:
     """Find the schedule that has a name; one that is over has none any more."""
-    return await database.find_as(NamedJob, SQL["job_by_name"], tenant, name)
+    return await database.fetch_row_as(NamedJob, SQL["job_by_name"], tenant, name)
 
 
 async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:

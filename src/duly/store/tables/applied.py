@@ -77,7 +77,7 @@ async def files(database: Database, tenant: int, after: str, limit: int) -> list
 
 async def file(database: Database, tenant: int, source: str) -> AppliedFile | None:
     """Read one file."""
-    return await database.find_as(AppliedFile, _FILE, tenant, source, 1, COUNTED_MAX)
+    return await database.fetch_row_as(AppliedFile, _FILE, tenant, source, 1, COUNTED_MAX)
 
 
 async def file_jobs(

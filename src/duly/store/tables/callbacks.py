@@ -37,4 +37,4 @@ async def pending(database: Database, after: UUID, limit: int) -> list[Pending]:
 
 async def deliver(database: Database, callback_id: UUID) -> Delivered | None:
     """Trigger the job. None: somebody else has."""
-    return await database.find_as(Delivered, SQL["deliver"], callback_id)
+    return await database.fetch_row_as(Delivered, SQL["deliver"], callback_id)

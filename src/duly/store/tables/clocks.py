@@ -57,4 +57,4 @@ async def noted(database: Database) -> list[HostClock]:
 
 async def set_back(database: Database) -> ClockSetBack | None:
     """Say by how much the database's clock was set back, and when it is again where it was; None: it was not."""
-    return await database.find_as(ClockSetBack, SQL["set_back"])
+    return await database.fetch_row_as(ClockSetBack, SQL["set_back"])

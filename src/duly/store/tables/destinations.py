@@ -20,6 +20,10 @@ SQL = load("tables/destinations")
 _FIRST = (datetime.min.replace(year=1970, tzinfo=UTC), UUID(int=0))
 _ALLOWED = ("destination_id", "tenant", "origin", "is_contended", "retry_share", "workers", "rate", "read_at")
 _QUEUE = ("places", "in_flight", "waiting", "answers_per_second", "rate", "retry_share", "turns_away")
+_REPORTED = (
+    *("fresh_id", "tenant", "origin", "healthy", "failing", "streak", "asked_seconds", "in_flight", "waiting"),
+    *("wanted", "holds", "tokens", "spare", "retries", "turned_away"),
+)
 _HEALTH = tuple(name for name in Health.__struct_fields__ if name != "state")
 
 
@@ -152,7 +156,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told]) -> list[Allowed]:
     """Say what was seen of destinations, in one statement. Raises WorkerExpired."""
-    seen = columns(told, *Told.__struct_fields__)
+    seen = columns(told, *_REPORTED)
     rows = await database.fetch(SQL["report"], worker_id, number, *seen, AHEAD_SECONDS)
     return [_allowed(row) for row in rows]
 
@@ -175,7 +179,8 @@ async def failures_page(
 
 async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) -> bool:
     """Change the state of a destination. False: it is no longer at the turn that was seen."""
-    return bool(await database.fetchval(SQL["turn_destination"], destination_id, seen, *msgspec.structs.astuple(to)))
+    values = (to.state, to.openings, to.wait_seconds, to.ramp_rate, to.ramp_grows)
+    return bool(await database.fetchval(SQL["turn_destination"], destination_id, seen, *values))
 
 
 async def minded(database: Database, after: Minded | None, limit: int) -> list[Minded]:
@@ -210,7 +215,7 @@ async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID |
 
 async def find(database: Database, tenant: int, destination_id: UUID) -> Destination | None:
     """Read a destination of a tenant."""
-    return await database.find(_destination, SQL["find"], tenant, destination_id)
+    return await database.fetch_row_with(_destination, SQL["find"], tenant, destination_id)
 
 
 async def page(database: Database, tenant: int, after: str | None, size: int) -> list[Destination]:

@@ -63,7 +63,7 @@ async def create_one_shot(
     connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta, actor: Actor
 ) -> Submitted:
     """Insert one one-shot under a key and its audit entry, within the quotas of its tenant. Raises QuotaReached."""
-    who = msgspec.structs.astuple(actor)
+    who = (actor.kind, actor.id, actor.name, actor.request_id)
     return await _insert(connection, SQL["create_one_shot"], tenant, key, job, horizon, *who)
 
 
@@ -86,7 +86,8 @@ async def create_one_shots(
 ) -> list[Submitted]:
     """Insert one-shots under one key, each with an audit entry of its own, as `create_one_shot` does."""
     values = submit_arguments(tenant, key, jobs, body_hash, horizon)
-    rows = await connection.fetch(SQL["create_one_shots"], *values, *columns(actors, *Actor.__struct_fields__))
+    who = columns(actors, "kind", "id", "name", "request_id")
+    rows = await connection.fetch(SQL["create_one_shots"], *values, *who)
     return [Submitted(*row) for row in rows]
 
 
@@ -154,13 +155,30 @@ async def submit_recurring(
 ) -> Submitted:
     """Insert a recurring job and its next-fire timer; without an id the database gives one."""
     identity = (job.digest(), job_id, job.name, job.owner, job.source)
-    values = (tenant, key, *identity, *_definition(job), *msgspec.structs.astuple(timing))
+    values = (tenant, key, *identity, *_definition(job), *_timing(timing))
     rows = await connection.fetch(SQL["submit_schedule"], *values, zones.database_version())
     return Submitted(*rows[0][:3])
 
 
 def _definition(job: Recurring) -> tuple[Any, ...]:
     return job.handler, job.payload, job.queue, job.priority, encode(job.options)
+
+
+def _timing(timing: Timing) -> tuple[Any, ...]:
+    return (
+        timing.schedule,
+        timing.cohort,
+        timing.every_seconds,
+        timing.anchor_at,
+        timing.first_at,
+        timing.window,
+        timing.jitter,
+        timing.overlap,
+        timing.overlap_limit,
+        timing.max_runs,
+        timing.grace_seconds,
+        timing.watch,
+    )
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -187,7 +205,7 @@ async def edit(
     values = (
         *identity,
         *_definition(job),
-        *msgspec.structs.astuple(timing),
+        *_timing(timing),
         seen,
         list(staged),
         floor,
@@ -230,7 +248,7 @@ async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
 
 async def find(database: Database, job_id: UUID) -> dict[str, Any] | None:
     """Read one recurring job with its next fire."""
-    return await database.find(decoded, SQL["find"], job_id)
+    return await database.fetch_row_with(decoded, SQL["find"], job_id)
 
 
 async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedule:

@@ -27,7 +27,7 @@ async def remove(database: Database, scope: Scope, *, is_operator: bool) -> bool
 
 async def find(database: Database, scope: Scope) -> Limit | None:
     """Read the limit of this very scope, and how much is under way."""
-    return await database.find(_limit, SQL["find"], scope.tenant, scope.queue)
+    return await database.fetch_row_with(_limit, SQL["find"], scope.tenant, scope.queue)
 
 
 async def standing(database: Database) -> Sequence[Limit]:

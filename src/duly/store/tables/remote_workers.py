@@ -19,7 +19,6 @@ from duly.store.tables.workers import Identity
 SQL = load("tables/remote_workers")
 WORKERS_MAX = 1_000  # of a tenant, at once
 LINES_MAX = 10_000  # of an attempt
-_SAID = Identity.__struct_fields__.index("declares")  # Such a worker says nothing more of itself.
 
 
 class Lent(msgspec.Struct, frozen=True):
@@ -39,7 +38,17 @@ class Renewal(msgspec.Struct, frozen=True):
 
 async def register(database: Database, identity: Identity) -> None:
     """Put a worker of this session's tenant among the living. Raises QuotaReached."""
-    await database.execute(SQL["register"], *msgspec.structs.astuple(identity)[:_SAID], WORKERS_MAX)
+    await database.execute(
+        SQL["register"],
+        identity.worker_id,
+        identity.name,
+        identity.version,
+        identity.queues,
+        identity.handlers,
+        identity.slots,
+        identity.lease,
+        WORKERS_MAX,
+    )
 
 
 async def foresee(database: Database, worker_id: UUID, tenant: int) -> float | None:

@@ -103,7 +103,7 @@ class Retiming(msgspec.Struct, frozen=True):
 
 async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, Sequence[Skip]]) -> set[UUID]:
     """Arm next fires anew, and record what is skipped by that. One that has moved on is not among the answers."""
-    fires = columns(timings, *Retiming.__struct_fields__)
+    fires = columns(timings, "job_id", "generation", "seen", "cohort", "next_at", "window")
     recorded = [json_of(skips.get(one.job_id, ())) for one in timings]
     return {row[0] for row in await database.fetch(SQL["retime"], *fires, recorded, zones.database_version())}
 
@@ -222,7 +222,7 @@ async def backfills_of_tenant(
 
 async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> dict[str, Any] | None:
     """Read one backfill of a tenant."""
-    return await database.find(dict, SQL["find_backfill"], tenant, backfill_id)
+    return await database.fetch_row_with(dict, SQL["find_backfill"], tenant, backfill_id)
 
 
 async def put_calendar(database: Database, tenant: int, name: str, definition: str) -> None:

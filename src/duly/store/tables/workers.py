@@ -85,8 +85,20 @@ class Identity(msgspec.Struct, frozen=True):
 
 async def register(database: Database, identity: Identity) -> None:
     """Put the worker among the living."""
-    *known, pools, app = msgspec.structs.astuple(identity)
-    await database.execute(SQL["register"], *known, msgspec.json.encode(pools).decode(), app)
+    await database.execute(
+        SQL["register"],
+        identity.worker_id,
+        identity.name,
+        identity.version,
+        identity.queues,
+        identity.handlers,
+        identity.slots,
+        identity.lease,
+        identity.declares,
+        identity.weights,
+        msgspec.json.encode(identity.pools).decode(),
+        identity.app,
+    )
 
 
 async def heartbeat(database: Database, worker_id: UUID) -> datetime | None:

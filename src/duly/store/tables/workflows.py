@@ -165,7 +165,7 @@ async def replay(
 
 async def node_of(database: Database, tenant: int, run_id: UUID) -> OwnNode | None:
     """Say which node a run under way is."""
-    return await database.find_as(OwnNode, SQL["node_of"], tenant, run_id)
+    return await database.fetch_row_as(OwnNode, SQL["node_of"], tenant, run_id)
 
 
 async def add_nodes(
@@ -289,4 +289,4 @@ async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, 
 
 async def node_result(database: Database, tenant: int, workflow_id: UUID, node: str) -> dict[str, Any] | None:
     """Read one node with its definition and its result, JSON as text; None when there is none of that name."""
-    return await database.find(dict, SQL["node"], tenant, workflow_id, node)
+    return await database.fetch_row_with(dict, SQL["node"], tenant, workflow_id, node)

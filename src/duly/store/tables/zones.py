@@ -98,7 +98,7 @@ async def timed_rightly(database: Database, job_ids: Sequence[UUID]) -> None:
 
 async def retime(database: Database, timings: Sequence[Retiming], listed: Sequence[bool]) -> set[UUID]:
     """Time next fires anew by our version, which is in force. One that has moved on is not among the answers."""
-    fires = columns(timings, *Retiming.__struct_fields__)
+    fires = columns(timings, "job_id", "generation", "seen", "cohort", "next_at", "window")
     rows = await database.fetch(SQL["retime"], zones.database_version(), *fires, list(listed))
     return {row[0] for row in rows}
 

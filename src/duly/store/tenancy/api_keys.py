@@ -18,7 +18,7 @@ SQL = load("tenancy/api_keys")
 
 async def find(database: Database, key_id: str) -> ApiKey | None:
     """Read a key with what its tenant may do, whether or not it is usable."""
-    return await database.find(_key, SQL["find"], key_id)
+    return await database.fetch_row_with(_key, SQL["find"], key_id)
 
 
 async def create(
@@ -48,7 +48,7 @@ class Revoked(msgspec.Struct, frozen=True):
 
 async def revoke(database: Database, key_id: str, *, tenant: int | None = None) -> Revoked | None:
     """End a key for good, of a tenant or of any. None: there is none of that id."""
-    return await database.find_as(Revoked, SQL["revoke"], key_id, tenant)
+    return await database.fetch_row_as(Revoked, SQL["revoke"], key_id, tenant)
 
 
 async def page(database: Database, tenant: int | None, after: str | None, limit: int) -> list[ApiKey]:

@@ -91,7 +91,7 @@ class Submitter(msgspec.Struct, frozen=True):
 
 async def submitter(database: Database, tenant: int, run_id: UUID, job_id: UUID, made_at: datetime) -> Submitter | None:
     """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody who is named."""
-    return await database.find(_submitter, SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
+    return await database.fetch_row_with(_submitter, SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
 
 
 def statement_for(wanted: Wanted) -> str:

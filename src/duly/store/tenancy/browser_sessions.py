@@ -60,7 +60,7 @@ async def open_session(
 
 async def find(database: Database, token_hash: bytes) -> BrowserSession | None:
     """Read a session that holds."""
-    return await database.find_as(BrowserSession, SQL["find"], token_hash)
+    return await database.fetch_row_as(BrowserSession, SQL["find"], token_hash)
 
 
 async def prolong(database: Database, token_hash: bytes, kept: timedelta) -> None:
@@ -85,4 +85,4 @@ async def page(
 
 async def revoke(database: Database, session_id: UUID, tenant: int | None, key_id: str | None) -> Revoked | None:
     """End a session of a tenant, or of one of its keys. Returns whose it was; none: there was none."""
-    return await database.find_as(Revoked, SQL["revoke"], session_id, tenant, key_id)
+    return await database.fetch_row_as(Revoked, SQL["revoke"], session_id, tenant, key_id)

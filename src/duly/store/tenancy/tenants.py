@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -48,7 +49,7 @@ class Drawn(msgspec.Struct, frozen=True):
 
 async def create(database: Database, name: str, limits: Limits) -> Tenant:
     """Make a tenant. Raises NameTaken: a name is given once, also when its tenant is suspended."""
-    rows = await database.fetch(SQL["create"], name, *msgspec.structs.astuple(limits))
+    rows = await database.fetch(SQL["create"], name, *_values(limits))
     if not rows:
         raise NameTaken(f"a tenant named {name!r} exists; choose another name")
     return _tenant(rows[0])
@@ -56,7 +57,7 @@ async def create(database: Database, name: str, limits: Limits) -> Tenant:
 
 async def find(database: Database, tenant: int) -> Tenant | None:
     """Read a tenant by its number."""
-    return await database.find(_tenant, SQL["find"], tenant)
+    return await database.fetch_row_with(_tenant, SQL["find"], tenant)
 
 
 async def number_of(database: Database, tenant: str) -> int:
@@ -84,7 +85,7 @@ async def resume(database: Database, tenant: int) -> None:
 
 async def set_limits(database: Database, tenant: int, limits: Limits) -> None:
     """Say what a tenant may have from now on. Raises NotFound."""
-    await _change(database, "set_limits", tenant, *msgspec.structs.astuple(limits))
+    await _change(database, "set_limits", tenant, *_values(limits))
 
 
 async def draw(database: Database, bucket: str, rate: float, burst: float, least: int, wanted: int) -> Drawn:
@@ -100,6 +101,17 @@ async def count_usage(database: Database) -> int:
 async def _change(database: Database, name: str, tenant: int, *values: object) -> None:
     if not await database.fetch(SQL[name], tenant, *values):
         raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
+
+
+def _values(limits: Limits) -> tuple[Any, ...]:
+    return (
+        limits.schedules_max,
+        limits.ready_max,
+        limits.submit_rate,
+        limits.running_max,
+        limits.weight,
+        limits.least_period,
+    )
 
 
 def _tenant(row: asyncpg.Record) -> Tenant:

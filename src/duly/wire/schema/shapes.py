@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -36,12 +37,19 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, source: Any, **given: Any) -> Self:
-        """Copy the fields that a row or an object has by the same name, except those that are given."""
-        left = [name for name in cls.__struct_fields__ if name not in given]
-        if hasattr(source, "keys"):
-            copied = {name: source[name] for name in left if name in source}
-        else:
-            copied = {name: getattr(source, name) for name in left if hasattr(source, name)}
+        """Copy the fields that are not given from a row or an object, by the same names.
+
+        A field that is nowhere is an error of ours, also where it has a default: that stands for older servers.
+        """
+        read = source.__getitem__ if hasattr(source, "keys") else partial(getattr, source)
+        copied = {}
+        for name in cls.__struct_fields__:
+            if name in given:
+                continue
+            try:
+                copied[name] = read(name)
+            except (KeyError, AttributeError) as error:
+                raise AssertionError(f"{cls.__name__}.{name} is neither given nor in the source") from error
         return cls(**copied, **given)
 
 

@@ -109,7 +109,8 @@ def _check_delay(schedule: Schedule) -> None:
         "overlap": schedule.overlap != Overlap(),
         "misfire": schedule.misfire != Misfire(),
     }
-    for key in (key for key, is_said in said.items() if is_said and schedule.trigger.is_estimate):
+    key = next((key for key, is_said in said.items() if is_said), None)
+    if key is not None and schedule.trigger.is_estimate:
         message = f"{key} has no meaning for fixed_delay, which counts from the end of each run; leave it out, or use fixed_rate"
         raise TriggerError("TRIGGER_VALUE", message, key, "fixed_rate")
 

@@ -1,4 +1,4 @@
-"""Dead letters: replay, discard or edit those that are named, or that a filter chooses.
+"""Dead letters: replay, discard or edit runs that are named, or all that a filter chooses.
 
 By a filter they are moved up to a cap, in statements of bounded size. They are taken in the order of their list, from a position
 on, and each is looked at once: what dies again meanwhile is buried behind us, and left where it is. A dry run counts and shows a
@@ -54,7 +54,9 @@ class Bulk(msgspec.Struct, frozen=True):
 
 
 @audited
-async def replay(database: Database, run_ids: Sequence[UUID], rate: float | None = None, first: int = 0) -> list[UUID]:
+async def replay(
+    database: Database, run_ids: Sequence[UUID], *, rate: float | None = None, first: int = 0
+) -> list[UUID]:
     """Give dead runs another set of attempts, at once or so many a second, when `first` went before them.
 
     They keep their ids, and attempt numbers go on. Returns those that were dead.
@@ -81,8 +83,8 @@ async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload
     return edited
 
 
-class Which(TypedDict, total=False):
-    """How many are taken at most, from where on, and whether they are only counted."""
+class BulkOptions(TypedDict, total=False):
+    """Options of all bulk moves: a limit, a position to go on from, and whether the runs are only counted."""
 
     limit: int | None
     dry_run: bool
@@ -90,41 +92,48 @@ class Which(TypedDict, total=False):
 
 
 async def replay_matching(
-    database: Database, tenant: int, chosen: Filter, *, rate: float | None = None, **which: Unpack[Which]
+    database: Database, tenant: int, chosen: Filter, *, rate: float | None = None, **options: Unpack[BulkOptions]
 ) -> Bulk:
     """Give the dead runs that fit another set of attempts, at once or so many a second. Raises InvalidOption."""
     check_rate(rate)
-    action = Action.DEAD_REPLAYED
-    return await _move_noted(
-        database, tenant, action, chosen, lambda inside, ids, passed: replay(inside, ids, rate, passed), rate, **which
+    return await _move_audited(
+        database,
+        tenant,
+        Action.DEAD_REPLAYED,
+        chosen,
+        lambda inside, ids, passed: replay(inside, ids, rate=rate, first=passed),
+        rate=rate,
+        **options,
     )
 
 
-async def discard_matching(database: Database, tenant: int, chosen: Filter, **which: Unpack[Which]) -> Bulk:
+async def discard_matching(database: Database, tenant: int, chosen: Filter, **options: Unpack[BulkOptions]) -> Bulk:
     """Give the dead runs that fit up for good, with a record. Raises InvalidOption."""
     action = Action.DEAD_DISCARDED
-    return await _move_noted(
-        database, tenant, action, chosen, lambda inside, ids, _: runs.discard(inside, ids), **which
+    return await _move_audited(
+        database, tenant, action, chosen, lambda inside, ids, _: runs.discard(inside, ids), **options
     )
 
 
-async def edit_matching(database: Database, tenant: int, chosen: Filter, payload: Any, **which: Unpack[Which]) -> Bulk:
+async def edit_matching(
+    database: Database, tenant: int, chosen: Filter, payload: Any, **options: Unpack[BulkOptions]
+) -> Bulk:
     """Give the dead runs that fit another payload, the same for all. Raises InvalidOption, InvalidPayload."""
     text, action = payloads.encode(payload, "the payload"), Action.DEAD_EDITED
-    return await _move_noted(
-        database, tenant, action, chosen, lambda inside, ids, _: runs.edit_dead(inside, tenant, ids, text), **which
+    return await _move_audited(
+        database, tenant, action, chosen, lambda inside, ids, _: runs.edit_dead(inside, tenant, ids, text), **options
     )
 
 
 @audited
-async def _move_noted(
+async def _move_audited(
     database: Database,
     tenant: int,
     action: Action,
     chosen: Filter,
     move: Move,
-    rate: float | None = None,
     *,
+    rate: float | None = None,
     limit: int | None = None,
     dry_run: bool = False,
     after: DeadAt | None = None,

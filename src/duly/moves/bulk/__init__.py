@@ -1,1 +1,0 @@
-"""Moves of many jobs, runs or dead letters at once."""

@@ -1,0 +1,37 @@
+"""Unroutable runs: no live worker has their handler. Many of them in front of a queue are set aside until such a worker comes.
+
+They are still ready; claims do not walk over them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from duly.store.boxes import ready
+from duly.store.boxes.ready import Line
+from duly.store.connection.database import Database
+
+UNROUTABLE_MAX = 2_000  # moved by one statement
+FIRST: Line = ("", 0, 0)
+
+
+class UnroutableLimits(msgspec.Struct, frozen=True):
+    """The number of unroutable runs at the head of a queue from which on they are set aside."""
+
+    runs: int = 1_000  # A few hundred may be of a handler whose workers are about to come.
+    runs_more: int = 100  # where some of the handler are set aside already
+    looks: int = UNROUTABLE_MAX  # among so many
+    lines: int = 500  # in one step
+
+
+async def set_aside(database: Database, limits: UnroutableLimits, first: Line = FIRST) -> tuple[int, Line]:
+    """Take a batch of unroutable runs out of the way of claims. Returns how many there were, and the line to go on with."""
+    moved, following = await ready.set_aside(
+        database, first, lines=limits.lines, crowd=limits.runs, crowd_more=limits.runs_more, looks=limits.looks
+    )
+    return moved, following or FIRST
+
+
+async def bring_back(database: Database) -> int:
+    """Return a batch of runs to their queues whose handler a live worker has; a claim does so for its own handlers."""
+    return await ready.bring_back(database, UNROUTABLE_MAX)
