@@ -371,7 +371,12 @@ BANK = [
     ),
     # Idempotency and cancel.
     Sql("an idempotency key protects nothing", "submit_one", "idempotency_keys.expires_at <= v_now", "true"),
-    Sql("a schedule's idempotency key protects nothing", "submit_schedule", "idempotency_keys.expires_at <= v_now", "true"),
+    Sql(
+        "a schedule's idempotency key protects nothing",
+        "submit_schedule",
+        "idempotency_keys.expires_at <= v_now",
+        "true",
+    ),
     Sql("a used key takes another body", "submit_one", "v_key.body_hash <> v_hash", "false"),
     *killed_by(
         "tests/api/test_dispatch.py",
