@@ -42,6 +42,7 @@ begin
         insert into duly.concurrency_keys (tenant, key, places)               -- Locks those that are there, and writes them not.
         select tenant, gate, coalesce(places, 1) from unnest(v_tenants, v_gates, v_places) as u(tenant, gate, places)
         on conflict (tenant, key) do update set places = excluded.places where false;
+        -- Each key that was named, locked, with the slots that are free after those who left.
         with asked as materialized (
             select u.tenant, u.gate, row.place, row.active - u.left_gate as active, line.stands, row.in_line,
                    case when line.stands or row.in_line then 1 else row.places end as places,
@@ -56,11 +57,13 @@ begin
              cross join lateral (
                    select exists (select from duly.blocked where blocked.tenant = u.tenant and blocked.waits_for = 'concurrency' and blocked.key = u.gate and blocked.options ? 'fifo') as stands
                    offset 0) as line),
+        -- The oldest waiting runs of a key without FIFO order, as many as it has free slots.
         oldest as materialized (
             select asked.tenant, asked.gate, waiter.run_id from asked cross join lateral (
                    select run_id from duly.blocked where blocked.tenant = asked.tenant and blocked.waits_for = 'concurrency' and blocked.key = asked.gate
                     order by due_at, run_id limit asked.free for update skip locked) as waiter
              where asked.free > 0 and not asked.stands),
+        -- The first run of a key in FIFO order, unless an earlier one is due and still in `timers`.
         first_in_line as materialized (
             select asked.tenant, asked.gate, waiter.run_id from asked cross join lateral (
                    select blocked.run_id from duly.blocked where blocked.run_id = (
@@ -76,7 +79,9 @@ begin
                                limit 1) is null)          -- In the order of the index, so that no other can serve.
                       for update skip locked) as waiter
              where asked.free > 0 and asked.stands),
+        -- The waiting runs that enter.
         chosen as materialized (select * from oldest union all select * from first_in_line),
+        -- Arriving runs that enter: runs that have waited go before them.
         passing as materialized (                      -- Who has waited enters before who comes.
             select run_id from (
                 select run_id, first_value(room) over gate as room, row_number() over gate - 1 as number from (
@@ -88,10 +93,13 @@ begin
                     select tenant, key, 1, due_at, run_id, null from unnest(p_arrived)) as met
                 window gate as (partition by tenant, gate order by kind, due_at, run_id)) as numbered
              where number between 1 and room),
+        -- Arriving runs, and whether they enter.
         arrived as materialized (
             select u.*, u.run_id in (select passing.run_id from passing) as enters from unnest(p_arrived) as u),
+        -- Each run that enters leaves `blocked` once.
         taken as (
             delete from duly.blocked where run_id = any (array(select run_id from chosen)) returning *),
+        -- Runs that enter, from `blocked` or as they arrive; those that have waited say so.
         entering as materialized (
             select {run: options = duly.having_waited(
                         case when options ? 'fifo' and not options ? 'overlap' then options || '{"overlap": ["fifo"]}' else options end)}
@@ -99,40 +107,47 @@ begin
             union all
             select {run}
               from arrived where enters),
+        -- Without a rate limit they are ready.
         staged as (
             insert into duly.ready ({run})
             select {run}
               from entering where not options ? 'rate'
             on conflict do nothing
             returning run_id, tenant, options),
+        -- With one they keep their slot and wait for a reservation.
         turning as (
             insert into duly.blocked ({run}, waits_for, key, blocked_at)
             select {run: options = duly.keeping_place(options)}, 'rate', options->'rate'->>0, v_now
               from entering where options ? 'rate'
             on conflict do nothing
             returning run_id, tenant, options),
+        -- Arriving runs that do not enter wait.
         left_out as (
             insert into duly.blocked ({run}, waits_for, key, blocked_at)
             select {run}, waits_for, key, blocked_at
               from arrived where not enters
             on conflict do nothing
             returning run_id),
+        -- An arriving run that stood in its next box already is on record as a duplicate.
         doubles as (
             insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
             select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
               from arrived
              where (select count(*) from staged) + (select count(*) from left_out) < (select count(*) from arrived) + (select count(*) from taken)
                and run_id not in (select staged.run_id from staged union all select left_out.run_id from left_out)),
+        -- What each key holds afterwards: those who left are gone, those who entered are counted.
         totals as materialized (
             select max(place) as place, max(places) as places, greatest(sum(active), 0) + sum(entered) as active, bool_or(in_line) as in_line from (
                    select tenant, gate, place, places, active, 0 as entered, in_line from asked
                    union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from staged
                    union all select tenant, options->'gate'->>0, null, null, 0, 1, options ? 'fifo' from turning) as each
              group by tenant, gate),
+        -- Keys in use say so; unchanged rows are not written.
         counted as (
             update duly.concurrency_keys set active = totals.active, places = totals.places, in_line = totals.in_line from totals
              where concurrency_keys.ctid = totals.place and totals.active > 0
                and (concurrency_keys.active, concurrency_keys.places, concurrency_keys.in_line) <> (totals.active, totals.places, totals.in_line)),
+        -- A key that nobody uses has no row.
         closed as (
             delete from duly.concurrency_keys where ctid = any (array(select totals.place from totals where totals.active = 0)))
         select (select count(*) from staged) + (select count(*) from turning), array_agg(tenant), array_agg(options->'rate')

@@ -125,6 +125,7 @@ begin
         return query select 0, duly.next_due(v_held, v_overloaded, p_except, '{}', '{}'), v_now;      -- Even to do nothing, what follows takes milliseconds.
         return;
     end if;
+    -- Each timer that falls due within the horizon leaves `timers` once: locked rows are another's, and a fire of a cohort goes only with its answer.
     with due as (
         delete from duly.timers where ctid = any (array(
             select t.ctid from (select array(select unnest(p_keys)) as list offset 0) as keys cross join unnest(v_held) as held(shard) cross join lateral (
@@ -146,6 +147,7 @@ begin
                                 = timers.cohort))
                  order by due_at limit p_per_shard for update skip locked) as t))
         returning *),
+    -- Each next fire knows the place of its answer, and whether the last run of its job is still active.
     answered as (
         select due.*, case when cohort is not null
                            then width_bucket(duly.fire_key(cohort, scheduled_at, duly.is_late(due_at, grace_seconds, p_read_at)), keys.list) end as answer,
@@ -156,6 +158,7 @@ begin
                    or exists (select from duly.timers as retry where retry.tenant = due.tenant and retry.run_id = due.last_run_id offset 0)) as overlapping
           from (select array(select unnest(p_keys)) as list offset 0) as keys cross join due where due.run_id is null
         offset 0),                                     -- So each is asked for once.
+    -- Each next fire has the moment to run at, if any, how many moments were missed, the moment after, and whether it was the last.
     fires as (
         select fire.*, moment.*, moment.run_at is not null and not fire.overlapping as runs,
                coalesce(moment.next_at is null or fire.runs_left = (moment.run_at is not null and not fire.overlapping)::integer, false) as is_last,
@@ -171,6 +174,7 @@ begin
                          from (select fire.cohort is null and fire.overlap is distinct from 'after_end'
                                       and duly.is_late(fire.due_at, fire.grace_seconds, v_now) as is_late) as judged offset 0) as late
                offset 0) as moment),                   -- Computed once for each row, and not once for each use.
+    -- A schedule that goes on has its next fire in `timers` again, in this statement: it is never without one.
     next_fires as (
         insert into duly.timers (job_id, scheduled_at, due_at, previous_scheduled_at, generation, tenant, priority, payload_stored,
                                  queue, handler, payload, options, shard, every_seconds, cohort, last_run_id, overlap, jitter, runs_left, grace_seconds)
@@ -182,9 +186,11 @@ begin
                queue, handler, payload, options, shard, every_seconds, cohort, case when runs then new_run_id else last_run_id end, overlap, jitter,
                case when is_last then 0 else runs_left - runs::integer end, grace_seconds
           from fires where not is_last or (runs and due_at > v_now)),       -- Spent: its last occurrence is staged ahead of its moment.
+    -- A schedule that has no moment left, and no last run ahead of it, is completed.
     completed as (
         update duly.jobs set state = 'completed', updated_at = v_now
           from fires where jobs.job_id = fires.job_id and fires.is_last and not (fires.runs and fires.due_at > v_now)),
+    -- Each stretch of moments that does not run is on record once, with its reason.
     skipped as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason, detail)
         select duly.occurrence_id(job_id, scheduled_at, 'schedule'), job_id, scheduled_at, scheduled_at, v_now, tenant, 0,
@@ -198,6 +204,7 @@ begin
         union all
         select new_run_id, job_id, run_at, due_at, v_now, tenant, 0, 'skipped'::duly.outcome, 'skipped'::duly.state, queue, handler, 'skipped_overlap', null
           from fires where overlapping and run_at is not null),
+    -- Missed moments that are to run go to the backfill lane, once for each stretch.
     catching_up as (
         insert into duly.backfills (backfill_id, job_id, tenant, shard, origin, from_at, to_at, cursor_at, rate, total, due_at,
                                     previous_scheduled_at, asked_at, schedule, calendars)
@@ -209,6 +216,7 @@ begin
                                      as catch_up(from_at timestamptz, to_at timestamptz, rate double precision, total integer)
          where p_catch_up[answer] is not null
         on conflict do nothing),
+    -- Each occurrence and each one-shot or retry that is due, as the run that it is from now on.
     bringing as (
         select {run: run_id = new_run_id, scheduled_at = run_at, due_at = case when missed > 0 then run_at else due_at end,
                 attempt = 0, losses = 0::smallint, suspect = false,
@@ -217,25 +225,30 @@ begin
         union all
         select {run}
           from due where run_id is not null),
+    -- The same, with a number for runs that keep FIFO order.
     staging as materialized (
         select {run: options = case when options ? 'fifo' then duly.numbered(options) else options end}
           from bringing),
+    -- Runs that wait for nothing are ready. A run that is ready already stays as it is.
     staged as (
         insert into duly.ready ({run})
         select staging.* from staging where not duly.must_enter(options)
         on conflict (run_id) do nothing
         returning run_id),
+    -- Runs that wait for a slot or a reservation are blocked under it, in the order of their due moments.
     at_gate as (
         insert into duly.blocked ({run}, waits_for, key, blocked_at)
         select staging.*, duly.wait_kind(options), duly.wait_key(options), v_now from staging where duly.must_enter(options) and not duly.may_pass(options)
         on conflict (run_id) do nothing
         returning run_id, tenant, options),
+    -- A run that stood in its next box already is on record as a duplicate, and nothing of the batch is held up.
     losers as (
         insert into duly.attempts (run_id, job_id, scheduled_at, due_at, finished_at, tenant, attempt, outcome, became, queue, handler, reason)
         select run_id, job_id, scheduled_at, due_at, v_now, tenant, attempt, 'skipped', 'ready', queue, handler, 'skipped_duplicate'
           from staging where (select count(*) from staged) + (select count(*) from at_gate) < (select count(*) from staging where not duly.may_pass(options))
            and not duly.may_pass(options)
            and run_id not in (select staged.run_id from staged union all select at_gate.run_id from at_gate)),
+    -- Shards of which a whole batch was taken, and how far: next_due begins there.
     full_shards as (
         select shard, max(due_at) as due_at from due where p_only is null group by shard having count(*) >= p_per_shard)
     select (select count(*) from due), (select array_agg(shard order by shard) from full_shards),
