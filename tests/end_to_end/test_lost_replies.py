@@ -110,7 +110,7 @@ async def test_what_is_done_is_recorded_once_and_moves_on_once(unsteady, store):
     address, proxy = unsteady
     calls: Counter = Counter()
     run_ids = {answer.job_id for answer in await submit_many(store, [JOB] * RUNS, key="all")}
-    proxy.lose(SHARE, "finish_v", "settle_v", "already_settled", "record_fenced")
+    proxy.lose(SHARE, "duly.finish(", "duly.settle(", "already_settled", "record_fenced")
     async with working(address, a_registry(calls)) as worker:
         await until(lambda: all_ended(store))
         assert (worker.health.fenced, worker.health.lives) == (0, 1)
@@ -123,7 +123,7 @@ async def test_what_is_claimed_without_an_answer_is_handed_back_and_runs_once(un
     address, proxy = unsteady
     calls: Counter = Counter()
     run_ids = {answer.job_id for answer in await submit_many(store, [JOB] * RUNS, key="all")}
-    proxy.lose(SHARE, "claim_v", "hand_back_v")
+    proxy.lose(SHARE, "duly.claim(", "duly.hand_back(")
     async with working(address, a_registry(calls)) as worker:
         await until(lambda: all_ended(store))
         assert (worker.health.fenced, worker.health.lives) == (0, 1)
@@ -146,7 +146,7 @@ async def test_what_is_staged_without_an_answer_fires_each_moment_once(unsteady,
     address, proxy = unsteady
     schedule = Recurring("work", "{}", "default", 5, every_shape(1) | {"overlap": {"policy": "allow"}})
     jobs = [await submit_recurring(store, schedule, key=f"schedule-{number}") for number in range(10)]
-    proxy.lose(SHARE, "stage_v", "hold_shards_v")
+    proxy.lose(SHARE, "duly.stage(", "duly.hold_shards(")
 
     async def staged_so_far() -> bool:
         return bool(await store.fetchval("select count(*) >= 10 * 8 from duly.ready"))

@@ -111,7 +111,7 @@ def test_the_data_stays_and_the_demo_is_not_doubled(folder):
         [row] = json.loads(up.duly("keys", "--json").stdout)
         assert kept.startswith(f"duly_{row['key_id']}_")
         assert (row["tenant"], row["scopes"], row["name"]) == (1, ["admin"], "duly up")
-        assert "up to date" in process.wait_for_line("schema")
+        assert "ready" in process.wait_for_line("schema")
         assert [job["name"] for job in json.loads(up.duly("jobs", "--json").stdout)] == ["hello"]
 
         assert process.interrupt(signal.SIGTERM) < STOP_SECONDS
@@ -259,7 +259,7 @@ def test_reset_asks_first(folder):
     assert version.exists()
     with running("up", "--reset", "--yes", "--port", "0", "--no-demo", cwd=folder) as process:
         up = Up(process, folder)
-        assert "applied" in process.wait_for_line("schema")
+        assert "ready" in process.wait_for_line("schema")
         assert json.loads(up.duly("jobs", "--json").stdout) == []
         assert "is in use by process" in duly("up", "--reset", "--yes", "--port", "0", cwd=folder).stderr
 

@@ -54,11 +54,11 @@ async def measure(bench: Bench, options: Options) -> Result:
             before, began = roles.settled, monotonic()
             with bench.steps.step(f"beside {options.flood:,}", options.samples) as advance:
                 beside = await _samples(database, other, options, "beside", advance, while_flooded=True)
-            achieved = rate(roles.settled - before, monotonic() - began)
             wanted = len(alone) + len(beside) + options.flood
             await roles.until(
                 lambda: roles.settled >= wanted, _SETTLE_SECONDS + options.flood / 500, "settling the flood"
             )
+            achieved = rate(roles.settled - before, monotonic() - began)
         stamps = await bench.stamps_by_database()
     return Result(
         runs_per_second=achieved,
