@@ -163,7 +163,9 @@ class TestActingInATenant:
 
     def test_what_is_the_operators_alone_is_refused_in_a_tenant(self, duly):
         duly("tenants", "create", "other")
-        assert duly("tenants", "create", "third", "--as-tenant", "other").returncode == 1
+        refused = duly("tenants", "create", "third", "--as-tenant", "other")
+        assert refused.returncode == 1
+        assert "Leave --as-tenant out" in refused.stderr
         assert len(json.loads(duly("tenants", "--json").stdout)) == 2
 
     def test_an_unknown_tenant_is_not_found(self, duly):

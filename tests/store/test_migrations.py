@@ -124,6 +124,19 @@ async def test_a_schema_that_is_behind_is_named_with_the_remedy(empty, monkeypat
         await check(empty)
 
 
+async def test_data_from_before_the_baseline_are_refused_and_not_touched(empty):
+    await migrate(empty)
+    await empty.execute("update duly.migrations set name = 'boxes' where version = 1")
+    await empty.execute("insert into duly.migrations (version, name) values (57, 'wall_in_functions')")
+    before = await describe(empty)
+
+    for act in (migrate, check):
+        with pytest.raises(DatabaseUnusable, match=r"before its first schema.*duly export"):
+            await act(empty)
+
+    assert await describe(empty) == before
+
+
 async def test_data_of_a_newer_duly_are_refused_and_not_touched(empty):
     await migrate(empty)
     await empty.execute("insert into duly.migrations (version, name) values (9999, 'future')")

@@ -50,6 +50,8 @@ select distinct pg_get_userbyid(owner)::text
         union all select proowner from pg_proc where pronamespace = to_regnamespace('duly')) as made (owner)
  where not pg_has_role(owner, 'usage')
 """
+_BASELINE = "baseline"
+_APPLIED = "select version, name from duly.migrations"
 _EXISTS = "select to_regclass('duly.migrations') is not null"
 _TABLE = """
 create schema if not exists duly;
@@ -76,7 +78,7 @@ class Applied(msgspec.Struct, frozen=True):
 def known() -> list[Migration]:
     """Read the migrations this version of Duly carries: the baseline is the first."""
     folder = files("duly.store.schema")
-    baseline = Migration(1, "baseline", folder.joinpath("baseline.sql").read_text(encoding="utf-8"))
+    baseline = Migration(1, _BASELINE, folder.joinpath("baseline.sql").read_text(encoding="utf-8"))
     later = [
         Migration(int(match[1]), match[2], entry.read_text(encoding="utf-8"))
         for entry in folder.joinpath("migrations").iterdir()
@@ -127,8 +129,8 @@ async def _migrate(database: Database, patience: str) -> Applied:
         # `if not exists` wants the right to create also where there is nothing to create.
         if not await connection.fetchval(_EXISTS):
             await connection.execute(_TABLE)
-        applied = {row[0] for row in await connection.fetch("select version from duly.migrations")}
-        _refuse_newer(applied)
+        applied = {row[0]: row[1] for row in await connection.fetch(_APPLIED)}
+        _refuse_others(applied)
         missing = [migration for migration in known() if migration.version not in applied]
         for migration in missing:
             await connection.execute(migration.sql)
@@ -150,8 +152,8 @@ async def check(database: Database) -> None:
     """Make sure the schema is exactly what this version needs. Raises DatabaseUnusable, naming the remedy."""
     if not await database.fetchval(_EXISTS):
         raise DatabaseUnusable("the database has no schema of Duly yet. Run `duly migrate`")
-    applied = {row[0] for row in await database.fetch("select version from duly.migrations")}
-    _refuse_newer(applied)
+    applied = {row[0]: row[1] for row in await database.fetch(_APPLIED)}
+    _refuse_others(applied)
     if missing := [migration for migration in known() if migration.version not in applied]:
         raise DatabaseUnusable(
             f"the schema lacks {some(len(missing), 'migration')}, from {missing[0].version:04d}_{missing[0].name} on."
@@ -160,7 +162,13 @@ async def check(database: Database) -> None:
     await in_force.check(database)
 
 
-def _refuse_newer(applied: set[int]) -> None:
+def _refuse_others(applied: dict[int, str]) -> None:
+    """Refuse data that another version has made and this one cannot bring up to date."""
+    if applied.get(1, _BASELINE) != _BASELINE:
+        raise DatabaseUnusable(
+            "the data is of a development version of Duly before its first schema, and cannot be converted."
+            " Export its schedules with that version (`duly export`), then start on a new database or data folder"
+        )
     if applied and max(applied) > newest():
         raise DatabaseUnusable(
             f"the data is of a newer Duly (schema {max(applied)}, this one knows {newest()})."
