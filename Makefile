@@ -8,7 +8,7 @@ bin := .venv/bin
 # Tests wait for PostgreSQL, for real processes and for real time more than half of theirs, so five of them keep two cores busy.
 at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
-attacked := canaries connections credentials_at_rest dashboard requests sandbox start
+attacked := canaries connections credentials_at_rest dashboard requests start
 waiting := tests/end_to_end tests/dashboard tests/bench $(attacked:%=tests/security/test_%.py)
 waiting_at_once := 3
 # These run tests of other files again: on the oldest PostgreSQL that we support, and through PgBouncer.

@@ -599,7 +599,7 @@ class Ledger:
         if rows:
             self.workers[args[0]] = Seen(args[6], self._world.now)
 
-    def _on_workers_beat(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
+    def _on_workers_heartbeat(self, process: Process, args: Sequence[Any], rows: list[Any], at: datetime) -> None:
         if rows:
             self.workers[args[0]].beaten_at = self._world.now
 
