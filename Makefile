@@ -11,8 +11,9 @@ at_once := 5
 attacked := canaries connections credentials_at_rest dashboard requests start
 waiting := tests/end_to_end tests/dashboard tests/bench $(attacked:%=tests/security/test_%.py)
 waiting_at_once := 3
-# These run tests of other files again: on the oldest PostgreSQL that we support, and through PgBouncer.
-again := tests/store/test_oldest.py tests/store/test_servers.py
+# Left to `make test`: tests of other files again, on the oldest PostgreSQL that we support and through PgBouncer; and sandboxes, which
+# end strange children of their process, such as a browser.
+again := tests/store/test_oldest.py tests/store/test_servers.py tests/security/test_sandbox.py
 # These fill the machine by themselves, so they run after the others; the simulation last, for as long as the others have left.
 storm := tests/end_to_end/test_storm.py
 simulation := tests/simulation/test_simulation.py
