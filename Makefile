@@ -8,23 +8,25 @@ bin := .venv/bin
 # Tests wait for PostgreSQL, for real processes and for real time more than half of theirs, so five of them keep two cores busy.
 at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
-attacked := canaries connections credentials_at_rest dashboard requests start
-waiting := tests/end_to_end tests/dashboard tests/bench $(attacked:%=tests/security/test_%.py)
+attacked := connections credentials_at_rest requests sandbox start
+waiting := tests/end_to_end tests/bench $(attacked:%=tests/security/test_%.py)
+# These have a browser open from test to test. By themselves: beside tests that end processes it was lost now and then.
+browsing := tests/dashboard tests/security/test_dashboard.py tests/security/test_canaries.py
 waiting_at_once := 3
-# Left to `make test`: tests of other files again, on the oldest PostgreSQL that we support and through PgBouncer; and sandboxes, which
-# end strange children of their process, such as a browser.
-again := tests/store/test_oldest.py tests/store/test_servers.py tests/security/test_sandbox.py
+# These run tests of other files again: on the oldest PostgreSQL that we support, and through PgBouncer.
+again := tests/store/test_oldest.py tests/store/test_servers.py
 # These fill the machine by themselves, so they run after the others; the simulation last, for as long as the others have left.
 storm := tests/end_to_end/test_storm.py
 simulation := tests/simulation/test_simulation.py
 alone := $(storm) $(simulation)
+apart := $(waiting) $(browsing) $(alone)
 # Pure rules, shapes and descriptions: no test of these folders but a few needs a server, and those are left out.
 pure := tests/domain tests/triggers tests/wire tests/outbound tests/plugins
 times := .venv/test-times
 # Each process gets a stretch of files, so that what the tests of a file share is mostly made once, and takes from the others at
 # its end. What fails beside others is asked once more, alone; a run of the simulation is not, it is the same each time.
 second_look := $(bin)/python -m tests.plugins.second_look
-beside_others = $(second_look) -n $(at_once) --dist worksteal $(waiting:%=--ignore=%) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+beside_others = $(second_look) -n $(at_once) --dist worksteal $(apart:%=--ignore=%) $(PYTEST_ARGS)
 pip := $(bin)/python -m pip --disable-pip-version-check
 # The dashboard is built while Python's packages are installed.
 beside := $(MAKE) --no-print-directory --silent --jobs 2
@@ -72,6 +74,7 @@ test: install-dev $(auditor) ## Lint, then run the tests.
 	@rm -f $(times)
 	$(beside_others)
 	$(second_look) -n $(waiting_at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(second_look) -n $(waiting_at_once) --dist loadfile $(browsing) $(PYTEST_ARGS)
 	$(bin)/pytest $(storm) $(PYTEST_ARGS)
 	$(bin)/pytest $(simulation) $(PYTEST_ARGS)
 	@$(bin)/python -m tests.plugins.budget $(times)
