@@ -10,7 +10,7 @@ at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
 attacked := connections credentials_at_rest requests sandbox start
 waiting := tests/end_to_end tests/bench $(attacked:%=tests/security/test_%.py)
-# These have a browser open from test to test. By themselves: beside tests that end processes it was lost now and then.
+# These have a browser open from test to test. By themselves: beside other tests it was lost now and then.
 browsing := tests/dashboard tests/security/test_dashboard.py tests/security/test_canaries.py
 waiting_at_once := 3
 # These run tests of other files again: on the oldest PostgreSQL that we support, and through PgBouncer.
