@@ -158,6 +158,21 @@ class TestPause:
         assert await occurrences(database, job_id) == [START + MINUTE]
         assert await is_sound(database)
 
+    async def test_an_occurrence_skipped_behind_an_unstarted_run_is_recorded_once(self, database, clock):
+        job_id = await a_minutely_held_ahead(database, clock, overlap={"policy": "skip"})
+
+        async def pass_the_next_occurrence() -> None:
+            await clock.advance(64)
+            await staged(database)
+
+        async with a_worker_that_holds(database, passing=pass_the_next_occurrence()):
+            assert await pause(database, job_id) == "paused"
+        await resume(database, job_id)
+
+        assert await skips(database, job_id) == [skipped("paused", 1), skipped("overlap", 2)]
+        assert (await next_fire(database, job_id) or {})["scheduled_at"] == START + 3 * MINUTE
+        assert await is_sound(database)
+
     async def test_a_silent_worker_keeps_its_run_and_the_caller_is_told(self, database, clock):
         job_id = await a_minutely_held_ahead(database, clock)
         [run] = await claimed(database, await a_worker(database))

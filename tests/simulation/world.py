@@ -126,6 +126,7 @@ class World:
         self.names = names
         self.now = 0.0
         self.clock_offset = 0.0
+        self.seconds_set_back = 0.0
         self.offsets: dict[datetime, float] = {}
         self.is_calm = False
         self.struck: Counter[str] = Counter()
@@ -301,6 +302,7 @@ class World:
                 for part in self.parts:
                     part.on_clock_back(step)
                 self.clock_offset -= step
+                self.seconds_set_back += step
             case _ if process is not None:
                 self._inflict_on(process, name, lease)
 
@@ -336,7 +338,8 @@ class World:
 
     def settle_down(self) -> None:
         """Wait until every run has ended; pass over stretches in which nothing can happen."""
-        deadline = self.now + CALM_SECONDS_MAX
+        # A callback's deadline, set before the clock stepped back, comes that much later, and others wait for its slot.
+        deadline = self.now + CALM_SECONDS_MAX + self.seconds_set_back
         while self.ledger.violation is None:
             self.run_until(self.now + 1.0)
             waiting = checks.what_waits(self)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import msgspec
@@ -85,14 +85,18 @@ class Seen(msgspec.Struct, frozen=True):
         return self.runs_left == 0
 
     def staged(self) -> list[datetime]:
-        """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter."""
+        """Give the occurrences before the pending one that may be staged, and the last due one.
+
+        That one may be staged with jitter. If it was skipped, no occurrence before it can be taken back.
+        """
         if isinstance(self.compiled.trigger, OnEvent):
             return []
         if self.compiled.trigger.is_estimate:  # While its run is staged, the fire waits at that run's moment.
             return [self.pending_at]
-        start, held = self.read_at, self.compiled.latest_at_or_before(self.read_at) if self.compiled.jitter else None
-        if held is not None:
-            start = min(start, held.scheduled_at)
+        start = self.read_at
+        due = self.compiled.latest_at_or_before(min(start, self.pending_at - timedelta(microseconds=1)))
+        if due is not None:
+            start = min(start, due.scheduled_at)
         last = [self.pending_at] if self.is_spent else []
         return moments_between(self.compiled, start, self.pending_at, _STAGED_MAX) + last
 
