@@ -47,6 +47,7 @@ class Seen(msgspec.Struct, frozen=True):
     payload: str | None
     options: RunOptions
     pending_at: datetime
+    previous_scheduled_at: datetime | None
     accountable_from: datetime
     least_period: int | None
     runs_left: int | None
@@ -85,9 +86,10 @@ class Seen(msgspec.Struct, frozen=True):
         return self.runs_left == 0
 
     def staged(self) -> list[datetime]:
-        """Give the occurrences before the pending one that may be staged, and the last due one.
+        """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter.
 
-        That one may be staged with jitter. If it was skipped, no occurrence before it can be taken back.
+        The last due one is among them, too, if it was skipped behind a run that may not have started: no occurrence before it
+        can be taken back.
         """
         if isinstance(self.compiled.trigger, OnEvent):
             return []
@@ -95,10 +97,13 @@ class Seen(msgspec.Struct, frozen=True):
             return [self.pending_at]
         start = self.read_at
         due = self.compiled.latest_at_or_before(min(start, self.pending_at - timedelta(microseconds=1)))
-        if due is not None:
+        if due is not None and (self.compiled.jitter or self._was_skipped(due.scheduled_at)):
             start = min(start, due.scheduled_at)
         last = [self.pending_at] if self.is_spent else []
         return moments_between(self.compiled, start, self.pending_at, _STAGED_MAX) + last
+
+    def _was_skipped(self, moment: datetime) -> bool:
+        return self.previous_scheduled_at is not None and moment > self.previous_scheduled_at
 
 
 async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_DEFAULT) -> UUID:

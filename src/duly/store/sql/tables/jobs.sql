@@ -86,7 +86,7 @@ select jobs.job_id, jobs.tenant, jobs.name, jobs.state, jobs.queue, jobs.handler
               and leased.run_id in (timers.last_run_id, duly.occurrence_id(jobs.job_id, timers.previous_scheduled_at, 'schedule'))) as is_held,
        coalesce(jobs.payload, payloads.body)::text as payload, jobs.options::text as options,
        array(select jsonb_array_elements_text(jobs.options->'tags')) as tags, jobs.created_at, duly.next_run_at(timers, duly.clock_now()) as next_run_at,
-       timers.scheduled_at as pending_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left,
+       timers.scheduled_at as pending_at, timers.previous_scheduled_at, greatest(coalesce(jobs.timed_at, jobs.created_at), timers.previous_scheduled_at) as accountable_from, timers.runs_left,
        duly.least_period(jobs.tenant) as least_period, duly.clock_now() as read_at
   from duly.jobs left join duly.timers on timers.job_id = jobs.job_id and timers.run_id is null
   left join duly.payloads on payloads.job_id = jobs.job_id and payloads.generation = jobs.generation
