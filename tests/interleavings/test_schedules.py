@@ -169,6 +169,20 @@ class EditAndClaim(OnOneSchedule):
 
 
 @story
+class EditOfThePayloadAndClaim(OnOneSchedule):
+    """The timing stays, so only the lease tells that a run of the old version may still start."""
+
+    async def moves(self, database):
+        await staged(database)
+        worker_id = await a_worker(database)
+        new = cron("* * * * *", payload='{"new": true}')
+        return lambda side: edit(side, self.job_id, new), lambda side: claimed(side, worker_id)
+
+    async def check(self, database, edited, held):
+        assert isinstance(edited, Unsettled) if held else edited == 2
+
+
+@story
 class PauseAndClaim(OnOneSchedule):
     async def moves(self, database):
         await staged(database)
