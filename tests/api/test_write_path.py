@@ -1,6 +1,6 @@
 """A write over HTTP: one order of steps and the same promises, with a key or without, for a tenant with quotas or without.
 
-See docs/decisions/0060-one-write-path.md.
+See docs/decisions/0036-one-write-path.md.
 """
 
 import asyncio

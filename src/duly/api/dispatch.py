@@ -1,6 +1,6 @@
 """Dispatch: the one path of a request, in this order: request, auth, admission, idempotency, route, response.
 
-See docs/decisions/0060-one-write-path.md. A 2xx is sent only after the commit of what it reports.
+See docs/decisions/0036-one-write-path.md. A 2xx is sent only after the commit of what it reports.
 """
 
 from __future__ import annotations

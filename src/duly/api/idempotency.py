@@ -1,6 +1,6 @@
 """Idempotency keys: a change and the response to it are one transaction, so a request asked again gets the same response.
 
-See docs/decisions/0060-one-write-path.md. Only the response of a request that was carried out is stored: one that was refused, or
+See docs/decisions/0036-one-write-path.md. Only the response of a request that was carried out is stored: one that was refused, or
 failed, has changed nothing and leaves its key free. A request that is done in several transactions stores how far it has come in
 each of them, and goes on from there when it is asked again.
 """

@@ -5,7 +5,7 @@ head has `HEAD_BYTES_MAX` and `HEAD_SECONDS_MAX`; chunk extensions and trailers 
 body, `BODY_BYTES_MIN` of it come in each `BODY_SECONDS`, and it is over soon after the answer. A peer that reads less than
 `WRITE_BYTES_MIN` of a long answer in `WRITE_SECONDS` is cut off. A request that is refused here gets a problem document, as
 everywhere, if no answer has begun.
-See docs/decisions/0055-requests-that-do-not-end.md.
+See docs/decisions/0039-limits-before-authentication.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recover: hold what was missed while nobody staged, take a person's word for it, and carry that out.
 
-See docs/decisions/0032-overload-and-recovery.md. The schedulers carry it out, each for its shards and in batches; what is
+See docs/decisions/0027-load-shedding-and-recovery.md. The schedulers carry it out, each for its shards and in batches; what is
 made goes through the backfill lane.
 """
 

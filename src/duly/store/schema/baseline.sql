@@ -1,7 +1,7 @@
 -- The schema: everything that is made once. The next change is migration 2. Functions, views and triggers stand in functions/ and are
 -- applied behind this file; those here are parts of a table, an index or a policy, or are replaced in databases for tests.
 
--- The API's role sees the rows of one tenant and moves none of them by itself: docs/decisions/0015-tenants-and-the-second-wall.md.
+-- The API's role sees the rows of one tenant and moves none of them by itself: docs/decisions/0037-tenant-isolation-in-the-database.md.
 -- Roles belong to the cluster, so another database may be making this one at the same moment.
 do $$
 begin

@@ -1,4 +1,4 @@
--- Pages of jobs and runs. docs/decisions/0014-lists.md says why.
+-- Pages of jobs and runs. docs/decisions/0040-keyset-pages-with-bounded-reads.md says why.
 --
 -- A page is read in the order of its key from a position on. It ends with as many rows as were asked for, or when p_looks rows
 -- were looked at, whatever the filter leaves of them: so no page takes long, however rare what is looked for. The last row

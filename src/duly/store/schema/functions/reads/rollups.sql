@@ -1,4 +1,4 @@
--- What ended, counted by the minute, for charts. docs/decisions/0034-the-dashboard.md says why.
+-- What ended, counted by the minute, for charts. docs/decisions/0044-dashboard-reads-rollups.md says why.
 
 -- The buckets of all histograms: below a millisecond, between two bounds, an hour and more. `store/reads/figures.py` knows the same bounds.
 create or replace function duly.bucket_of(p_seconds double precision) returns smallint language sql immutable parallel safe as $$

@@ -1,4 +1,4 @@
--- The tail of history: the ends that a reader has not seen. docs/decisions/0053-the-order-of-history.md says why each is read once.
+-- The tail of history: the ends that a reader has not seen. docs/decisions/0041-events-in-transaction-order.md says why each is read once.
 --
 -- A reader's position is an end and a set of open transactions: it has seen every row whose transaction is before the end and is not in the
 -- set. These return the rows that it has not seen: those from the end on, and those of the open ones that have committed. They are stable, so they

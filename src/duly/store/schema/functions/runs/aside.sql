@@ -1,4 +1,4 @@
--- What no live worker knows stands aside, so that no claim walks over it: docs/decisions/0046-runs-that-nobody-knows.md says why.
+-- What no live worker knows stands aside, so that no claim walks over it: docs/decisions/0022-unroutable-runs-leave-the-claim-index.md says why.
 
 -- Set aside what no live worker of its queue knows, where much of it stands in front of a line: p_crowd among the first p_looks; or p_more,
 -- where runs of the same kind stand aside already. Walks from a line on, over p_lines of them at most, looks into 20 at most, and ends with

@@ -1,4 +1,4 @@
--- Runs that stay open until their receiver settles them. docs/decisions/0025-callbacks.md says why.
+-- Runs that stay open until their receiver settles them. docs/decisions/0033-asynchronous-webhooks-and-completion-callbacks.md says why.
 
 -- The holder of leases whose run waits for its receiver. It has no row among the workers and no heartbeat: each has a deadline instead.
 create or replace function duly.receiver() returns uuid language sql immutable parallel safe as $$

@@ -1,4 +1,4 @@
--- One-shots that wait for the ends of others: `after`. docs/decisions/0035-after.md says why.
+-- One-shots that wait for the ends of others: `after`. docs/decisions/0035-dependencies-between-one-shots.md says why.
 --
 -- Locks are taken in this order: rows of boxes, gates, workflows, followings by child, rows under `&after`. So what holds a following
 -- waits for nothing but another one, and passes over rows that somebody else has locked.

@@ -1,5 +1,5 @@
 -- Who is claimed first: the lines that wait, what each may give, and what is within the limits.
--- docs/decisions/0028-who-is-claimed-first.md says why.
+-- docs/decisions/0021-claims-share-capacity-fairly.md says why.
 
 -- A number from 0 up to 1, always the same for the same two: chance that a test can repeat.
 create or replace function duly.chance(p_seed bigint, p_number bigint) returns double precision language sql immutable parallel safe as $$

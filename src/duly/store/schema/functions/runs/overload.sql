@@ -1,4 +1,4 @@
--- Tenants that have more in a queue than it can do, and what is coming to them. docs/decisions/0032-overload-and-recovery.md says why.
+-- Tenants that have more in a queue than it can do, and what is coming to them. docs/decisions/0027-load-shedding-and-recovery.md says why.
 
 -- Note which tenants are overloaded in which queue: their oldest due run there is older than the queue's limit, or, where that is noted
 -- already, than half of it. The backlog of one tenant says nothing of another, whose runs claims share out beside it. Only the head of each line is looked at, or the first of its first runs that somebody can take, where the queue is served at all:

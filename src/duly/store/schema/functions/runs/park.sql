@@ -1,5 +1,5 @@
 -- Runs whose destination is not to be called now are parked: they wait in blocked for their destination.
--- docs/decisions/0021-targets.md says why.
+-- docs/decisions/0028-targets-travel-with-the-run.md says why.
 
 -- Park: take runs that were not started out of their worker's hands, without using up their attempt. As with a retry, the place of an
 -- overlap is kept, because the run goes on; any other gate's is given back, and what waits for a rate only has none to give. One whose cancel

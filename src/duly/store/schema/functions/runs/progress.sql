@@ -1,4 +1,4 @@
--- What a run under way leaves beside it: how far it has come, its checkpoint, its log. docs/decisions/0026-long-jobs.md says why.
+-- What a run under way leaves beside it: how far it has come, its checkpoint, its log. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
 
 -- How far several runs of a worker have come. In the order of their ids, so that of two who write the same rows none waits for the
 -- other in a circle.

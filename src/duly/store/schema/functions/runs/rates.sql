@@ -1,5 +1,5 @@
 -- Turns at a rate. They are reserved in the rate's own row, at most a second ahead, and every attempt needs one of its own.
--- docs/decisions/0029-gates-at-speed.md and docs/decisions/0042-rates-and-the-clock.md say why.
+-- docs/decisions/0023-concurrency-keys-count-in-one-row.md and docs/decisions/0024-rate-limits-reserve-start-times.md say why.
 
 -- The oldest who wait for a turn at a rate, without those of a queue and a handler that nobody serves: their turns lie in ready and are
 -- not taken. Suspects count apart, because each of them waits until a worker is free for it alone. Kind by kind, however many wait. Who was

@@ -1,4 +1,4 @@
--- Recall: take runs back that a worker holds ahead of their moment. docs/decisions/0054-coming-runs.md says why.
+-- Recall: take runs back that a worker holds ahead of their moment. docs/decisions/0012-runs-held-ahead-can-be-recalled.md says why.
 
 -- Whether a request may know how a worker's run stands: workers belong to all tenants, runs to one.
 create or replace function duly.is_our_lease(p_run_id uuid) returns boolean language sql stable as $$
@@ -6,7 +6,7 @@ create or replace function duly.is_our_lease(p_run_id uuid) returns boolean lang
 $$;
 
 -- Whether a run that a worker holds has not started: nothing starts before it is due, and of the due ones the worker names those it has
--- not started (docs/decisions/0054-coming-runs.md).
+-- not started (docs/decisions/0012-runs-held-ahead-can-be-recalled.md).
 create or replace function duly.is_unstarted(p_run_id uuid, p_worker_id uuid, p_due_at timestamptz, p_now timestamptz) returns boolean
 language sql stable security definer set search_path = pg_catalog, pg_temp as $$
     select p_due_at > p_now or exists (select from duly.workers where workers.worker_id = p_worker_id and p_run_id = any (workers.unstarted))

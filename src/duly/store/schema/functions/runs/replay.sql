@@ -1,4 +1,4 @@
--- Dead letters: what people do to runs that gave up, and how they are listed. docs/decisions/0031-retries-and-expiry.md says why.
+-- Dead letters: what people do to runs that gave up, and how they are listed. docs/decisions/0026-retries-and-expiry.md says why.
 
 -- Give dead runs another set of attempts, each so long from now. Their numbers go on; the run keeps its id. A new life begins: what was
 -- counted in the one before is not. A gated one goes by its timer, as ever, and one that is due later waits there.

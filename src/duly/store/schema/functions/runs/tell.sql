@@ -1,4 +1,4 @@
--- Who is told of a run's end. docs/decisions/0025-callbacks.md says why.
+-- Who is told of a run's end. docs/decisions/0033-asynchronous-webhooks-and-completion-callbacks.md says why.
 
 -- Tell of the end of a run, from the record of it: what every way to an end writes, once. Whom to tell comes with the marks and goes
 -- no further; the record says instead who was told. What is told is the event that listeners hear, with the job's name and the result.

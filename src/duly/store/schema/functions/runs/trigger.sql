@@ -1,5 +1,5 @@
 -- Runs that are asked for beside a schedule: by a person, or by an event from outside.
--- docs/decisions/0020-events-in-and-out.md says why.
+-- docs/decisions/0041-events-in-transaction-order.md says why.
 
 -- Run a schedule's job now, beside its schedule. It obeys overlap, unless told to run beside what is active; only a run that
 -- obeys is what the next occurrence is judged by. One that has a rate waits for its turn. The key makes a repeated request one run.

@@ -1,5 +1,5 @@
--- Schedules that a program declares, or that stand in a file. docs/decisions/0011-schedules-declared-in-code.md and
--- docs/decisions/0017-schedules-as-code.md say why.
+-- Schedules that a program declares, or that stand in a file. docs/decisions/0019-schedules-declared-in-code.md and
+-- docs/decisions/0020-schedules-in-files.md say why.
 
 -- Remember a declared job's definitions with every change of it, so that an older version can be told from a newer one. What
 -- begins anew after it was over goes on from what was known. The last 32 suffice: one that is older is taken for new, once.

@@ -1,4 +1,4 @@
--- What becomes of what was missed while everything was down. docs/decisions/0032-overload-and-recovery.md says why.
+-- What becomes of what was missed while everything was down. docs/decisions/0027-load-shedding-and-recovery.md says why.
 
 -- Note that somebody stages. When nobody did for longer than p_after, a recovery opens, before anything is staged; one that was dismissed
 -- before, or of which nothing is left, ends then, so that it hides no second outage. Tells the one that is not over.

@@ -1,4 +1,4 @@
--- Make a schedule: its definition, its next fire, and what its runs carry. docs/decisions/0010-schedules.md says why.
+-- Make a schedule: its definition, its next fire, and what its runs carry. docs/decisions/0016-schedules-fire-by-cohort.md says why.
 
 -- The calendars that a schedule names, by name.
 create or replace function duly.calendars_of(p_tenant integer, p_schedule jsonb) returns jsonb language sql stable as $$

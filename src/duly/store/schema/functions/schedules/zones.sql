@@ -1,5 +1,5 @@
 -- Time zone data: which version of it the pending fires are of, and how they are brought to another one.
--- docs/decisions/0012-time-zone-data.md says why.
+-- docs/decisions/0017-one-version-of-time-zone-data.md says why.
 
 -- The zones that a schedule and its calendars name.
 create or replace function duly.zones_of(p_schedule jsonb, p_calendars jsonb) returns text[] language sql immutable parallel safe as $$

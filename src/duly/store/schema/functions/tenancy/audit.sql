@@ -1,4 +1,4 @@
--- The audit: who changed what. docs/decisions/0036-audit.md says why.
+-- The audit: who changed what. docs/decisions/0038-audit-entries-in-the-transaction.md says why.
 
 -- Append-only, for its owner too. The stack tells who deletes: a setting could be set by anybody.
 create or replace function duly.keep_audit() returns trigger language plpgsql set search_path = pg_catalog, pg_temp as $$

@@ -1,5 +1,5 @@
 -- What each worker may send to a destination, handed out under the lock of the destination's row; and who waits for one.
--- docs/decisions/0023-destinations.md and docs/decisions/0043-turns.md say why.
+-- docs/decisions/0030-workers-share-destination-limits.md says why.
 
 -- How much may be sent a second: its own limit, and after an outage the ramp. Null: any amount.
 create or replace function duly.destination_rate(p_destination duly.destinations, p_now timestamptz) returns double precision language sql stable as $$

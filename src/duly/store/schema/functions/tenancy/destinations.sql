@@ -1,4 +1,4 @@
--- Destinations: where webhooks go to, what each may be sent, and how it is. docs/decisions/0023-destinations.md says why. What follows
+-- Destinations: where webhooks go to, what each may be sent, and how it is. docs/decisions/0030-workers-share-destination-limits.md says why. What follows
 -- from the sums is decided in domain/targets/circuit.py.
 
 -- A destination that nobody has used before. Asked twice, it is made once.

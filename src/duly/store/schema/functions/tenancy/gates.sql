@@ -1,4 +1,4 @@
--- What holds a run back besides time: where it waits, and whether it keeps its place. docs/decisions/0029-gates-at-speed.md says why.
+-- What holds a run back besides time: where it waits, and whether it keeps its place. docs/decisions/0023-concurrency-keys-count-in-one-row.md says why.
 --
 -- Waits for more than its moment: a place, or a turn. What waits for a place carries {"gate": [name, places]} in its options.
 create or replace function duly.is_gated(p_options jsonb) returns boolean language sql immutable parallel safe as $$

@@ -1,5 +1,5 @@
 -- Workers over HTTP: each belongs to a tenant, and sees, holds and settles runs of that tenant alone.
--- docs/decisions/0018-workers-over-http.md says why.
+-- docs/decisions/0013-workers-over-http.md says why.
 
 -- Whether what a worker says of its leases is this session's business. One that is gone may still offer outcomes: they meet no
 -- lease, or one of this tenant.

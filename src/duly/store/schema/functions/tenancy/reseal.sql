@@ -1,4 +1,4 @@
--- Sealing with another key what is sealed already. docs/decisions/0056-credentials-at-rest.md says why in this way.
+-- Sealing with another key what is sealed already. docs/decisions/0032-credentials-are-encrypted-in-place.md says why in this way.
 
 -- Rows of a table between two of its blocks that hold something sealed with another key than this one.
 create or replace function duly.sealed_before(p_table regclass, p_column text, p_key_id text, p_from bigint, p_until bigint)

@@ -1,4 +1,4 @@
--- The wall between tenants, and what each may add. docs/decisions/0062-the-wall-stands-in-the-functions.md says why.
+-- The wall between tenants, and what each may add. docs/decisions/0037-tenant-isolation-in-the-database.md says why.
 --
 -- A function that the API's role may call has its owner's rights and a fixed search path, and checks itself whose the rows are: a tenant that
 -- it is given with `must_be_ours`, a row with `is_ours` in its `where`. Rows of another tenant are as unknown as rows that never were.

@@ -1,4 +1,4 @@
--- Subtasks: runs that another run has asked for. docs/decisions/0026-long-jobs.md says why.
+-- Subtasks: runs that another run has asked for. docs/decisions/0014-progress-logs-subtasks-and-cancel.md says why.
 
 -- Note whose runs these are. The parent must be under way: what has ended asks for nothing more. It is read and not locked, for a
 -- submit holds up nobody.

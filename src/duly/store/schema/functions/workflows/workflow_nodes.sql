@@ -1,4 +1,4 @@
--- The nodes of a workflow: how they are named, made, released and ended. docs/decisions/0030-workflows.md says why.
+-- The nodes of a workflow: how they are named, made, released and ended. docs/decisions/0034-workflows-advance-at-commit.md says why.
 --
 -- Locks are taken in this order: rows of boxes, gates, workflows by id, rows under a workflow's own gate. So what holds a workflow
 -- locks no gate, and passes over rows under `&` that somebody else has locked.
