@@ -29,7 +29,7 @@ _Reading = tuple[float, float]  # when it was received, and database − monoton
 
 
 def _aged(reading: _Reading, monotonic: float) -> float:
-    """Give what a reading is worth by now."""
+    """Return what a reading is worth by now."""
     return reading[1] - (monotonic - reading[0]) * _DRIFT
 
 
@@ -39,7 +39,7 @@ def moment_of(seconds: float) -> datetime:
 
 
 def host_now() -> datetime:
-    """Give the time of the host's own clock, for doors that have no database to ask."""
+    """Return the time of the host's own clock, for doors that have no database to ask."""
     return datetime.now(UTC)
 
 
@@ -56,7 +56,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Give seconds that never step."""
+        """Return seconds that never step."""
         ...
 
     def observe(self, database_at: datetime) -> None:
@@ -93,7 +93,7 @@ class SystemClock:
         return monotonic + _aged(best, monotonic)
 
     def monotonic(self) -> float:
-        """Give seconds that never step."""
+        """Return seconds that never step."""
         return time.monotonic()
 
     def observe(self, database_at: datetime) -> None:
@@ -150,5 +150,5 @@ class Rng:
         return UUID(int=self._random.getrandbits(128), version=4)
 
     def secret(self, size: int) -> bytes:
-        """Give bytes that nobody can guess: from the host's secure source, unless a test has seeded us."""
+        """Return bytes that nobody can guess: from the host's secure source, unless a test has seeded us."""
         return self._random.randbytes(size) if self._is_seeded else secrets.token_bytes(size)

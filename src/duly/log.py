@@ -38,7 +38,7 @@ class _Text(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Give the fields of an event; of one that a library logs, its exception."""
+    """Return the fields of an event; of one that a library logs, its exception."""
     error = record.exc_info[1] if record.exc_info else None
     return getattr(record, "fields", {}) | ({} if error is None else {"error": repr(error)})
 

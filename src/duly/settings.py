@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, str]
 
     def is_given(self, name: str) -> bool:
-        """Say whether someone chose this value."""
+        """Return whether someone chose this value."""
         return self.sources[name] != "default"
 
 
@@ -165,7 +165,7 @@ def _check_database(url: str | None, source: str) -> None:
 
 
 def _ports_in(url: str) -> list[str]:
-    """Give the ports that a database's address names, behind each of its hosts or by themselves."""
+    """Return the ports that a database's address names, behind each of its hosts or by themselves."""
     place, _, query = url.partition("://")[2].partition("?")
     hosts = place.partition("/")[0].rpartition("@")[2].split(",")
     behind = [found[1] for host in hosts if (found := re.search(r":([^:\]]+)$", host))]
@@ -215,7 +215,7 @@ def hand_on(settings: Settings, *names: str) -> None:
 
 
 def engine_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give what a container engine's program has to know of our environment, and nothing else of it."""
+    """Return what a container engine's program has to know of our environment, and nothing else of it."""
     given = os.environ if environ is None else environ
     return {name: given[name] for name in _ENGINE_VARIABLES if name in given}
 

@@ -77,7 +77,7 @@ class Readiness(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether everything is in order."""
+        """Return whether everything is in order."""
         return all(check.ok for check in self.checks)
 
 

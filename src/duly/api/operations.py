@@ -114,7 +114,7 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     @property
     def wants_events(self) -> bool:
-        """Whether the caller asks for server-sent events by name."""
+        """Return whether the caller asks for server-sent events by name."""
         ranges = (part.partition(";")[0].strip().lower() for part in self.headers.get("accept", "").split(","))
         return EVENT_STREAM in ranges
 
@@ -242,17 +242,17 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it takes an idempotency key."""
+        """Return whether it takes an idempotency key."""
         return self.takes_key and self.method == "POST"
 
     @property
     def has_key_inside(self) -> bool:
-        """Whether its body may name the idempotency key, too."""
+        """Return whether its body may name the idempotency key, too."""
         return self.is_keyed and "idempotency_key" in getattr(self.body, "__struct_fields__", ())
 
     @property
     def is_open(self) -> bool:
-        """Whether it needs no key."""
+        """Return whether it needs no key."""
         return self.scope == OPEN
 
 

@@ -18,14 +18,14 @@ class Spent(msgspec.Struct, frozen=True):
     seconds: float
 
     def per_run(self, runs: int) -> dict[str, float | None]:
-        """Give microseconds of CPU for each run."""
+        """Return microseconds of CPU for each run."""
         return {
             "duly": round(self.duly / max(1, runs) * 1e6, 1),
             "postgres": None if self.postgres is None else round(self.postgres / max(1, runs) * 1e6, 1),
         }
 
     def percent(self) -> dict[str, float | None]:
-        """Give the share of one core."""
+        """Return the share of one core."""
         of_postgres = None if self.postgres is None else self.postgres / self.seconds * 100
         return {
             "duly": round(self.duly / self.seconds * 100, 2),

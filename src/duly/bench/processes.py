@@ -26,7 +26,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 def can_look() -> bool:
-    """Say whether this system tells."""
+    """Return whether this system tells."""
     return (_PROC / "self" / "stat").exists()
 
 

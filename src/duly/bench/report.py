@@ -66,7 +66,7 @@ def percentiles(seconds: Iterable[float]) -> Percentiles:
 
 
 def at_share(ordered: Sequence[float], share: float) -> float:
-    """Give the smallest value that at least this share of them does not exceed."""
+    """Return the smallest value that at least this share of them does not exceed."""
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
 
 
@@ -76,7 +76,7 @@ def milliseconds(seconds: float) -> float:
 
 
 def rate(number: float, seconds: float) -> float:
-    """Say how many a second."""
+    """Return how many a second."""
     return round(number / seconds, 1) if seconds > 0 else 0.0
 
 

@@ -29,7 +29,7 @@ _UNKNOWN = "may or may not have been done; before you ask again, look with `duly
 
 
 def is_remote(settings: Settings) -> bool:
-    """Say whether we speak to a Duly over HTTP; a database that was typed goes before an address that was not."""
+    """Return whether we speak to a Duly over HTTP; a database that was typed goes before an address that was not."""
     typed = [name for name in ("url", "database_url", "data") if settings.sources[name].startswith("--")]
     return settings.url is not None and ("url" in typed or not typed)
 
@@ -90,7 +90,7 @@ def _in_flags(error: Unavailable) -> Unavailable:
 
 
 def connected(settings: Settings) -> AsyncClient:
-    """Give the client of where the settings lead; nothing is asked before its first request.
+    """Return the client of where the settings lead; nothing is asked before its first request.
 
     Raises InvalidAddress, SettingsError.
     """

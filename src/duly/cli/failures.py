@@ -24,7 +24,7 @@ Exit codes:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """Give the sentence for a person and the exit code."""
+    """Return the sentence for a person and the exit code."""
     says, code = _explained(error)
     return in_commands(says), code
 

@@ -92,7 +92,7 @@ class _Exchange:
         await self._sent.put(None)
 
     async def next(self) -> dict[str, Any]:
-        """Give the next message; raises what the application raised."""
+        """Return the next message; raises what the application raised."""
         message = await self._sent.get()
         if isinstance(message, BaseException):
             raise message

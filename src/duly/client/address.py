@@ -27,7 +27,7 @@ class Address:
         self._key = None if secret is None else Secret(_printable(secret))
 
     def headers(self) -> dict[str, str]:
-        """Give what shows the server who asks."""
+        """Return what shows the server who asks."""
         return {} if self._key is None else {"Authorization": f"Bearer {self._key.reveal()}"}
 
 

@@ -135,7 +135,7 @@ def _editing(method: str, job_id: Id, version: int | None, asked: Mapping[str, A
 
 
 def _is_as_asked(job: Job, asked: Mapping[str, Any], *, is_patch: bool) -> bool:
-    """Say whether a job is as a change has asked for it to be. When in doubt, it is not."""
+    """Return whether a job is as a change has asked for it to be. When in doubt, it is not."""
     # Here, because a lost answer is rare, and to compile takes much of the domain.
     from duly.domain.jobs.compile import compile_recurring
     from duly.domain.jobs.manifest_diff import compared

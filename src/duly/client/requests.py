@@ -30,7 +30,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def is_replayed(self) -> bool:
-        """Whether it is the answer that was given before to the same request under its key."""
+        """Return whether it is the answer that was given before to the same request under its key."""
         return self.headers.get("idempotency-replayed") == "true"
 
 
@@ -137,7 +137,7 @@ def removing(where: str) -> Ask[None]:
 
 
 def reader(shape: type[T]) -> Callable[[Reply], T]:
-    """Give what reads an answer into a shape. It raises UnexpectedAnswer."""
+    """Return what reads an answer into a shape. It raises UnexpectedAnswer."""
 
     def read(reply: Reply) -> T:
         try:

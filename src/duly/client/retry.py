@@ -40,7 +40,7 @@ class Patience(msgspec.Struct, frozen=True):
     pause_max: float = 5.0
 
     def pause(self, tries: int, chance: float, retry_after: float | None) -> float:
-        """Give the pause after so many tries: half of it by chance, and never shorter than the server asks for."""
+        """Return the pause after so many tries: half of it by chance, and never shorter than the server asks for."""
         backoff = min(self.pause_max, self.pause_first * 2.0 ** min(tries - 1, 30))
         return max(backoff * (0.5 + 0.5 * chance), retry_after or 0.0)
 
@@ -137,7 +137,7 @@ def _send(ask: Ask[T], headers: dict[str, str], manners: Manners, ends_at: float
 
 
 def error_in(event: Reply | NoReply) -> ApiError:
-    """Give the exception that an answer, or its absence, means."""
+    """Return the exception that an answer, or its absence, means."""
     if isinstance(event, NoReply):
         return Unavailable(event.why, code="no_answer", remedy=_UNREACHED if event.is_unreached else "")
     return error_of(event.status, event.body, _seconds(event.headers.get("retry-after")))
@@ -149,7 +149,7 @@ def _seconds(text: str | None) -> float | None:
 
 
 def is_worth_repeating(event: Reply | NoReply, error: ApiError) -> bool:
-    """Say whether another try may help."""
+    """Return whether another try may help."""
     match event:
         case NoReply():
             return not event.is_hopeless

@@ -92,7 +92,7 @@ class Listening(Generic[T]):
             raise unexpected(Reply(200, {}, b""), str(error)) from None
 
     def pause(self, lost: Reply | NoReply) -> float:
-        """Say how long to wait before the stream is asked for again. Raises ApiError when it is not."""
+        """Return how long to wait before the stream is asked for again. Raises ApiError when it is not."""
         error = error_in(lost)
         if not is_worth_repeating(lost, error):
             raise error

@@ -76,7 +76,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 def pages(static: Traversable = STATIC) -> list[HTTPRouteHandler]:
-    """Give the routes of the dashboard. The files are read when the first of them is asked for."""
+    """Return the routes of the dashboard. The files are read when the first of them is asked for."""
 
     @cache
     def known() -> dict[str, File]:

@@ -45,7 +45,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def non_defaults(spec: msgspec.Struct) -> dict[str, Any]:
-    """Give the fields of a spec that differ from their defaults, as plain values."""
+    """Return the fields of a spec that differ from their defaults, as plain values."""
     config = spec.__struct_config__
     found: dict[str, Any] = {} if config.tag is None else {str(config.tag_field): config.tag}
     for field in msgspec.structs.fields(spec):

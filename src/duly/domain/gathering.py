@@ -112,7 +112,7 @@ def _is_struct(kind: Any) -> bool:
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
-    """Give the fields by the name they have outside; asking for them costs more than reading a value does."""
+    """Return the fields by the name they have outside; asking for them costs more than reading a value does."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 

@@ -65,7 +65,7 @@ def one_of(choices: Sequence[str]) -> str:
 
 
 def flatten_kinds(kinds: Iterable[inspect.Type]) -> list[inspect.Type]:
-    """Give the kinds that stand behind unions and descriptions."""
+    """Return the kinds that stand behind unions and descriptions."""
     found: list[inspect.Type] = []
     for kind in kinds:
         inner = kind.type if isinstance(kind, inspect.Metadata) else kind

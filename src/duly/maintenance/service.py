@@ -158,7 +158,7 @@ class Maintenance:
             await maintenance_tasks.note(self._database, {REAP: 0.0, **self._rounds_to_note(self.reaped_at)})
 
     def _rounds_to_note(self, now: float) -> dict[str, float]:
-        """Give the rounds of this process, every few seconds, for those who cannot see into it."""
+        """Return the rounds of this process, every few seconds, for those who cannot see into it."""
         if now < self._rounds_noted_at + _NOTE_ROUNDS_SECONDS:
             return {}
         self._rounds_noted_at = now
@@ -204,7 +204,7 @@ class Maintenance:
             await self._database.clock.sleep(_MIND_IDLE_SECONDS - TICK_SECONDS)
 
     async def _pace(self) -> None:
-        """Give turns to what waits for its rate."""
+        """Return turns to what waits for its rate."""
         if not await pace(self._database):
             await self._database.clock.sleep(IDLE_SECONDS - TURNS_SECONDS)
 

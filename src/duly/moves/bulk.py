@@ -84,12 +84,12 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> float:
-        """How many are taken in all."""
+        """Return how many are taken in all."""
         return inf if self.limit is None else self.limit
 
     @property
     def left(self) -> float:
-        """How many more are taken."""
+        """Return how many more are taken."""
         return self.most - self.done.matched
 
 
@@ -179,7 +179,7 @@ def _stopped(done: Done, place: Place, passed: int) -> Done:
 async def _pages(
     open_session: OpenSession, read: Read, key: str, way: Way, size: int
 ) -> AsyncIterator[tuple[list[UUID], Place | None]]:
-    """Give what fits, up to the limit, page by page, each with the position behind it."""
+    """Return what fits, up to the limit, page by page, each with the position behind it."""
     after, left = None if way.place is None else way.place.after, way.left
     while left > 0:
         async with open_session() as session:

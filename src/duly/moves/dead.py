@@ -57,7 +57,7 @@ class Bulk(msgspec.Struct, frozen=True):
 async def replay(
     database: Database, run_ids: Sequence[UUID], *, rate: float | None = None, first: int = 0
 ) -> list[UUID]:
-    """Give dead runs another set of attempts, at once or so many a second, when `first` went before them.
+    """Return dead runs another set of attempts, at once or so many a second, when `first` went before them.
 
     They keep their ids, and attempt numbers go on. Returns those that were dead.
     """
@@ -69,7 +69,7 @@ async def replay(
 
 @audited
 async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
-    """Give dead runs up for good, with a record. Returns those that were dead."""
+    """Return dead runs up for good, with a record. Returns those that were dead."""
     discarded = await runs.discard(database, run_ids)
     await note_runs(database, Action.DEAD_DISCARDED, discarded)
     return discarded
@@ -77,7 +77,7 @@ async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
 
 @audited
 async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload: Any) -> list[UUID]:
-    """Give dead runs another payload, for their replay. Returns those that were dead. Raises InvalidPayload."""
+    """Return dead runs another payload, for their replay. Returns those that were dead. Raises InvalidPayload."""
     edited = await runs.edit_dead(database, tenant, run_ids, payloads.encode(payload, "the payload"))
     await note_runs(database, Action.DEAD_EDITED, edited)
     return edited
@@ -94,7 +94,7 @@ class BulkOptions(TypedDict, total=False):
 async def replay_matching(
     database: Database, tenant: int, chosen: Filter, *, rate: float | None = None, **options: Unpack[BulkOptions]
 ) -> Bulk:
-    """Give the dead runs that fit another set of attempts, at once or so many a second. Raises InvalidOption."""
+    """Return the dead runs that fit another set of attempts, at once or so many a second. Raises InvalidOption."""
     check_rate(rate)
     return await _move_audited(
         database,
@@ -108,7 +108,7 @@ async def replay_matching(
 
 
 async def discard_matching(database: Database, tenant: int, chosen: Filter, **options: Unpack[BulkOptions]) -> Bulk:
-    """Give the dead runs that fit up for good, with a record. Raises InvalidOption."""
+    """Return the dead runs that fit up for good, with a record. Raises InvalidOption."""
     action = Action.DEAD_DISCARDED
     return await _move_audited(
         database, tenant, action, chosen, lambda inside, ids, _: runs.discard(inside, ids), **options
@@ -118,7 +118,7 @@ async def discard_matching(database: Database, tenant: int, chosen: Filter, **op
 async def edit_matching(
     database: Database, tenant: int, chosen: Filter, payload: Any, **options: Unpack[BulkOptions]
 ) -> Bulk:
-    """Give the dead runs that fit another payload, the same for all. Raises InvalidOption, InvalidPayload."""
+    """Return the dead runs that fit another payload, the same for all. Raises InvalidOption, InvalidPayload."""
     text, action = payloads.encode(payload, "the payload"), Action.DEAD_EDITED
     return await _move_audited(
         database, tenant, action, chosen, lambda inside, ids, _: runs.edit_dead(inside, tenant, ids, text), **options
@@ -168,7 +168,7 @@ async def _move_matching(
 async def _matching(
     database: Database, tenant: int, chosen: Filter, limit: float, after: DeadAt | None, size: int
 ) -> AsyncIterator[tuple[list[UUID], DeadAt | None]]:
-    """Give what fits, up to the limit, page by page, each with the position behind it."""
+    """Return what fits, up to the limit, page by page, each with the position behind it."""
     while limit > 0:
         page = await lists.dead(database, tenant, chosen, int(min(limit, size)), after, _LOOKS)
         limit -= len(page.rows)

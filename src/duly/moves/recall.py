@@ -84,7 +84,7 @@ async def _without_answer(
 
 
 def unless_held(answer: str) -> str:
-    """Give an answer of the store, unless it is `held`: then raise Held."""
+    """Return an answer of the store, unless it is `held`: then raise Held."""
     if answer == "held":
         raise Held
     return answer

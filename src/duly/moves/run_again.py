@@ -83,7 +83,7 @@ async def run_again(
 
 
 def _payload(found: Mapping[str, Any], carried: Mapping[str, Any]) -> str:
-    """Give the payload that the run had. Raises InvalidOption."""
+    """Return the payload that the run had. Raises InvalidOption."""
     run_id, payload = found["run_id"], carried.get("payload")
     if payload is None:
         again = "" if found["job_id"] == run_id else f", or trigger job {found['job_id']}"

@@ -110,7 +110,7 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
 
 
 async def _now(database: Database) -> datetime:
-    """Give the database's time: the bound that we keep of it, or what it says where we keep none yet."""
+    """Return the database's time: the bound that we keep of it, or what it says where we keep none yet."""
     known = database.clock.now()
     return moment_of(known) if math.isfinite(known) else await database.read_clock()
 
@@ -186,7 +186,7 @@ async def _halved(
 
 
 def _is_plain(item: Settled) -> bool:
-    """Say whether nothing follows from an outcome but its record, and that says nothing more."""
+    """Return whether nothing follows from an outcome but its record, and that says nothing more."""
     outcome = item.outcome
     if type(outcome) is not Succeeded or outcome.detail is not None or outcome.reason is not None or item.left_behind:
         return False

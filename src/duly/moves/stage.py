@@ -44,7 +44,7 @@ class Cohorts:
 
     @property
     def holds_back(self) -> bool:
-        """Whether there is anything that is yet to be timed anew."""
+        """Return whether there is anything that is yet to be timed anew."""
         return bool(self._held_back)
 
     def hold_back(self, names: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ async def expire(database: Database) -> int:
 
 
 async def pace(database: Database) -> int:
-    """Give turns to runs that wait for their rate, so far ahead that they start on time and no further.
+    """Return turns to runs that wait for their rate, so far ahead that they start on time and no further.
 
     Returns how many rates were looked at, the last time.
     """

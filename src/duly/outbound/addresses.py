@@ -67,7 +67,7 @@ def read_network(text: str) -> Network:
 
 
 def is_public(address: Address) -> bool:
-    """Say whether anybody on the internet could call it as well as we can."""
+    """Return whether anybody on the internet could call it as well as we can."""
     if isinstance(address, IPv4Address):
         return address.is_global and not _is_in(address, _IPV4_RESERVED)
     if address.scope_id is not None:
@@ -81,7 +81,7 @@ def is_public(address: Address) -> bool:
 
 
 def embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
-    """Give the IPv4 address that a packet to this one would end at, where its form says so."""
+    """Return the IPv4 address that a packet to this one would end at, where its form says so."""
     number = int(address)
     if address.ipv4_mapped is not None or address in _NAT64:
         return IPv4Address(number & _32_BITS)

@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def may_be_asked(self) -> bool:
-        """Whether another request may be sent on it."""
+        """Return whether another request may be sent on it."""
         return self._is_lasting and self._transport is not None and not self._transport.is_closing()
 
     async def ask(self, head: bytes, body: bytes, *, has_body: bool) -> Answer:

@@ -19,7 +19,7 @@ class Allowance(msgspec.Struct, frozen=True):
     port: int | None = None
 
     def covers(self, address: Address, port: int) -> bool:
-        """Say whether this very address and port are meant."""
+        """Return whether this very address and port are meant."""
         return address.version == self.network.version and address in self.network and self.port in (None, port)
 
 
@@ -31,11 +31,11 @@ class Egress(msgspec.Struct, frozen=True):
     loopback: bool = False
 
     def allows_port(self, port: int) -> bool:
-        """Say whether any address at all may be called on this port."""
+        """Return whether any address at all may be called on this port."""
         return port in self.ports or self.loopback or any(allowance.port == port for allowance in self.allowances)
 
     def allows(self, address: Address, port: int) -> bool:
-        """Say whether this address may be called on this port."""
+        """Return whether this address may be called on this port."""
         if self.loopback and address.is_loopback:
             return True
         is_usual = port in self.ports

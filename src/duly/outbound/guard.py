@@ -64,7 +64,7 @@ class Guard:
         self._judged(text)
 
     async def pin(self, text: str, tenant: int) -> Pin:
-        """Give the addresses that may be called. Raises InvalidOption, NotAllowed, NotFound."""
+        """Return the addresses that may be called. Raises InvalidOption, NotAllowed, NotFound."""
         url, pin = self._judged(text)
         if pin is not None:
             return pin
@@ -98,7 +98,7 @@ def _why_not(egress: Egress, url: WebhookUrl, literal: Address | None) -> str:
 
 
 def _literal(url: WebhookUrl) -> Address | None:
-    """Give the address that a URL names instead of a host."""
+    """Return the address that a URL names instead of a host."""
     if ":" in url.host or url.host[-1].isdigit():
         try:
             return read_address(url.host)

@@ -31,7 +31,7 @@ def egress_of(settings: Settings, *, loopback: bool | None = None) -> Egress:
 
 
 def url_check(egress: Egress) -> Check:
-    """Give what refuses an address that would not be called, by raising InvalidOption."""
+    """Return what refuses an address that would not be called, by raising InvalidOption."""
 
     def check(url: str) -> None:
         try:

@@ -16,14 +16,14 @@ _VERSION = "v1"
 
 
 def sign(secrets: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
-    """Give the value of `webhook-signature`: a signature for each secret, separated by spaces."""
+    """Return the value of `webhook-signature`: a signature for each secret, separated by spaces."""
     assert secrets, message_id
     signed = _signed(message_id, str(timestamp), body)
     return " ".join(f"{_VERSION},{b64encode(_digest(secret, signed)).decode()}" for secret in secrets)
 
 
 def is_signed(secrets: Sequence[bytes], message_id: str, timestamp: str, body: bytes, signatures: str) -> bool:
-    """Say whether one of the signatures was made with one of the secrets."""
+    """Return whether one of the signatures was made with one of the secrets."""
     signed = _signed(message_id, timestamp, body)
     expected = [_digest(secret, signed) for secret in secrets]
     given = [digest for digest in map(_read, signatures.split(" ")[:SIGNATURES_MAX]) if digest is not None]

@@ -26,7 +26,7 @@ class Account:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the one we run under."""
+        """Return whether it is the one we run under."""
         return self.uid == os.geteuid()
 
     def run(
@@ -65,7 +65,7 @@ def account_for(pgdata: Path) -> Account:
 
 
 def ourselves() -> Account:
-    """Give the account we run under."""
+    """Return the account we run under."""
     return Account(os.geteuid(), os.getegid())
 
 

@@ -115,7 +115,7 @@ def version_of(folder: Path, account: Account) -> str:
 
 
 def copied(folder: Path, cache: Path) -> Path:
-    """Give the `bin` folder of a copy that every account can read, made now or before."""
+    """Return the `bin` folder of a copy that every account can read, made now or before."""
     original = (folder / "postgres").stat()
     copy = cache / f"postgres-{original.st_size}-{original.st_mtime_ns}"
     try:

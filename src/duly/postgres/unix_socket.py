@@ -44,7 +44,7 @@ def remove_socket_folder(socket_folder: str) -> None:
 
 
 def fits(folder: Path) -> bool:
-    """Say whether a socket in `folder` can be named in an address, where a comma would end a host's name."""
+    """Return whether a socket in `folder` can be named in an address, where a comma would end a host's name."""
     return len(os.fsencode(folder / SOCKET)) <= _PATH_BYTES_MAX and "," not in str(folder)
 
 
@@ -76,5 +76,5 @@ def address(pgdata: Path, socket_folder: str, *, role: str, database: str) -> st
 
 
 def is_our_own(url: str) -> bool:
-    """Say whether `url` is one that we have written, and so leads to an embedded server that nobody has named."""
+    """Return whether `url` is one that we have written, and so leads to an embedded server that nobody has named."""
     return _WRITTEN.fullmatch(url) is not None

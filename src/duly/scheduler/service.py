@@ -238,7 +238,7 @@ class Scheduler:
         return min(self._until_staging(staged), self._until_lane(staged.read_at))
 
     def _until_lane(self, now: datetime) -> float:
-        """Say when the first backfill may go on, so that a rate is kept whatever else there is to do."""
+        """Return when the first backfill may go on, so that a rate is kept whatever else there is to do."""
         first = min(self._lane_due_at, default=None)
         return TICK_SECONDS if first is None else max(PAUSE_SECONDS, (first - now).total_seconds())
 

@@ -205,7 +205,7 @@ class App:
         return Target(self, container, queue)
 
     def __getitem__(self, name: str) -> Handler[..., ..., Any, Any]:
-        """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
+        """Return the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
         return self._handlers[self.registry[name]]
 
     def job(self, job: UUID | str) -> Job[Any]:
@@ -221,7 +221,7 @@ class App:
         return WorkflowHandle(self, workflow_id)
 
     async def put_calendar(self, calendar: Mapping[str, Any]) -> int:
-        """Keep a calendar, new or changed, for schedules to name. Gives how many were armed anew by it.
+        """Keep a calendar, new or changed, for schedules to name. Returns how many were armed anew by it.
 
         Raises TriggerError when it is none, or leaves a job that uses it nothing for 400 days.
         """
@@ -238,7 +238,7 @@ class App:
         return list(dict.fromkeys([*self._queues, *(handler.queue for handler in self.registry)])) or [QUEUE_DEFAULT]
 
     def declarations(self, source: str) -> Declarations:
-        """Give the schedules that the app declares, for a program named `module:app`."""
+        """Return the schedules that the app declares, for a program named `module:app`."""
         return Declarations(self.tenant, source, [declared.job(source) for declared in self._declared.values()])
 
     def check_queue(self, queue: str) -> None:

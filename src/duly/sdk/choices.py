@@ -86,7 +86,7 @@ class Choices:
         return job
 
     def shot(self, payload: str) -> Submission:
-        """Give the one-shot with a payload."""
+        """Return the one-shot with a payload."""
         assert self.one_shot is not None
         return msgspec.structs.replace(self.one_shot, payload=payload)
 
@@ -113,7 +113,7 @@ class Choices:
             raise InvalidOption("expires_at= is for what runs once; for each run of a schedule give expires_after=")
 
     def _carried(self) -> dict[str, Any]:
-        """Give what the runs are marked with besides the spec, checked: who asked for them, and what they follow."""
+        """Return what the runs are marked with besides the spec, checked: who asked for them, and what they follow."""
         checks: dict[str, Callable[[Any], Any]] = {
             "request_id": check_request_id,
             "traceparent": check_traceparent,
@@ -124,13 +124,13 @@ class Choices:
 
 
 def handler_options(rules: Rules) -> RunOptions:
-    """Give what the runs of a handler or target carry unless a submit says otherwise. Raises InvalidOption."""
+    """Return what the runs of a handler or target carry unless a submit says otherwise. Raises InvalidOption."""
     fields = {name: rule for name, rule in fields_of(rules).items() if rule is not None}
     return compile_options(JobSpec(target=FunctionTarget(handler="any"), **fields))
 
 
 def _laid_over(work: Work, fields: Mapping[str, Any]) -> JobSpec:
-    """Give the spec of a job: what was said, and of its work what was not."""
+    """Return the spec of a job: what was said, and of its work what was not."""
     target = target_spec(work.name, work.options, is_shown=False)
     return JobSpec(**{"target": target, "queue": work.queue, "priority": work.priority, **fields})
 
@@ -145,7 +145,7 @@ def _defaults(options: RunOptions, given: Mapping[str, Any]) -> RunOptions:
 
 
 def _moment(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the schedule of a one-shot."""
+    """Return the schedule of a one-shot."""
     if "at" in given:
         return {"trigger": {"type": "at", "at": check_moment(given["at"], "at").isoformat()}}
     if "delay" in given:

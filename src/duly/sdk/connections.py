@@ -80,13 +80,13 @@ class Connections:
         self._tenants: set[int] = set()
 
     async def database(self) -> Database:
-        """Give this loop's pool. Raises DatabaseUnusable, naming the remedy."""
+        """Return this loop's pool. Raises DatabaseUnusable, naming the remedy."""
         line = await self._line()
         assert line.database is not None
         return line.database
 
     async def waker(self) -> Waker:
-        """Give this loop's waker."""
+        """Return this loop's waker."""
         line = await self._line()
         assert line.waker is not None
         return line.waker

@@ -27,7 +27,7 @@ class Declaration:
         self._check()
 
     def job(self, source: str) -> Recurring:
-        """Give the job that a program, named as `module:app`, declares with it."""
+        """Return the job that a program, named as `module:app`, declares with it."""
         handler = self._handler
         return Recurring(
             handler.name,

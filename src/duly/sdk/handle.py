@@ -59,7 +59,7 @@ class Handle(Job[T]):
 
     @property
     def description(self) -> str:
-        """When it fires, in English."""
+        """Return when it fires, in English."""
         first = f"{self.scheduled_at:%Y-%m-%d %H:%M:%S %Z}"
         if self._schedule is None or is_once(self._schedule):
             return f"Once, at {first}"

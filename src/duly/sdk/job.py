@@ -114,7 +114,7 @@ class Job(Generic[T]):
         return RunHandle(self._app, work, made.run_id, str(made.state))
 
     async def edit(self, **changes: Unpack[Changes]) -> int:
-        """Change it, and only what is named, from now on. Gives its new version.
+        """Change it, and only what is named, from now on. Returns its new version.
 
         Takes what `options(…)` takes of a schedule, its name and its runs, and `arguments`, laid over those it has; None
         takes a part away, as `jitter=None`. Raises NotFound, Refused.

@@ -130,7 +130,7 @@ def shape_of(given: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the fields of a spec that keywords say, but for its schedule. Raises InvalidOption."""
+    """Return the fields of a spec that keywords say, but for its schedule. Raises InvalidOption."""
     if given.get("concurrency") is not None and given.get("fifo") is not None:
         raise InvalidOption("give concurrency= or fifo=, not both; fifo= is a limit of 1 at once, in order")
     found = {}

@@ -38,7 +38,7 @@ class Placeholder(ABC):
 
     @abstractmethod
     def at(self, path: tuple[str | int, ...]) -> Self:
-        """Give the same with another path."""
+        """Return the same with another path."""
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class OfNode(Placeholder):
         self.node = node
 
     def at(self, path: tuple[str | int, ...]) -> Self:
-        """Give the same with another path."""
+        """Return the same with another path."""
         return type(self)(self.owner, self.node, path)
 
     def head(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Item(Placeholder):
     __slots__ = ()
 
     def at(self, path: tuple[str | int, ...]) -> Self:
-        """Give the same with another path."""
+        """Return the same with another path."""
         return type(self)(path)
 
     def head(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def written(value: Any) -> Any:
 
 
 def placeholders(value: Any) -> Iterator[Placeholder]:
-    """Give what is not known yet in a value, however deep it stands."""
+    """Return what is not known yet in a value, however deep it stands."""
     if isinstance(value, Placeholder):
         yield value
     elif isinstance(value, Mapping):

@@ -40,7 +40,7 @@ class Retry:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def spec(self) -> RetryPolicy:
-        """Give the policy as a spec has it."""
+        """Return the policy as a spec has it."""
         times = {name: _seconds(getattr(self, name)) for name in ("base", "cap", "max_age")}
         delays = [_seconds(delay) for delay in self.delays]
         rules = [RetryRule(**_plain(rule)) for rule in self.rules]

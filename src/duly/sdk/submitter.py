@@ -137,7 +137,7 @@ class Submitter(Generic[Q, T]):
         return str(self._choices.given.get("key") or secrets.token_urlsafe(16))
 
     def _is_due_soon(self) -> bool:
-        """Say whether it went straight to ready; what waits longer is found by the workers' own looks."""
+        """Return whether it went straight to ready; what waits longer is found by the workers' own looks."""
         shot = self._choices.one_shot
         return shot is not None and shot.at is None and (shot.delay is None or shot.delay <= timedelta())
 

@@ -150,7 +150,7 @@ class Workflow:
         return self._add(name, work, args, kwargs, after, over)
 
     def spec(self) -> dict[str, Any]:
-        """Give what `POST /v1/workflows` and `duly workflows submit` take. Raises InvalidWorkflow."""
+        """Return what `POST /v1/workflows` and `duly workflows submit` take. Raises InvalidWorkflow."""
         return non_defaults(workflow_spec_of(self._checked()))
 
     async def submit(self, *, key: str | None = None) -> WorkflowHandle:
@@ -177,7 +177,7 @@ class Workflow:
         return self.app.background.run(self.submit(key=key))
 
     async def add_to(self, run: RunContext) -> list[str]:
-        """Add these nodes to the workflow that a running node is of, under its fence. Gives their names.
+        """Add these nodes to the workflow that a running node is of, under its fence. Returns their names.
 
         Those without `after` wait for the running node, and whatever follows it waits for them. Without any, nothing is done.
         What it has added before, in another attempt, is left as it is. Raises InvalidWorkflow, WorkflowChanged, NotFound when

@@ -93,7 +93,7 @@ class WorkflowHandle:
         return await moves.resume_workflow(await self._database(), self._app.tenant, self.workflow_id)
 
     async def replay(self, node: str) -> list[str]:
-        """Run a node again, and all that follow from it; the others keep their results. Gives their names.
+        """Run a node again, and all that follow from it; the others keep their results. Returns their names.
 
         Raises NotFound, Refused while some of them are under way.
         """

@@ -89,7 +89,7 @@ class Environment:
         return self._at
 
     def runs(self, handler: Handler[..., ..., Any, Any] | str | None = None) -> list[Fire]:
-        """Give the last attempt of each run, of one handler or of all, in the order of their first."""
+        """Return the last attempt of each run, of one handler or of all, in the order of their first."""
         name = handler.name if isinstance(handler, Handler) else handler
         latest = {fire.run_id: fire for fire in self.fires}
         return [fire for fire in latest.values() if name is None or fire.handler == name]

@@ -137,7 +137,7 @@ class SigningSecret(Told, frozen=True):
         return f"SigningSecret({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Give the fields to whoever prints them: the secret itself is not for logs and tracebacks."""
+        """Return the fields to whoever prints them: the secret itself is not for logs and tracebacks."""
         return [(name, "***" if name == "secret" else getattr(self, name)) for name in self.__struct_fields__]
 
 

@@ -72,7 +72,7 @@ class MadeKey(Told, frozen=True):
         return f"MadeKey({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Give the fields to whoever prints them: the key itself is not for logs and tracebacks."""
+        """Return the fields to whoever prints them: the key itself is not for logs and tracebacks."""
         return [(name, "***" if name == "key" else getattr(self, name)) for name in self.__struct_fields__]
 
 

@@ -145,7 +145,7 @@ class RunContext:
 
     @property
     def missed(self) -> int:
-        """How many occurrences, noticed too late, this run stands for, itself included; 0 when it is on time."""
+        """Return how many occurrences, noticed too late, this run stands for, itself included; 0 when it is on time."""
         return self._run.history.missed
 
     @property
@@ -187,12 +187,12 @@ class RunContext:
 
     @property
     def due_at(self) -> datetime:
-        """When this attempt was to start."""
+        """Return when this attempt was to start."""
         return self._run.due_at
 
     @property
     def deadline(self) -> datetime | None:
-        """When this attempt will be stopped; None without a timeout."""
+        """Return when this attempt will be stopped; None without a timeout."""
         seconds = self._run.policy.timeout_seconds
         if seconds is None or self._started_at is None:
             return None
@@ -210,7 +210,7 @@ class RunContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether someone asked the run to stop."""
+        """Return whether someone asked the run to stop."""
         return self._cancelled
 
     def raise_if_cancelled(self) -> None:
@@ -248,7 +248,7 @@ class RunContext:
 
     @property
     def has_started(self) -> bool:
-        """Whether the handler has been called."""
+        """Return whether the handler has been called."""
         return self._started_at is not None
 
     def mark_cancelled(self) -> None:
@@ -266,7 +266,7 @@ class RunContext:
 
     @property
     def left_behind(self) -> bool:
-        """Whether something was saved that must go when the run is final."""
+        """Return whether something was saved that must go when the run is final."""
         return self._saved is not None
 
     def _encode(self, value: Any) -> str:

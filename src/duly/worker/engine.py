@@ -128,7 +128,7 @@ class Engine:
         )
 
     def _claiming_for(self, registry: Registry, targets: Targets) -> Claiming:
-        """Give what claims the runs that these know, and lays them in our hands and into our wheel."""
+        """Return what claims the runs that these know, and lays them in our hands and into our wheel."""
         return Claiming(
             self._database,
             self.identity,
@@ -156,7 +156,7 @@ class Engine:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many runs are running, waiting for a slot, and held in all."""
+        """Return how many runs are running, waiting for a slot, and held in all."""
         return self._slots.running, self._slots.waiting, len(self._hands)
 
     @property
@@ -562,7 +562,7 @@ class Engine:
 
     @property
     def _is_quiet(self) -> bool:
-        """Whether nothing runs and everything is written."""
+        """Return whether nothing runs and everything is written."""
         return not (self._slots.running or len(self.outbox) or self._children)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

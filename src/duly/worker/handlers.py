@@ -82,12 +82,12 @@ class Handler:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the signature could be compiled already."""
+        """Return whether the signature could be compiled already."""
         return self._shape is not None
 
     @property
     def takes_run(self) -> bool:
-        """Whether the function's first parameter is the run."""
+        """Return whether the function's first parameter is the run."""
         return self.shape.takes_run
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -187,7 +187,7 @@ class Registry:
             self._handlers[name] = handler
 
     def get(self, name: str) -> Handler | None:
-        """Give the handler of a name or alias, if there is one."""
+        """Return the handler of a name or alias, if there is one."""
         return self._handlers.get(name)
 
     def full_name(self, name: str) -> str:
@@ -198,7 +198,7 @@ class Registry:
         return full if full in self._handlers else name
 
     def __getitem__(self, name: str) -> Handler:
-        """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
+        """Return the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
         try:
             return self._handlers[self.full_name(name)]
         except KeyError:
@@ -280,7 +280,7 @@ def _field_of(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tupl
 
 
 def _part_of(struct: Any, names: Collection[str]) -> msgspec.json.Decoder[Any]:
-    """Give what reads some of a handler's arguments without the others."""
+    """Return what reads some of a handler's arguments without the others."""
     fields = [(field.name, field.type) for field in msgspec.structs.fields(struct) if field.name in names]
     return msgspec.json.Decoder(msgspec.defstruct(struct.__name__, fields, forbid_unknown_fields=True))
 

@@ -26,7 +26,7 @@ class Held(msgspec.Struct, gc=False):
     cancelled: bool = False  # Someone asked for it; one that was not started never will be.
 
     def as_cancelled(self) -> Settled:
-        """Give the outcome of a run that was cancelled before its handler was called."""
+        """Return the outcome of a run that was cancelled before its handler was called."""
         return Settled(self.run, None, None, Cancelled(), self.saved is not None)
 
 
@@ -48,16 +48,16 @@ class Hands:
         self._held[held.run.run_id] = held
 
     def find(self, run_id: UUID, fence: int) -> Held | None:
-        """Give what we hold under this very lease."""
+        """Return what we hold under this very lease."""
         held = self._held.get(run_id)
         return held if held is not None and held.run.fence == fence else None
 
     def of(self, runs: Sequence[Run]) -> list[Held]:
-        """Give what we hold of these runs."""
+        """Return what we hold of these runs."""
         return [held for run in runs if (held := self.find(run.run_id, run.fence)) is not None]
 
     def let_go(self, runs: Sequence[Run]) -> list[Held]:
-        """Hold these runs no longer. Gives what was held of them."""
+        """Hold these runs no longer. Returns what was held of them."""
         over = self.of(runs)
         for held in over:
             self._held.pop(held.run.run_id, None)

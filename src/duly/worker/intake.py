@@ -32,7 +32,7 @@ class Room(msgspec.Struct):
 
     @property
     def soon(self) -> int:
-        """How many slots will come free within a quarter of a second."""
+        """Return how many slots will come free within a quarter of a second."""
         return min(CLAIM_MAX, int(self.rate * SOON_SECONDS))
 
     def observe(self, finished: int, seconds: float) -> None:
@@ -49,7 +49,7 @@ class Room(msgspec.Struct):
         self.ahead = 0
 
     def left(self, *, free: int, waiting: int, held_ahead: int) -> int:
-        """Say how many runs to claim now."""
+        """Return how many runs to claim now."""
         soon = self.soon
         due = free + soon - waiting
         if waiting and due < soon // 2:

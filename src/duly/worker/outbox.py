@@ -73,12 +73,12 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Say whether the intake must wait."""
+        """Return whether the intake must wait."""
         return len(self) >= FULL
 
     @property
     def is_done(self) -> bool:
-        """Say whether it was closed and has nothing left."""
+        """Return whether it was closed and has nothing left."""
         return self._closing and not len(self)
 
     def put(self, settled: Sequence[Settled | Deferred]) -> None:
@@ -98,7 +98,7 @@ class Outbox:
             await self.flush()
 
     def _is_waited_for(self) -> bool:
-        """Say whether the next node of a workflow may wait for one of a few outcomes: then no batch is gathered."""
+        """Return whether the next node of a workflow may wait for one of a few outcomes: then no batch is gathered."""
         return max(len(self._waiting), self._last_batch) < BUSY and any(
             item.run.metadata.node for item in self._waiting
         )

@@ -20,7 +20,7 @@ AGAIN_SECONDS_MAX = 0.6
 
 
 def pause(*, held: int, started: int, waiting: int, left_seconds: float | None) -> float:
-    """Say how long to wait: `left_seconds` is until the next in the wheel falls due, None with nothing in it."""
+    """Return how long to wait: `left_seconds` is until the next in the wheel falls due, None with nothing in it."""
     if not held:
         return REST_IDLE_SECONDS
     least = TURN_BUSY_SECONDS if started >= BUSY or waiting else TURN_SECONDS
@@ -39,7 +39,7 @@ class Setback:
         self._until = float("-inf")
 
     def seconds(self, now: float) -> float:
-        """Say how long to wait from now on, after another failure."""
+        """Return how long to wait from now on, after another failure."""
         if now >= self._until:
             is_new = now - self._until > SETBACK_SECONDS_MAX
             self._seconds = min(SETBACK_SECONDS if is_new else 2 * self._seconds, self._seconds_max)

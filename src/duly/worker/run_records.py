@@ -96,11 +96,11 @@ class WorkerDesk:
 
     @property
     def owes_any(self) -> bool:
-        """Whether of any run something was said that is not written yet."""
+        """Return whether of any run something was said that is not written yet."""
         return bool(self._progress or self._showing)
 
     def owes_progress(self, run: Run) -> bool:
-        """Say whether something was said of a run that is not written yet."""
+        """Return whether something was said of a run that is not written yet."""
         name = (run.run_id, run.fence)
         return name in self._progress or name in self._showing
 

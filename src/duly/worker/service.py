@@ -328,7 +328,7 @@ class Worker:
 
     @property
     def slots(self) -> dict[str, int]:
-        """How many runs it may run at once, by pool, of those it has."""
+        """Return how many runs it may run at once, by pool, of those it has."""
         return {str(pool): number for pool, number in self._capacity().items() if number}
 
     def _capacity(self) -> dict[Pool, int]:

@@ -62,24 +62,24 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """How many are due and wait for a slot."""
+        """Return how many are due and wait for a slot."""
         return sum(map(len, self._lines.values()))
 
     @property
     def running(self) -> int:
-        """How many are being executed."""
+        """Return how many are being executed."""
         return sum(self._running.values())
 
     def free_in(self, pool: Pool) -> int:
-        """Say how many could start at this moment."""
+        """Return how many could start at this moment."""
         return self.capacity[pool] - self._running[pool]
 
     def waiting_for(self, pool: Pool) -> int:
-        """Say how many are due and wait for a slot of this pool."""
+        """Return how many are due and wait for a slot of this pool."""
         return len(self._lines[pool])
 
     def waits_since(self, pool: Pool) -> float:
-        """Give the moment since which the one next in line could have started."""
+        """Return the moment since which the one next in line could have started."""
         line = self._lines[pool]
         return line[0][5] if line else float("inf")
 

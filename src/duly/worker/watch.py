@@ -32,7 +32,7 @@ class Watch:
 
     @property
     def is_fresh(self) -> bool:
-        """Say whether runs may be started on what we know; when the database is silent, that must do."""
+        """Return whether runs may be started on what we know; when the database is silent, that must do."""
         return self._is_silent or self._clock.monotonic() - self._looked_at <= FRESH_SECONDS
 
     async def look(self) -> News:

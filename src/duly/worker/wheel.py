@@ -43,7 +43,7 @@ class Wheel(Generic[_Item]):
         return due
 
     def next_due(self) -> float | None:
-        """Give the moment of the nearest bucket."""
+        """Return the moment of the nearest bucket."""
         return self._ticks[0] / _TICKS_PER_SECOND if self._ticks else None
 
     def take_out(self, is_unwanted: Callable[[_Item], bool]) -> list[_Item]:

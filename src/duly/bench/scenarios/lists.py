@@ -193,7 +193,7 @@ def _brief(found: Percentiles, cpu: list[float]) -> dict[str, float | None]:
 
 
 async def _fill(database: Database, bench: Bench, options: Options) -> UUID:
-    """Fill every table. Gives a job that has a third of the history."""
+    """Fill every table. Returns a job that has a third of the history."""
     await database.execute(_PARTITIONS, _DAYS)
     await _filled(database, bench, "jobs", _JOBS, options.jobs)
     job: UUID = await database.fetchval("select job_id from duly.jobs where tenant = 1 order by job_id limit 1")

@@ -115,7 +115,7 @@ async def _spent(database: Database, work: Callable[[], Awaitable[object]]) -> S
 
 
 async def _moved(bench: Bench, database: Database, name: str, step: Callable[[], Awaitable[int]]) -> tuple[int, float]:
-    """Move batches until nothing is left to move. Gives how many runs, and the CPU of it all."""
+    """Move batches until nothing is left to move. Returns how many runs, and the CPU of it all."""
     pid = await database.fetchval("select pg_backend_pid()")
     total, before = 0, processes.cpu_of(pid)
     with bench.steps.step(name):

@@ -112,7 +112,7 @@ async def _widen(database: Database, urls: Sequence[str], places: int) -> None:
 
 
 async def _per_core(options: Options, send: Callable[[], Awaitable[None]]) -> float:
-    """Say how many a second one core sends that does nothing else."""
+    """Return how many a second one core sends that does nothing else."""
 
     async def send_all(numbers: Iterator[int]) -> None:
         for _ in numbers:

@@ -80,7 +80,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 
 async def _chains(bench: Bench, options: Options) -> list[float]:
-    """Run chains one at a time. Gives the seconds from the end of each node to the start of the next."""
+    """Run chains one at a time. Returns the seconds from the end of each node to the start of the next."""
     chain = Workflow("chain", tuple(_node(number, [number - 1] if number else []) for number in range(_CHAIN)))
     async with bench.database() as database, bench.roles(tell_seconds=TELL_SECONDS) as roles:
         with bench.steps.step(f"{options.chains:,} chains", options.chains) as advance:

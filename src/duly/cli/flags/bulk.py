@@ -121,7 +121,7 @@ async def _is_moved(moving: Awaitable[object]) -> bool:
 
 
 async def _walk(verb: Verb, many: Many, *, dry_run: bool) -> tuple[ManyDone, bool]:
-    """Go from page to page. Gives what was done, and whether more fit than the limit."""
+    """Go from page to page. Returns what was done, and whether more fit than the limit."""
     done, place, limit = _NOTHING, None, many.limit
     which = {"filter": many.filter_text, "all": many.everything, "dry_run": dry_run}
     while limit is None or done.matched < limit:

@@ -36,7 +36,7 @@ def none_of(what: str, wanted: str, otherwise: str) -> str:
 
 
 async def first(listed: AsyncIterator[T], limit: int) -> list[T]:
-    """Give the first of a list, up to a limit; no page is read that is not needed."""
+    """Return the first of a list, up to a limit; no page is read that is not needed."""
     found: list[T] = []
     async for one in listed:
         found.append(one)

@@ -52,7 +52,7 @@ def flag(option: str) -> str:
 
 
 def compose(typed: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the shape that was typed; None when it is none. Raises UsageError, Refused."""
+    """Return the shape that was typed; None when it is none. Raises UsageError, Refused."""
     said = read_said(typed)
     try:
         shape = options.compose(said, flag)

@@ -57,13 +57,13 @@ def read(typed: Mapping[str, Any], app: Any | None) -> Submission | Recurring:
 
 
 def policy_of(options: RunOptions) -> RetryPolicy:
-    """Give the retry policy among options as a spec has it."""
+    """Return the retry policy among options as a spec has it."""
     policy: RetryPolicy = rules_of(options.but(own=True))["retry"]
     return policy
 
 
 def fields_of(job: Submission | Recurring) -> JobFields:
-    """Give the fields with which a job is created, but for its target."""
+    """Return the fields with which a job is created, but for its target."""
     fields = non_defaults(spec_of(job, is_shown=False))
     return cast(JobFields, {name: value for name, value in fields.items() if name != "target"})
 
@@ -87,7 +87,7 @@ async def answer(
 
 
 def _once(job: Submission, sent: SubmittedJob) -> list[str]:
-    """Say when a one-shot runs."""
+    """Return when a one-shot runs."""
     how = "Once, now" if job.at is None and not job.delay else "Once"
     assert sent.next_run_at is not None, "a one-shot has its moment"
     return [f"{how}: {what_submitted_runs(job)} on queue {job.queue}", f"{'at':6}{both_clocks(sent.next_run_at)}"]
@@ -102,7 +102,7 @@ async def live_workers(client: AsyncClient) -> list[Worker] | None:
 
 
 def document(job: Submission | Recurring, sent: SubmittedJob, lines: Sequence[str]) -> dict[str, Any]:
-    """Give the same for a program: the job, the only run of a one-shot, what a schedule means, and the sentences."""
+    """Return the same for a program: the job, the only run of a one-shot, what a schedule means, and the sentences."""
     means = {"description": sent.description, "next_fires": sent.next_fires[:FIRES_SHOWN]}
     more = means if isinstance(job, Recurring) else {}
     run = {} if sent.run_id is None else {"run_id": sent.run_id}
@@ -135,7 +135,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _handler_name(name: str, app: Any | None) -> str:
-    """Give the handler's whole name: of an app that is known and has a name, that may be left out."""
+    """Return the handler's whole name: of an app that is known and has a name, that may be left out."""
     return name if app is None else str(app.registry.full_name(name))
 
 
@@ -171,7 +171,7 @@ def _check_moments(typed: Mapping[str, Any], *, is_schedule: bool) -> None:
 
 
 def _moment(typed: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the schedule of a one-shot."""
+    """Return the schedule of a one-shot."""
     at = read_moment(typed.get("at"), "at")
     if at is not None:
         return {"trigger": {"type": "at", "at": check_moment(at, "at").isoformat()}}

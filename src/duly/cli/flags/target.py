@@ -68,14 +68,14 @@ def read_target(typed: Mapping[str, Any]) -> Called | None:
 
 
 def handler_of(typed: Mapping[str, Any]) -> str:
-    """Give the handler, the first of the words that no flag took. Raises UsageError when there is none."""
+    """Return the handler, the first of the words that no flag took. Raises UsageError when there is none."""
     if not typed["words"]:
         raise click.UsageError("name a HANDLER, or give --webhook URL, --command -- PROGRAM, or --image IMAGE")
     return str(typed["words"][0])
 
 
 def pairs_of(typed: Mapping[str, Any], target: Called | None) -> Sequence[str]:
-    """Give the words that are arguments, as key=value."""
+    """Return the words that are arguments, as key=value."""
     words: Sequence[str] = typed["words"]
     return words[1:] if target is None else words if isinstance(target, WebhookTarget) else ()
 
@@ -96,7 +96,7 @@ def _target(kind: str, typed: Mapping[str, Any]) -> Called:
 
 
 def _limits(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a program may have and what its exit codes mean, as far as it was typed."""
+    """Return what a program may have and what its exit codes mean, as far as it was typed."""
     given = {name: typed.get(name) for name in ("network", "memory_bytes", "processes")}
     exits = {"ok": list(typed.get("ok_exits", ())), "retry": list(typed.get("retry_exits", ()))}
     return {name: value for name, value in {**given, **exits}.items() if value not in (None, [])}

@@ -25,7 +25,7 @@ _SAVED = "saved"
 
 
 def is_one_shot(job: Job) -> bool:
-    """Say whether a job is its own only run."""
+    """Return whether a job is its own only run."""
     return job.last_run is not None and job.last_run.run_id == job.job_id
 
 
@@ -79,7 +79,7 @@ def _schedule(job: Job) -> Schedule | None:
 
 
 def _jitter_note(fire: Fire) -> str | None:
-    """Say when it starts, where jitter puts it off."""
+    """Return when it starts, where jitter puts it off."""
     due = fire.due_at
     if due is None or fire.note == "estimate":
         return None

@@ -46,7 +46,7 @@ def plan_lines(plan: Plan, manifest: Manifest, *, prune: bool, adopt: bool) -> l
 
 
 def plan_of(told: Applied) -> Plan:
-    """Give the plan in what the API tells."""
+    """Return the plan in what the API tells."""
     return msgspec.convert(msgspec.to_builtins(told), Plan)
 
 
@@ -121,6 +121,6 @@ def _summary(plan: Plan, *, prune: bool) -> str:
 
 
 def _when(shape: Mapping[str, Any]) -> str:
-    """Say when a job fires."""
+    """Return when a job fires."""
     match = shape.get(ON_EVENT)
     return sentence(options.check(shape)) if match is None else OnEvent(match["type"], match.get("source")).describe()

@@ -25,7 +25,7 @@ def queue_row(found: Queue) -> dict[str, Any]:
 
 
 def queue_state(found: Queue) -> str:
-    """Say whether a queue goes on."""
+    """Return whether a queue goes on."""
     if not found.holds:
         return "overloaded" if found.is_overloaded else "open"
     return "paused" if any(hold.tenant is None for hold in found.holds) else "paused for some"
@@ -56,7 +56,7 @@ def told(hold: Hold) -> str:
 
 
 def resume_line(scope: Scope) -> str:
-    """Give the command that takes a pause of this scope back."""
+    """Return the command that takes a pause of this scope back."""
     if scope == EVERYTHING:
         return "duly resume --all"
     queue = [] if scope.queue is None else ["--queue", scope.queue]

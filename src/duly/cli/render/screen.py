@@ -16,7 +16,7 @@ class Screen:
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody looks at it now, and nothing keeps it."""
+        """Return whether somebody looks at it now, and nothing keeps it."""
         return sys.stdout.isatty()
 
     def title(self, version: str, reach: str) -> None:

@@ -28,7 +28,7 @@ async def read_workflow_row(client: AsyncClient, workflow_id: UUID) -> dict[str,
 
 
 def how_far(nodes: Sequence[Node]) -> str:
-    """Say how many nodes have come to their end."""
+    """Return how many nodes have come to their end."""
     ended = sum(node["state"] in NODE_ENDS for node in nodes)
     return f"{ended} of {some(len(nodes), 'node has', 'nodes have')} ended"
 
@@ -80,7 +80,7 @@ def _waits_for(node: Node, open_nodes: Sequence[Node]) -> list[str]:
 
 
 def drawn(nodes: Sequence[Node], most: int) -> list[dict[str, Any]]:
-    """Give nodes in the order of the tree, up to so many, each with its line in `drawing` and a word in `note`."""
+    """Return nodes in the order of the tree, up to so many, each with its line in `drawing` and a word in `note`."""
     above = {node["name"]: _above(node) for node in nodes}
     below: dict[str | None, list[Node]] = {}
     for node in nodes:

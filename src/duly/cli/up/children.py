@@ -20,7 +20,7 @@ _LIVED_SECONDS = 60.0
 
 
 def duly_command(*arguments: str) -> list[str]:
-    """Give the command line that runs `duly` with the interpreter we run on."""
+    """Return the command line that runs `duly` with the interpreter we run on."""
     return [sys.executable, "-m", "duly", *arguments]
 
 

@@ -56,7 +56,7 @@ def write_private(file: Path, data: bytes) -> None:
 
 
 def as_up_does(settings: Settings) -> Settings:
-    """Give the settings with what the `duly up` of this folder lets out, where nobody has said otherwise."""
+    """Return the settings with what the `duly up` of this folder lets out, where nobody has said otherwise."""
     kept = None if settings.database_url else _kept(settings.data / FILE)
     if kept is None:
         return settings
@@ -65,7 +65,7 @@ def as_up_does(settings: Settings) -> Settings:
 
 
 def is_as_up_does(settings: Settings) -> bool:
-    """Say whether it was taken from a `duly up` that webhooks may be sent to this machine."""
+    """Return whether it was taken from a `duly up` that webhooks may be sent to this machine."""
     return settings.egress_loopback and settings.sources["egress_loopback"] == _OF_UP
 
 
@@ -86,7 +86,7 @@ def caller_of(settings: Settings) -> Caller:
 
 
 def submitted_check(settings: Settings) -> Check:
-    """Give what refuses addresses in what is submitted to the database itself. Raises SettingsError.
+    """Return what refuses addresses in what is submitted to the database itself. Raises SettingsError.
 
     The server of a `duly up` is for development, and so may be called what its own door takes.
     """

@@ -60,7 +60,7 @@ def tell_key(screen: Screen, key: FirstKey | None, address: str) -> None:
 
 
 async def _is_usable(database: Database, file: Path) -> bool:
-    """Say whether the key that lies in the folder still opens something."""
+    """Return whether the key that lies in the folder still opens something."""
     parts = parse(_read(file))
     found = None if parts is None else await api_keys.find(database, parts[0])
     if parts is None or found is None or not found.is_opened_by(parts[1]):

@@ -92,11 +92,11 @@ async def opened_door(
 
 
 def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
-    """Give the pages of the dashboard, where it is wanted."""
+    """Return the pages of the dashboard, where it is wanted."""
     return pages() if settings.dashboard else []
 
 
 def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:
-    """Give the programs, images and addresses that the operator allows; `loopback` is for what is not said there."""
+    """Return the programs, images and addresses that the operator allows; `loopback` is for what is not said there."""
     check_call = url_check(egress_of(settings, loopback=loopback))
     return Allowed(settings.commands, frozenset(settings.containers), check_call=check_call)

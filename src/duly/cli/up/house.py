@@ -96,7 +96,7 @@ class House:
         self._screen.fact("schema", "ready", self._clock.monotonic() - began)
 
     async def _admit(self, database: Database) -> FirstKey | None:
-        """Give the key of this data folder; refuse to be reached by others when there is none at all."""
+        """Return the key of this data folder; refuse to be reached by others when there is none at all."""
         key = await first_key(database, self._postgres.data, Rng())
         refuse_without_keys(self._settings.host, has_keys=await api_keys.any_usable(database))
         return key
@@ -247,7 +247,7 @@ def _allowed(settings: Settings) -> list[str]:
 
 
 def _work(serving: Sequence[WorkerRow]) -> str:
-    """Say how many workers serve what."""
+    """Return how many workers serve what."""
     if not serving:
         return "none; name an app for one: duly up --app module:app"
     queues = list(dict.fromkeys(queue for row in serving for queue in row.queues))

@@ -71,7 +71,7 @@ class HttpPart:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it answers requests."""
+        """Return whether it answers requests."""
         return self._child.is_ready
 
     async def start(self) -> None:

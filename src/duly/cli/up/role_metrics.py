@@ -42,7 +42,7 @@ class WorkerFigures(Collector):
         self._reading = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
-        """Give every metric."""
+        """Return every metric."""
         health, figures = self._health(), self._worker.figures
         yield _counter("duly_worker_runs_started", "Runs that this worker has started.", figures.started)
         ended = _counter("duly_worker_runs_ended", "Attempts that ended here, by outcome.", labels=["outcome"])
@@ -75,7 +75,7 @@ class WorkerFigures(Collector):
             return self._worker.health
 
     def checks(self) -> list[Check]:
-        """Say whether this worker can take runs and start them."""
+        """Return whether this worker can take runs and start them."""
         health = self._health()
         leased = "its lease stands" if health.safe else "it has no lease that certainly stands, so it takes no runs"
         return [
@@ -99,7 +99,7 @@ class SchedulerFigures(Collector):
         self._clock = SystemClock()
 
     def collect(self) -> Iterator[Metric]:
-        """Give every metric."""
+        """Return every metric."""
         health = self._scheduler.health
         yield _counter("duly_scheduler_runs_staged", "Runs that this scheduler has staged.", health.staged)
         yield _counter("duly_scheduler_runs_backfilled", "Missed runs that it has made.", health.backfilled)
@@ -117,7 +117,7 @@ class SchedulerFigures(Collector):
         yield _labelled(rounds, self._maintenance.rounds.ages(self._clock.monotonic()))
 
     def checks(self) -> list[Check]:
-        """Say whether this scheduler stages and maintains. One that holds no shard stands by, and is in order."""
+        """Return whether this scheduler stages and maintains. One that holds no shard stands by, and is in order."""
         health, now = self._scheduler.health, self._clock.monotonic()
         ages = self._maintenance.rounds.ages(now)
         late = ", ".join(overdue(ages))

@@ -22,7 +22,7 @@ class AsyncDead(AsyncResource):
     """
 
     def list(self, filter: str | None = None, *, page_size: int | None = None) -> AsyncIterator[DeadLetter]:
-        """Give the dead letters that fit a filter, the last buried first; pages are read as they are needed."""
+        """Return the dead letters that fit a filter, the last buried first; pages are read as they are needed."""
         return self._line.pages(listing(path("dead"), DeadLetter, filter=filter, page_size=page_size))
 
     async def edit(self, run_id: Id, payload: Mapping[str, Any]) -> None:
@@ -61,7 +61,7 @@ class AsyncDead(AsyncResource):
         return await self._change_matching("discard", filter, chosen)
 
     async def edit_matching(self, filter: str, payload: Mapping[str, Any], **chosen: Unpack[Matching]) -> BulkAnswer:
-        """Give the dead letters that fit a filter another payload, the same for all. Raises Invalid."""
+        """Return the dead letters that fit a filter another payload, the same for all. Raises Invalid."""
         return await self._change_matching("edit", filter, chosen, payload=payload)
 
     async def _change_matching(self, verb: str, filter: str, chosen: Matching, **more: object) -> BulkAnswer:

@@ -22,7 +22,7 @@ class AsyncDestinations(AsyncResource):
     """Destinations, by their ids."""
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[Destination]:
-        """Give all destinations, in order of their origins."""
+        """Return all destinations, in order of their origins."""
         return self._line.pages(listing(path("destinations"), Destination, page_size=page_size))
 
     async def create(
@@ -65,11 +65,11 @@ class AsyncDestinations(AsyncResource):
         return await self._line.ask(posting(path("destinations", destination_id, "open"), Destination, asked))
 
     def waiting(self, destination_id: Id, *, page_size: int | None = None) -> AsyncIterator[WaitingRun]:
-        """Give the runs that wait for it, in the order in which they go on. Raises NotFound."""
+        """Return the runs that wait for it, in the order in which they go on. Raises NotFound."""
         return self._line.pages(listing(path("destinations", destination_id, "runs"), WaitingRun, page_size=page_size))
 
     def failures(self, destination_id: Id, *, page_size: int | None = None) -> AsyncIterator[FailedAttempt]:
-        """Give the attempts that failed there, the last first. Raises NotFound."""
+        """Return the attempts that failed there, the last first. Raises NotFound."""
         there = path("destinations", destination_id, "failures")
         return self._line.pages(listing(there, FailedAttempt, page_size=page_size))
 

@@ -14,7 +14,7 @@ class AsyncFigures(AsyncResource):
     """What the dashboard shows, for programs."""
 
     async def overview(self) -> Overview:
-        """Give how things stand, in four numbers, queue by queue, and what needs a person."""
+        """Return how things stand, in four numbers, queue by queue, and what needs a person."""
         return await self._line.ask(getting(path("overview"), Overview))
 
     async def series(
@@ -25,14 +25,14 @@ class AsyncFigures(AsyncResource):
         step: int | None = None,
         queue: str | None = None,
     ) -> Series:
-        """Give what ended over time, in steps of so many seconds: of one queue, or of all."""
+        """Return what ended over time, in steps of so many seconds: of one queue, or of all."""
         query: dict[str, object] = {"from": since, "to": until, "step": step, "queue": queue}
         return await self._line.ask(getting(path("series"), Series, **query))
 
     async def coming(self) -> ComingFires:
-        """Give how many fires fall into each minute of the next hour."""
+        """Return how many fires fall into each minute of the next hour."""
         return await self._line.ask(getting(path("coming"), ComingFires))
 
     async def days(self, job_id: UUID | str, *, days: int | None = None, zone: str | None = None) -> list[JobDay]:
-        """Give what became of a schedule's occurrences, day by day of a time zone: UTC unless given."""
+        """Return what became of a schedule's occurrences, day by day of a time zone: UTC unless given."""
         return (await self._line.ask(getting(path("jobs", job_id, "days"), JobDays, days=days, zone=zone))).items

@@ -75,7 +75,7 @@ class AsyncJobs(AsyncResource):
         sort: Literal["created", "name", "next_run_at"] | None = None,
         include: Literal["one_shots"] | None = None,
     ) -> AsyncIterator[JobSummary]:
-        """Give the jobs that fit a filter, the newest first or by name; pages are read as they are needed.
+        """Return the jobs that fit a filter, the newest first or by name; pages are read as they are needed.
 
         With `include`, one-shots without a name are among them.
         """
@@ -107,7 +107,7 @@ class AsyncJobs(AsyncResource):
         return await self._line.ask(getting(path("jobs", job_id, "explain"), Explanation))
 
     def versions(self, job_id: Id, *, page_size: int | None = None) -> AsyncIterator[JobVersion]:
-        """Give what a job's definition was, the newest first: the one that stands, and the last hundred before it."""
+        """Return what a job's definition was, the newest first: the one that stands, and the last hundred before it."""
         return self._line.pages(listing(path("jobs", job_id, "versions"), JobVersion, page_size=page_size))
 
     async def replace(self, job_id: Id, target: Target, *, version: int | None, **fields: Unpack[JobFields]) -> Job:
@@ -137,7 +137,7 @@ class AsyncJobs(AsyncResource):
         return await self._line.ask(triggering(job_id, body, key))
 
     async def moved_fires(self, job_id: Id | None = None, *, limit: int | None = None) -> Sequence[MovedFire]:
-        """Give the next fires, of a job or of all, that new time zone data has moved, the newest first."""
+        """Return the next fires, of a job or of all, that new time zone data has moved, the newest first."""
         return (await self._line.ask(getting(path("moved-fires"), MovedFires, job_id=job_id, limit=limit))).items
 
     async def pause(self, job_id: Id, *, reason: str | None = None) -> JobStatus:

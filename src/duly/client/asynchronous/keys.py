@@ -17,7 +17,7 @@ class AsyncKeys(AsyncResource):
     """Keys, by their ids."""
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Key]:
-        """Give the keys of a tenant, without their secrets."""
+        """Return the keys of a tenant, without their secrets."""
         return self._line.pages(listing(path("keys"), Key, tenant=tenant, page_size=page_size))
 
     async def create(
@@ -45,7 +45,7 @@ class AsyncSessions(AsyncResource):
     """Browsers that have logged in, by the ids of their sessions."""
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Session]:
-        """Give the sessions of a tenant, or, to a key that is no admin, its own; the last opened first."""
+        """Return the sessions of a tenant, or, to a key that is no admin, its own; the last opened first."""
         return self._line.pages(listing(path("sessions"), Session, tenant=tenant, page_size=page_size))
 
     async def revoke(self, session_id: Id) -> None:
@@ -57,7 +57,7 @@ class AsyncTenants(AsyncResource):
     """Tenants, by their numbers; for the operator."""
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[Tenant]:
-        """Give all tenants."""
+        """Return all tenants."""
         return self._line.pages(listing(path("tenants"), Tenant, page_size=page_size))
 
     async def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
@@ -95,7 +95,7 @@ class AsyncAudit(AsyncResource):
         tenant: int | None = None,
         page_size: int | None = None,
     ) -> AsyncIterator[AuditEntry]:
-        """Give the changes that fit; pages are read as they are needed. `actor` is a key's id, or `local:<account>`.
+        """Return the changes that fit; pages are read as they are needed. `actor` is a key's id, or `local:<account>`.
 
         `subject` is the id of what was changed, or its name where it has none.
         """

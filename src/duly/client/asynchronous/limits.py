@@ -16,7 +16,7 @@ class AsyncLimits(AsyncResource):
     """At most so many runs at once: of everything, a queue, a tenant, or a tenant's share of a queue."""
 
     def list(self) -> AsyncIterator[Limit]:
-        """Give all limits, the widest first, and how much of each is under way."""
+        """Return all limits, the widest first, and how much of each is under way."""
         return self._line.pages(listing(path("limits"), Limit))
 
     async def put(
@@ -37,7 +37,7 @@ class AsyncGates(AsyncResource):
     """Keys, by name."""
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[Gate]:
-        """Give all keys that are in use or limited, in their order."""
+        """Return all keys that are in use or limited, in their order."""
         return self._line.pages(listing(path("gates"), Gate, page_size=page_size))
 
     async def get(self, key: str) -> Gate:

@@ -35,7 +35,7 @@ class AsyncHolds(AsyncResource):
     """The emergency stop: what nobody may start."""
 
     def list(self) -> AsyncIterator[Hold]:
-        """Give all that is held."""
+        """Return all that is held."""
         return self._line.pages(listing(path("holds"), Hold))
 
     async def pause(
@@ -62,7 +62,7 @@ class AsyncWorkers(AsyncResource):
     """Workers that live."""
 
     def list(self) -> AsyncIterator[Worker]:
-        """Give every worker that lives, for the operator."""
+        """Return every worker that lives, for the operator."""
         return self._line.pages(listing(path("workers"), Worker))
 
     async def runs(self, worker_id: Id) -> HeldRuns:

@@ -49,11 +49,11 @@ class AsyncRuns(AsyncResource):
         return await self._line.ask(getting(path("runs", run_id, "explain"), Explanation))
 
     def attempts(self, run_id: Id) -> AsyncIterator[Attempt]:
-        """Give the attempts of a run, in order. Raises NotFound."""
+        """Return the attempts of a run, in order. Raises NotFound."""
         return self._line.pages(listing(path("runs", run_id, "attempts"), Attempt))
 
     async def logs(self, run_id: Id) -> AsyncIterator[LogLine]:
-        """Give what a run has logged so far, over all its attempts. Raises NotFound."""
+        """Return what a run has logged so far, over all its attempts. Raises NotFound."""
         token = None
         while True:
             page = await self._line.ask(getting(path("runs", run_id, "logs"), LogPage, page_token=token))
@@ -95,7 +95,7 @@ class AsyncRuns(AsyncResource):
         return await self._line.change_many("/v1/runs:cancel", chosen)
 
     async def replay_many(self, *, rate: float | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
-        """Give many dead runs another set of attempts, at once or so many a second. Raises Invalid."""
+        """Return many dead runs another set of attempts, at once or so many a second. Raises Invalid."""
         return await self._line.change_many("/v1/runs:replay", chosen, rate=rate)
 
     async def run_again(

@@ -16,7 +16,7 @@ class AsyncCalendars(AsyncResource):
     """Calendars, by name."""
 
     def list(self) -> AsyncIterator[Calendar]:
-        """Give all calendars."""
+        """Return all calendars."""
         return self._line.pages(listing(path("calendars"), Calendar))
 
     async def get(self, name: str) -> Calendar:
@@ -36,7 +36,7 @@ class AsyncFiles(AsyncResource):
     """Files, by their names."""
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[FileSummary]:
-        """Give all files that were applied, in order of their names."""
+        """Return all files that were applied, in order of their names."""
         return self._line.pages(listing(path("files"), FileSummary, page_size=page_size))
 
     async def get(self, source: str) -> FileSummary:
@@ -44,7 +44,7 @@ class AsyncFiles(AsyncResource):
         return await self._line.ask(getting(path("files", source), FileSummary))
 
     def jobs(self, source: str, *, drifted: bool = False, page_size: int | None = None) -> AsyncIterator[FileJob]:
-        """Give the jobs of a file, or those that were changed since it was applied. Raises NotFound."""
+        """Return the jobs of a file, or those that were changed since it was applied. Raises NotFound."""
         return self._line.pages(listing(path("files", source, "jobs"), FileJob, page_size=page_size, drifted=drifted))
 
 
@@ -52,7 +52,7 @@ class AsyncBackfills(AsyncResource):
     """Past occurrences that are made again."""
 
     def list(self, job_id: Id | None = None, *, page_size: int | None = None) -> AsyncIterator[BackfillStatus]:
-        """Give the backfills of a job, or all, the last asked for first; pages are read as they are needed."""
+        """Return the backfills of a job, or all, the last asked for first; pages are read as they are needed."""
         return self._line.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
 
     async def get(self, backfill_id: Id) -> BackfillStatus:

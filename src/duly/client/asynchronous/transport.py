@@ -57,7 +57,7 @@ class AsyncLine:
         return done
 
     async def pages(self, ask: Ask[Page[T]]) -> AsyncIterator[T]:
-        """Give the items of a list, page after page, each read when it is needed. Raises ApiError."""
+        """Return the items of a list, page after page, each read when it is needed. Raises ApiError."""
         while True:
             page = await self.ask(ask)
             for item in page.items:
@@ -69,7 +69,7 @@ class AsyncLine:
     async def listen(
         self, where: str, query: dict[str, str], since: str | None, read: Read[T], on_silence: OnSilence | None = None
     ) -> AsyncGenerator[T]:
-        """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
+        """Return the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
 
         listening = Listening(since, self.manners, read, on_silence)

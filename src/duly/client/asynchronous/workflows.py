@@ -30,7 +30,7 @@ class AsyncWorkflows(AsyncResource):
         return await self._line.ask(posting(path("workflows"), StartedWorkflow, workflow, key=key))
 
     def list(self, filter: str | None = None, *, page_size: int | None = None) -> AsyncIterator[WorkflowSummary]:
-        """Give the workflows that fit a filter, the newest first; pages are read as they are needed."""
+        """Return the workflows that fit a filter, the newest first; pages are read as they are needed."""
         return self._line.pages(listing(path("workflows"), WorkflowSummary, filter=filter, page_size=page_size))
 
     async def get(self, workflow_id: Id) -> Workflow:

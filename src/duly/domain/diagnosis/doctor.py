@@ -188,7 +188,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shards_held(self) -> int:
-        """How many shards live schedulers hold."""
+        """Return how many shards live schedulers hold."""
         return sum(one.shards for one in self.schedulers)
 
 
@@ -208,7 +208,7 @@ def findings(facts: Facts) -> list[Finding]:
 
 
 def is_well(found: Iterable[Finding]) -> bool:
-    """Say whether nothing needs a person: notices do not."""
+    """Return whether nothing needs a person: notices do not."""
     return all(one.severity == "notice" for one in found)
 
 
@@ -421,7 +421,7 @@ def _capital(text: str) -> str:
 
 
 def tomorrow_of(read_at: datetime) -> str:
-    """Give the day whose partitions have to be there, as their names have it."""
+    """Return the day whose partitions have to be there, as their names have it."""
     return f"{read_at + timedelta(days=1):%Y%m%d}"
 
 

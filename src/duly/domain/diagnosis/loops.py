@@ -40,7 +40,7 @@ class Rounds:
             self._ended[name] = now
 
     def ages(self, now: float) -> dict[str, float]:
-        """Say how long ago each loop ended a round, or began."""
+        """Return how long ago each loop ended a round, or began."""
         return {name: max(0.0, now - ended) for name, ended in list(self._ended.items())}  # Another thread may ask.
 
 

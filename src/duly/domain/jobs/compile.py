@@ -44,7 +44,7 @@ class Reading(Protocol):
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing has been refused so far."""
+        """Return whether nothing has been refused so far."""
 
     def part(self, path: Path, read: Callable[..., T], *arguments: Any) -> T | None:
         """Read a part; None where it was refused and the rest is read all the same."""
@@ -105,7 +105,7 @@ def compile_recurring(
 
 
 def compile_workflow(spec: WorkflowSpec, reading: Reading = AT_ONCE, **carried: Any) -> Workflow:
-    """Give the workflow that a spec asks for; its nodes are not yet checked against each other. Raises Refused."""
+    """Return the workflow that a spec asks for; its nodes are not yet checked against each other. Raises Refused."""
     name = reading.part(("name",), check_name, spec.name, "name")
     tags = reading.part(("tags",), check_tags, spec.tags)
     then = _then(spec.on_done, spec.on_dead, reading)
@@ -179,7 +179,7 @@ def _check_no_payload(payload: Mapping[str, Any]) -> None:
 def _options(
     spec: WorkSpec, target: Target | None, carried: Mapping[str, Any], defaults: RunOptions, reading: Reading
 ) -> RunOptions:
-    """Give what runs carry; a policy that a job takes from known defaults is its own."""
+    """Return what runs carry; a policy that a job takes from known defaults is its own."""
     options = compile_options(spec, target, carried, defaults, reading)
     return options if defaults == NO_OPTIONS else options.but(own=True)
 
@@ -191,7 +191,7 @@ def compile_options(
     defaults: RunOptions = NO_OPTIONS,
     reading: Reading = AT_ONCE,
 ) -> RunOptions:
-    """Give what runs carry: what a spec says, over the defaults. Raises InvalidOption."""
+    """Return what runs carry: what a spec says, over the defaults. Raises InvalidOption."""
     found: dict[str, Any] = {} if target is None else {"target": target}
     if spec.retry is not None:
         found["retry"] = reading.part(("retry",), compile_retry, spec.retry)
@@ -221,7 +221,7 @@ def _marks(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
 
 
 def compile_retry(spec: RetryPolicy) -> Retry:
-    """Give the retry policy that a spec asks for. Raises InvalidOption."""
+    """Return the retry policy that a spec asks for. Raises InvalidOption."""
     given = {name: getattr(spec, name) for name in spec.__struct_fields__ if name != "rules"}
     return retry_policy(**given, rules=[msgspec.structs.asdict(rule) for rule in spec.rules])
 

@@ -56,7 +56,7 @@ class Standing(StandingJob, frozen=True):
 
     @property
     def is_held(self) -> bool:
-        """Whether it is paused for no other reason than that it was removed."""
+        """Return whether it is paused for no other reason than that it was removed."""
         return self.is_paused and self.pause_reason == REMOVED
 
 

@@ -53,7 +53,7 @@ class InvalidFilter(Refused):
         self.hint = hint
 
     def as_json(self) -> dict[str, Any]:
-        """Give what the API answers."""
+        """Return what the API answers."""
         return {
             "code": self.code,
             "message": self.message,
@@ -140,7 +140,7 @@ class Filter(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything fits."""
+        """Return whether everything fits."""
         return self == EVERYTHING
 
     def among(self, field: str, values: tuple[str, ...]) -> Filter:

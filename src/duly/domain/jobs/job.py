@@ -58,7 +58,7 @@ class Recurring(msgspec.Struct, frozen=True):
     source: str | None = None
 
     def digest(self) -> bytes:
-        """Give what tells this definition from another, whenever and wherever it is asked for."""
+        """Return what tells this definition from another, whenever and wherever it is asked for."""
         return sha256(msgspec.json.encode(self, order="deterministic")).digest()
 
 
@@ -75,7 +75,7 @@ class StandingJob(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether it fires no more."""
+        """Return whether it fires no more."""
         return self.state not in ("active", "paused")
 
     @property

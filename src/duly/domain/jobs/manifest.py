@@ -84,7 +84,7 @@ class Gathering:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing has been refused so far."""
+        """Return whether nothing has been refused so far."""
         return len(self._problems) == self._before
 
     def part(self, path: Path, read: Callable[..., T], *arguments: Any) -> T | None:

@@ -76,12 +76,12 @@ class Plan(msgspec.Struct, frozen=True):
     digest: str
 
     def of(self, *kinds: StepKind) -> list[Step]:
-        """Give the steps of some kinds."""
+        """Return the steps of some kinds."""
         return [step for step in self.steps if step.kind in kinds]
 
     @property
     def is_empty(self) -> bool:
-        """Whether all is as the file says."""
+        """Return whether all is as the file says."""
         return not self.steps and not self.calendars
 
     def check(self, *, adopt: bool) -> None:

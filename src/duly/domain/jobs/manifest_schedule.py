@@ -53,7 +53,7 @@ def kind_of(given: object) -> str:
 
 
 def placed(kind: str, error: TriggerError) -> list[tuple[Path, str]]:
-    """Give what is wrong with a schedule, each thing with its place in what was written."""
+    """Return what is wrong with a schedule, each thing with its place in what was written."""
     return [(_place(kind, one.field), _told(one)) for one in error.errors]
 
 

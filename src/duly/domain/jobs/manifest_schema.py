@@ -31,7 +31,7 @@ OF_FILES = frozenset(
 
 
 def json_schema() -> Schema:
-    """Give the schema, from the structs that the reader follows."""
+    """Return the schema, from the structs that the reader follows."""
     (reference, _), found = components("#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -42,7 +42,7 @@ def json_schema() -> Schema:
 
 
 def components(template: str) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
-    """Give the schema of a file and of each struct in it, by name."""
+    """Return the schema of a file and of each struct in it, by name."""
     kinds, found = msgspec.json.schema_components([ManifestSpec, ScheduleEntry], ref_template=template)
     for name in OF_FILES:
         properties, required = found[name]["properties"], found[name].get("required", [])

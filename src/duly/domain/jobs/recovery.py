@@ -49,7 +49,7 @@ class Left(msgspec.Struct, frozen=True):
 
 
 def choice_for(rules: Iterable[Rule], tenant: int, job_id: UUID) -> Choice | None:
-    """Give what was chosen for a schedule, the nearest rule first; None: its own policy decides."""
+    """Return what was chosen for a schedule, the nearest rule first; None: its own policy decides."""
     found: dict[int, Choice] = {}
     for rule in rules:
         if rule.job_id == job_id:
@@ -82,7 +82,7 @@ def proposed_rate(spare_per_second: float | None) -> float:
 def finish_at(
     now: datetime, left: Sequence[Left], rate: float | None, spare_per_second: float | None
 ) -> datetime | None:
-    """Say when all will have been made: by the rate, by what there is to spare, and by the slowest schedule.
+    """Return when all will have been made: by the rate, by what there is to spare, and by the slowest schedule.
 
     None where nothing would be: nobody serves it.
     """

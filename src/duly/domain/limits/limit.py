@@ -27,7 +27,7 @@ class Limit(msgspec.Struct, frozen=True):
 
     @property
     def is_of_operator(self) -> bool:
-        """Whether the operator has set it: then nobody else changes it."""
+        """Return whether the operator has set it: then nobody else changes it."""
         return self.set_by.startswith(OPERATOR)
 
 

@@ -55,12 +55,12 @@ def overload_told(age_seconds: float, limit_seconds: float) -> str:
 
 
 def is_shed(priority: int) -> bool:
-    """Say whether work of a priority is turned away while its tenant is overloaded in its queue."""
+    """Return whether work of a priority is turned away while its tenant is overloaded in its queue."""
     return priority >= PRIORITY_SHED
 
 
 def check_age_limit(age_limit: timedelta) -> timedelta:
-    """Give an age limit as it is. Raises InvalidOption."""
+    """Return an age limit as it is. Raises InvalidOption."""
     if not AGE_LIMIT_MIN <= age_limit <= AGE_LIMIT_MAX:
         raise InvalidOption(f"an age limit of {age_limit.total_seconds():g} s is outside its range: PT1S to P1D")
     return age_limit

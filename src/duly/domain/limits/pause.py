@@ -34,11 +34,11 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def rows_max(self) -> int:
-        """How many holds, or limits, may stand beside each other: of what is everyone's, or of one tenant."""
+        """Return how many holds, or limits, may stand beside each other: of what is everyone's, or of one tenant."""
         return SCOPES_MAX if self.tenant is None else TENANT_SCOPES_MAX
 
     def touches(self, other: Scope) -> bool:
-        """Say whether some run belongs to both."""
+        """Return whether some run belongs to both."""
         return self._meet(self.tenant, other.tenant) and self._meet(self.queue, other.queue)
 
     @staticmethod
@@ -74,7 +74,7 @@ class Holds:
         return hash(self._scopes)
 
     def cover(self, run: Run) -> bool:
-        """Say whether a run must not be started."""
+        """Return whether a run must not be started."""
         if not self._scopes:
             return False
         tenant, queue = run.tenant, run.queue

@@ -32,11 +32,11 @@ class RateLimit(msgspec.Struct, frozen=True):
 
     @property
     def burst(self) -> int:
-        """How many at once, after a rest."""
+        """Return how many at once, after a rest."""
         return max(1, ceil(self.rate * BURST_SECONDS))
 
     def worth_drawing(self, count: int) -> int:
-        """Say how many to draw when `count` are wanted: some ahead, where the rate is high enough."""
+        """Return how many to draw when `count` are wanted: some ahead, where the rate is high enough."""
         return max(count, int(self.rate * _AHEAD_SECONDS))
 
 

@@ -48,7 +48,7 @@ def slots_for(slots: int, pools: Mapping[str, int], handler: str | None) -> int:
 
 
 def spare_per_second(load: QueueLoad) -> float:
-    """Say how many runs a second more those who serve a queue could do; nothing where nobody does."""
+    """Return how many runs a second more those who serve a queue could do; nothing where nobody does."""
     return max(0.0, load.slots / max(_mean(load), 0.001) - load.pace.per_second)
 
 
@@ -61,19 +61,19 @@ def desired_workers(load: QueueLoad) -> int:
 
 
 def _to_keep_up(load: QueueLoad) -> float:
-    """Give the slots that are busy with what comes: by Little's law, arrivals a second times seconds in a slot."""
+    """Return the slots that are busy with what comes: by Little's law, arrivals a second times seconds in a slot."""
     return load.pace.per_second * _mean(load)
 
 
 def _to_catch_up(load: QueueLoad) -> float:
-    """Give the slots that work off what waits within a minute, once the oldest has waited for half of what it may."""
+    """Return the slots that work off what waits within a minute, once the oldest has waited for half of what it may."""
     if load.oldest_age_seconds <= load.age_limit_seconds / 2:
         return 0.0
     return load.ready * _mean(load) / _CATCH_UP_SECONDS
 
 
 def _to_meet_the_peak(load: QueueLoad) -> float:
-    """Give the slots for the busiest of the next minutes, done within that minute."""
+    """Return the slots for the busiest of the next minutes, done within that minute."""
     return max(load.coming, default=0) * _mean(load) / 60.0
 
 

@@ -31,12 +31,12 @@ class CallbackTokens:
         return f"CallbackTokens({len(self._keys)} keys)"
 
     def make(self, run_id: UUID, fence: int) -> str:
-        """Give the token of an attempt."""
+        """Return the token of an attempt."""
         head = f"cb_{run_id.hex}_{fence}"
         return f"{head}_{_mac(self._keys[0], head)}"
 
     def read(self, token: str) -> tuple[UUID, int] | None:
-        """Give the run and the fence of a token of ours; of any other, nothing."""
+        """Return the run and the fence of a token of ours; of any other, nothing."""
         if _TEXT.match(token) is None:
             return None
         _, run, fence, _ = token.split("_", 3)

@@ -19,7 +19,7 @@ def expiry_moment(seconds: float) -> datetime:
 
 
 def expiry_of(scheduled_at: datetime, policy: RunPolicy) -> datetime | None:
-    """Give the moment after which a run is not started; none: it is never too late."""
+    """Return the moment after which a run is not started; none: it is never too late."""
     moments = []
     if policy.expires_at is not None:
         moments.append(expiry_moment(policy.expires_at))

@@ -119,7 +119,7 @@ def _snoozed(run: Run, outcome: Failed | TimedOut, rule: Rule, now: datetime) ->
 
 
 def _delay(run: Run, outcome: Failed | TimedOut, rule: Rule | None, chance: float) -> timedelta:
-    """Say how long to wait: as a rule says, or the policy, and never less than the other side has asked for."""
+    """Return how long to wait: as a rule says, or the policy, and never less than the other side has asked for."""
     if rule is not None and rule.delay is not None:
         delay = run.policy.retry.drawn(rule.delay, chance)
     else:
@@ -147,12 +147,12 @@ def _in_time(run: Run, reason: str, wait: WaitFor, now: datetime) -> Transition:
 
 
 def attempts_left(run: Run) -> bool:
-    """Say whether another attempt is allowed after this one; a replay starts a new count, but not new numbers."""
+    """Return whether another attempt is allowed after this one; a replay starts a new count, but not new numbers."""
     return _attempt_of_this_life(run) < run.policy.retry.max_attempts
 
 
 def spent(run: Run) -> Spent | None:
-    """Give the end of a run that was claimed for one attempt more than its handler allows; None: it may start.
+    """Return the end of a run that was claimed for one attempt more than its handler allows; None: it may start.
 
     Whoever settles for a worker that is gone knows no handlers, so what a run does not say itself is judged here.
     """
@@ -163,7 +163,7 @@ def spent(run: Run) -> Spent | None:
 
 
 def is_retry(run: Run) -> bool:
-    """Say whether this attempt is one more of the same life, after others that count."""
+    """Return whether this attempt is one more of the same life, after others that count."""
     return _attempt_of_this_life(run) > 1
 
 

@@ -79,7 +79,7 @@ def read_anyhow(text: str) -> Any:
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
-    """Say whether JSON is nested deeper than so many levels, without reading it."""
+    """Return whether JSON is nested deeper than so many levels, without reading it."""
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
     depth = 0

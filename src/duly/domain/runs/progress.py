@@ -29,14 +29,14 @@ def progress_of(done: float, total: float | None, note: object) -> Progress:
 
 
 def fraction_of(done: float | None, total: float | None) -> float | None:
-    """Give the part that is done, from 0 to 1; None where it is not known of how much."""
+    """Return the part that is done, from 0 to 1; None where it is not known of how much."""
     if done is None or total is None:
         return None
     return 1.0 if done >= total else done / total
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give progress as it is told, from how it is stored."""
+    """Return progress as it is told, from how it is stored."""
     return {**row, "fraction": fraction_of(row["done"], row["total"])}
 
 

@@ -50,11 +50,11 @@ class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
         return _JITTER_DEFAULT[self.policy] if self.jitter is None else self.jitter
 
     def longest_after(self, attempt: int) -> timedelta:
-        """Say how long the gap after attempt number `attempt` is at most."""
+        """Return how long the gap after attempt number `attempt` is at most."""
         return timedelta(seconds=self._ceiling(attempt))
 
     def delay_after(self, attempt: int, chance: float) -> timedelta:
-        """Say how long to wait after attempt number `attempt` failed; `chance` is uniform in [0, 1)."""
+        """Return how long to wait after attempt number `attempt` failed; `chance` is uniform in [0, 1)."""
         return self.drawn(self.longest_after(attempt), chance)
 
     def drawn(self, ceiling: timedelta, chance: float) -> timedelta:

@@ -38,7 +38,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     delay_seconds: float | None = None
 
     def fits(self, kinds: Iterable[str], status: int | None, exit_code: int | None) -> bool:
-        """Say whether it is for a failure: `kinds` are the paths of its error's class and of those above it."""
+        """Return whether it is for a failure: `kinds` are the paths of its error's class and of those above it."""
         if self.error is not None:
             return any(_is_named(kind, self.error) for kind in kinds)
         if self.status is not None:
@@ -47,20 +47,20 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def delay(self) -> timedelta | None:
-        """How long it waits, where it says so."""
+        """Return how long it waits, where it says so."""
         return None if self.delay_seconds is None else timedelta(seconds=self.delay_seconds)
 
 
 def rule_for(
     rules: Iterable[Rule], kinds: Iterable[str], status: int | None = None, exit_code: int | None = None
 ) -> Rule | None:
-    """Give the first rule that fits a failure."""
+    """Return the first rule that fits a failure."""
     kinds = tuple(kinds)
     return next((rule for rule in rules if rule.fits(kinds, status, exit_code)), None)
 
 
 def kinds_of(error: type[BaseException]) -> tuple[str, ...]:
-    """Give the paths of an error's class and of those above it, which rules name it by."""
+    """Return the paths of an error's class and of those above it, which rules name it by."""
     return tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in error.__mro__ if kind is not object)
 
 
@@ -153,7 +153,7 @@ def _is_within(number: int, numbers: str) -> bool:
 
 
 def _is_named(kind: str, name: str) -> bool:
-    """Say whether a class is meant: by its path, by its own name, or by a pattern of either."""
+    """Return whether a class is meant: by its path, by its own name, or by a pattern of either."""
     return fnmatchcase(kind, name) or fnmatchcase(kind.rpartition(".")[2], name)
 
 

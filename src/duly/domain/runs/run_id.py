@@ -29,7 +29,7 @@ def occurrence_id(job_id: UUID, scheduled_at: datetime, origin: str) -> UUID:
 
 
 def least_id_at(moment: datetime) -> UUID:
-    """Give the least id that a run scheduled at a moment, or later, can have."""
+    """Return the least id that a run scheduled at a moment, or later, can have."""
     return UUID(int=min(max(_microseconds(moment) // 1000, 0) << 80, (1 << 128) - 1))
 
 

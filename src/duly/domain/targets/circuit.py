@@ -116,7 +116,7 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def let_through(queue: Queue) -> int:
-    """Say how many of those that wait go on in this tick.
+    """Return how many of those that wait go on in this tick.
 
     It need not be exact: what finds no place comes back. Too few would leave places empty, because places change hands
     between two ticks: so as many more as are answered in three of them go as well, and wait with the workers. Where there is a

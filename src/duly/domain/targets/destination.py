@@ -24,7 +24,7 @@ def new_secret(draw: Callable[[int], bytes]) -> Secret:
 
 
 def signing_key(secret: Secret) -> bytes:
-    """Give the bytes that a secret signs with. Raises InvalidOption when it is none."""
+    """Return the bytes that a secret signs with. Raises InvalidOption when it is none."""
     return read_secret(secret.reveal())
 
 

@@ -43,7 +43,7 @@ T = TypeVar("T", bound=Target)
 
 
 def is_secret(name: str) -> bool:
-    """Say whether the name of a header or variable tells that its value is a secret."""
+    """Return whether the name of a header or variable tells that its value is a secret."""
     return any(word in name.lower() for word in _TELLING)
 
 
@@ -67,18 +67,18 @@ def masked_url(url: str) -> str:
 
 
 def has_hidden_parameter(url: str) -> bool:
-    """Say whether `***` stands for a secret in the query of a URL."""
+    """Return whether `***` stands for a secret in the query of a URL."""
     return any(value == HIDDEN for name, value in _parameters(url) if is_secret_parameter(name))
 
 
 def is_secret_parameter(name: str) -> bool:
-    """Say whether the name of a parameter in a query tells that its value is a secret."""
+    """Return whether the name of a parameter in a query tells that its value is a secret."""
     plain = unquote_plus(name)
     return is_secret(plain) or plain.lower() in _TELLING_PARAMETERS
 
 
 def masked_then(then: Then | None) -> Then | None:
-    """Give who is told of an end, as it is shown."""
+    """Return who is told of an end, as it is shown."""
     if then is None:
         return None
     done, dead = (

@@ -146,7 +146,7 @@ def read_target(spec: Called) -> Target:
 
 
 def spec_of_target(target: Target) -> Called:
-    """Give the spec of a target that is no function and no workflow, its secrets as they are."""
+    """Return the spec of a target that is no function and no workflow, its secrets as they are."""
     given: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(target)}
     given.pop("sealed_url", None)
     if (seconds := given.pop("callback_within_seconds", None)) is not None:

@@ -100,18 +100,18 @@ def handler_of(target: Target) -> str:
 
 
 def target_of_node(node: Mapping[str, Any]) -> Target | None:
-    """Give what a node of a workflow that is a target does, where that is no function."""
+    """Return what a node of a workflow that is a target does, where that is no function."""
     told = (node.get("options") or {}).get("target")
     return None if told is None else msgspec.convert(told, Target)
 
 
 def type_of(handler: str) -> str:
-    """Give the type of the target that runs of this handler have."""
+    """Return the type of the target that runs of this handler have."""
     return handler[len(RESERVED) :].partition(":")[0] if is_reserved(handler) else FUNCTION
 
 
 def is_reserved(handler: str) -> bool:
-    """Say whether a handler's name stands for a target that is no function."""
+    """Return whether a handler's name stands for a target that is no function."""
     return handler.startswith(RESERVED)
 
 

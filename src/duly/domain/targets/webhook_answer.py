@@ -39,7 +39,7 @@ def take(status: int, target: Webhook) -> Taken:
 
 
 def is_ailing(status: int) -> bool:
-    """Say whether a receiver that answers so is not well, or asks to be left alone: another time may be better."""
+    """Return whether a receiver that answers so is not well, or asks to be left alone: another time may be better."""
     return status in RETRIED or status >= 500
 
 
@@ -59,7 +59,7 @@ def read_retry_after(value: str | None, now: datetime) -> timedelta | None:
 
 
 def result_of(status: int, body: bytes, *, is_whole: bool, is_packed: bool) -> str:
-    """Give what is kept as the run's result: the answer itself when it is JSON, else its status and beginning."""
+    """Return what is kept as the run's result: the answer itself when it is JSON, else its status and beginning."""
     if is_whole and not is_packed and body:
         try:
             return encode(msgspec.json.decode(body), "the answer", RESULT_BYTES_MAX)
@@ -72,6 +72,6 @@ def result_of(status: int, body: bytes, *, is_whole: bool, is_packed: bool) -> s
 
 
 def excerpt(body: bytes) -> str:
-    """Give the beginning of a body as text that can be stored."""
+    """Return the beginning of a body as text that can be stored."""
     text = storable(body[: EXCERPT_CHARACTERS_MAX * 4].decode(errors="replace"), EXCERPT_CHARACTERS_MAX)
     return f"{text}…" if len(body) > len(text.encode()) else text

@@ -59,7 +59,7 @@ class WebhookUrl(msgspec.Struct, frozen=True):
 
 
 def check_url(url: str) -> str:
-    """Give the normal form of a webhook's address. Raises InvalidOption."""
+    """Return the normal form of a webhook's address. Raises InvalidOption."""
     return str(read_url(url))
 
 
@@ -72,7 +72,7 @@ def shown_url(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Give `scheme://host[:port]` of a webhook's address, the usual port left out. Raises InvalidOption."""
+    """Return `scheme://host[:port]` of a webhook's address, the usual port left out. Raises InvalidOption."""
     return read_url(url).origin
 
 
@@ -147,7 +147,7 @@ def _ascii(url: str, name: str) -> str:
 
 
 def _reads_as_number(label: str) -> bool:
-    """Say whether some program would read a host that ends so as an IPv4 address."""
+    """Return whether some program would read a host that ends so as an IPv4 address."""
     return label.isdigit() or label.startswith("0x")
 
 

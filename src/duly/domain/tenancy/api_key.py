@@ -49,11 +49,11 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Give the text, to whoever must have it."""
+        """Return the text, to whoever must have it."""
         return self._text
 
     def digest(self) -> bytes:
-        """Give what is kept of it."""
+        """Return what is kept of it."""
         return sha256(self._text.encode()).digest()
 
     def __repr__(self) -> str:
@@ -89,15 +89,15 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None
 
     def is_opened_by(self, secret: Secret) -> bool:
-        """Say whether `secret` is this key's, in a time that tells nothing."""
+        """Return whether `secret` is this key's, in a time that tells nothing."""
         return compare_digest(self.secret_hash, secret.digest())
 
     def is_usable(self, now: datetime) -> bool:
-        """Say whether it is neither revoked nor expired."""
+        """Return whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def allows(self, scope: Scope) -> bool:
-        """Say whether it is good for `scope`."""
+        """Return whether it is good for `scope`."""
         return scope in implied_by(self.scopes)
 
 
@@ -139,7 +139,7 @@ def parse(text: str) -> tuple[str, Secret] | None:
 
 
 def implied_by(scopes: Collection[Scope]) -> frozenset[Scope]:
-    """Give all that the scopes of a key are good for."""
+    """Return all that the scopes of a key are good for."""
     return frozenset(scopes).union(*(_IMPLIED.get(scope, ()) for scope in scopes))
 
 
@@ -175,7 +175,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nobody is named: the path itself was the right to ask."""
+        """Return whether nobody is named: the path itself was the right to ask."""
         return self.key.tenant == 0
 
     @property
@@ -185,7 +185,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def is_operator(self) -> bool:
-        """Whether this is an admin of the first tenant, who looks after the whole installation."""
+        """Return whether this is an admin of the first tenant, who looks after the whole installation."""
         return self.key.tenant == TENANT_DEFAULT and Scope.ADMIN in self.scopes
 
 

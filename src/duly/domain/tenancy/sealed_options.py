@@ -125,7 +125,7 @@ def _callbacks(holder: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Ca
 
 
 def _places(carrier: Carrier) -> Iterator[_Place]:
-    """Give the places of a carrier that hold secrets, or whose names say so."""
+    """Return the places of a carrier that hold secrets, or whose names say so."""
     if isinstance(carrier.get("sealed_url"), str):
         yield _Place(carrier, "sealed_url", "url")
     for kind in _VALUES:
@@ -182,7 +182,7 @@ def _seal(carrier: Carrier, tenant: int, find: FindKeyring, before: Carrier) -> 
 
 
 def _opens(place: _Place, about: list[Any], keyring: Keyring) -> bool:
-    """Say whether what looks sealed is: anybody can write such a text, and a rotation would stumble over it."""
+    """Return whether what looks sealed is: anybody can write such a text, and a rotation would stumble over it."""
     try:
         keyring.open_text(place.value, place.about(about))
     except CannotOpen:
@@ -223,7 +223,7 @@ def _stands_for_nothing(name: str, where: str) -> NoReturn:
 
 
 def _goes_where(carrier: Carrier, tenant: int, before: Carrier) -> bool:
-    """Say whether what is sealed in `before` opens in a carrier, and goes there with nothing else beside it."""
+    """Return whether what is sealed in `before` opens in a carrier, and goes there with nothing else beside it."""
     hidden = {place.name for place in _places(carrier) if place.value == HIDDEN}
     beside, beside_before = (
         {name: value for name, value in (one.get("environment") or {}).items() if name not in hidden}

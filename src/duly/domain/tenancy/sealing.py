@@ -85,11 +85,11 @@ class Keyring:
         return self.open(Sealed(found[1], body), about).reveal()
 
     def has(self, key_id: str) -> bool:
-        """Say whether a key is in the keyring."""
+        """Return whether a key is in the keyring."""
         return key_id in self._keys
 
     def derived(self, purpose: bytes) -> list[bytes]:
-        """Give from each key, the first one first, another that says nothing of it and is good for one purpose."""
+        """Return from each key, the first one first, another that says nothing of it and is good for one purpose."""
         return [hmac_digest(key, purpose, sha256) for key in self._keys.values()]
 
     def open(self, sealed: Sealed, about: bytes) -> Secret:
@@ -127,7 +127,7 @@ def sealing_key_of(text: str) -> str | None:
 
 
 def is_sealed(text: str) -> bool:
-    """Say whether a text is a sealed one."""
+    """Return whether a text is a sealed one."""
     return sealing_key_of(text) is not None
 
 

@@ -39,17 +39,17 @@ class AnyOf(Compiled):
         return "; and ".join([first, *(words[0].lower() + words[1:] for words in others)])
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Give the earliest of the members' next occurrences."""
+        """Return the earliest of the members' next occurrences."""
         found = [after for member in self.members if (after := member.next_after(moment)) is not None]
         return min(found, default=None)
 
     def latest_at_or_before(self, moment: datetime) -> datetime | None:
-        """Give the latest of the members' occurrences."""
+        """Return the latest of the members' occurrences."""
         found = [last for member in self.members if (last := member.latest_at_or_before(moment)) is not None]
         return max(found, default=None)
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        """Give the occurrences from `start` on and before `end`, in order; each member is walked once."""
+        """Return the occurrences from `start` on and before `end`, in order; each member is walked once."""
         return (found for found, _ in groupby(merge(*(member.between(start, end) for member in self.members))))
 
     @property

@@ -95,7 +95,7 @@ class Use(msgspec.Struct, frozen=True):
         return (self.calendar.covered_until(second) is not None) == (self.mode == "exclude")
 
     def changes_after(self, second: int) -> int | None:
-        """Give the next moment at which the answer of `blocks` may be another."""
+        """Return the next moment at which the answer of `blocks` may be another."""
         covered = self.calendar.covered_until(second)
         return self.calendar.free_until(second) if covered is None else covered
 
@@ -106,7 +106,7 @@ def blockers(uses: Sequence[Use], second: int) -> list[Use]:
 
 
 def first_permitted(uses: Sequence[Use], second: int) -> int | None:
-    """Give the first moment from `second` on that nothing blocks; None when there is none within 400 days."""
+    """Return the first moment from `second` on that nothing blocks; None when there is none within 400 days."""
     limit = second + BLOCKED_DAYS_MAX * DAY
     for _ in range(_STEPS_MAX):
         blocking = next((use for use in uses if use.blocks(second)), None)
@@ -132,7 +132,7 @@ def permitted(uses: Sequence[Use], start: int, end: int, stretches_max: int) -> 
 
 
 def next_blocked(uses: Sequence[Use], second: int, limit: int) -> int:
-    """Give the first moment after `second`, and at most `limit`, that something blocks."""
+    """Return the first moment after `second`, and at most `limit`, that something blocks."""
     found = limit
     for use in uses:
         at: int | None = second
@@ -170,13 +170,13 @@ def _merged(spans: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def _end_of(spans: tuple[Span, ...], at: int) -> int | None:
-    """Give the end of the span that holds `at`, if one does."""
+    """Return the end of the span that holds `at`, if one does."""
     index = bisect_right(spans, (at, _FAR)) - 1
     return spans[index][1] if index >= 0 and at < spans[index][1] else None
 
 
 def _start_after(spans: tuple[Span, ...], at: int) -> int | None:
-    """Give the start of the first span after `at`, if there is one."""
+    """Return the start of the first span after `at`, if there is one."""
     index = bisect_right(spans, (at, _FAR))
     return spans[index][0] if index < len(spans) else None
 

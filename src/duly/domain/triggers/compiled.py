@@ -48,11 +48,11 @@ class Compiled(ABC):
 
     @abstractmethod
     def next_after(self, moment: datetime) -> datetime | None:
-        """Give the first occurrence after a moment; None when there is none before the end of 2199."""
+        """Return the first occurrence after a moment; None when there is none before the end of 2199."""
 
     @abstractmethod
     def latest_at_or_before(self, moment: datetime) -> datetime | None:
-        """Give the last occurrence at or before a moment; None when there is none."""
+        """Return the last occurrence at or before a moment; None when there is none."""
 
     @property
     def warnings(self) -> tuple[TriggerWarning, ...]:
@@ -73,7 +73,7 @@ class Compiled(ABC):
         return msgspec.json.encode(self.canonical, order="deterministic").decode()
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        """Give the occurrences from `start` on and before `end`, in order."""
+        """Return the occurrences from `start` on and before `end`, in order."""
         found = self.next_after(max(start, _EARLIEST) - _FINEST)
         while found is not None and found < end:
             yield found
@@ -89,11 +89,11 @@ class WholeSeconds(Compiled):
 
     @abstractmethod
     def second_from(self, second: int) -> int | None:
-        """Give the first occurrence at or after `second`."""
+        """Return the first occurrence at or after `second`."""
 
     @abstractmethod
     def second_until(self, second: int) -> int | None:
-        """Give the last occurrence at or before `second`."""
+        """Return the last occurrence at or before `second`."""
 
     def next_after(self, moment: datetime) -> datetime | None:
         since = moment - EPOCH
@@ -124,5 +124,5 @@ class WholeSeconds(Compiled):
 
 
 def _second_from(moment: datetime) -> int:
-    """Give the first whole second at or after a moment."""
+    """Return the first whole second at or after a moment."""
     return -((EPOCH - moment) // _SECOND)

@@ -92,7 +92,7 @@ def check_part(value: object, field: str, kind: type[Spec]) -> Mapping[str, Any]
 
 @cache
 def _keys(kind: type[Spec]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the keys that must be there, and those that may; asking for them costs more than a look."""
+    """Return the keys that must be there, and those that may; asking for them costs more than a look."""
     fields = msgspec.structs.fields(kind)
     required, optional = ([one.encode_name for one in fields if one.required is must] for must in (True, False))
     return tuple(required), tuple(optional)

@@ -93,7 +93,7 @@ class TriggerError(Refused):
         return self
 
     def as_json(self) -> dict[str, Any]:
-        """Give what the API answers."""
+        """Return what the API answers."""
         shape: dict[str, Any] = {"code": self.code, "message": self.message, "field": self.field, "hint": self.hint}
         if self.span is not None:
             shape["span"] = list(self.span)

@@ -36,7 +36,7 @@ class CalendarRepeat(StartedRule):
         self._mean = period.months * _MONTH_SECONDS + period.days * DAY
 
     def local_of(self, number: int) -> int:
-        """Give occurrence `number` as local time."""
+        """Return occurrence `number` as local time."""
         year, month = divmod(self._month + number * self.period.months, 12)
         if year > LAST_YEAR + 1:
             return _BEYOND

@@ -19,7 +19,7 @@ class Jitter(msgspec.Struct, frozen=True):
     per: Literal["job", "occurrence"] = "job"
 
     def delay(self, job_id: str, scheduled: int, window: int) -> int:
-        """Give the delay in seconds, where there is room for `window`."""
+        """Return the delay in seconds, where there is room for `window`."""
         return spread(job_id if self.per == "job" else f"{job_id}|{utc_text(scheduled)}", window)
 
 
@@ -29,5 +29,5 @@ def spread(text: str, window: int) -> int:
 
 
 def stable_hash(text: str) -> int:
-    """Give 64 bits that depend on nothing but the text."""
+    """Return 64 bits that depend on nothing but the text."""
     return int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")

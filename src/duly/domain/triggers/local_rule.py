@@ -23,11 +23,11 @@ class LocalRule(WholeSeconds):
 
     @abstractmethod
     def local_from(self, local: int, limit: int) -> int | None:
-        """Give the first local time named that is at or after `local` and before `limit`."""
+        """Return the first local time named that is at or after `local` and before `limit`."""
 
     @abstractmethod
     def local_until(self, local: int, floor: int) -> int | None:
-        """Give the last local time named that is at or before `local` and not before `floor`."""
+        """Return the last local time named that is at or before `local` and not before `floor`."""
 
     def second_from(self, second: int) -> int | None:
         if self.kind == "wildcard":

@@ -23,12 +23,12 @@ def second_of(moment: datetime) -> int:
 
 
 def moment_of(second: int) -> datetime:
-    """Give the moment of a count of seconds."""
+    """Return the moment of a count of seconds."""
     return EPOCH + timedelta(0, second)
 
 
 def month_days(year: int, month: int) -> int:
-    """Give the length of a month."""
+    """Return the length of a month."""
     if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
         return 29
     return _MONTH_DAYS[month]
@@ -40,7 +40,7 @@ def day_of(year: int, month: int, day: int) -> int:
 
 
 def date_of(day: int) -> date:
-    """Give the date of a count of days."""
+    """Return the date of a count of days."""
     return date.fromordinal(day + EPOCH_ORDINAL)
 
 

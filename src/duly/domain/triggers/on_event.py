@@ -37,16 +37,16 @@ class OnEvent(Compiled):
         return f"On each event {self._kind}{origin}"
 
     def next_after(self, moment: datetime) -> None:
-        """Give nothing: when an event comes is not known."""
+        """Return nothing: when an event comes is not known."""
         return
 
     def latest_at_or_before(self, moment: datetime) -> None:
-        """Give nothing: an event is no moment of a rule."""
+        """Return nothing: an event is no moment of a rule."""
         return
 
 
 def is_on_event(shape: Mapping[str, Any]) -> bool:
-    """Say whether a shape waits for events."""
+    """Return whether a shape waits for events."""
     return ON_EVENT in shape
 
 

@@ -29,7 +29,7 @@ class Period(msgspec.Struct, frozen=True):
 
     @property
     def is_calendar(self) -> bool:
-        """Whether it follows the calendar rather than the clock."""
+        """Return whether it follows the calendar rather than the clock."""
         return not self.seconds
 
     def to_iso(self) -> str:

@@ -58,7 +58,7 @@ def uses_in(payload: str, refuse: Refuse) -> list[Use]:
 
 
 def has_references(payload: str | None) -> bool:
-    """Say whether there may be references in a payload; text that looks like one counts."""
+    """Return whether there may be references in a payload; text that looks like one counts."""
     return payload is not None and any(quoted in payload for quoted in _QUOTED)
 
 

@@ -243,7 +243,7 @@ def _order(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
-    """Give all that comes before each node, of a graph without circles."""
+    """Return all that comes before each node, of a graph without circles."""
     parents = {node.name: [edge.parent for edge in node.after] for node in nodes}
     found: dict[str, frozenset[str]] = {}
     for name in _order(nodes):
@@ -252,7 +252,7 @@ def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
 
 
 def covered_by(edges: Iterable[tuple[str, str]], node: str) -> frozenset[str]:
-    """Give what a replay from `node` does again: itself and all behind it, by edges from parent to child."""
+    """Return what a replay from `node` does again: itself and all behind it, by edges from parent to child."""
     children: dict[str, list[str]] = {}
     for parent, child in edges:
         children.setdefault(parent, []).append(child)
@@ -270,12 +270,12 @@ def remade_by(maps: Mapping[str, str], covered: Collection[str], node: str) -> f
 
 
 def is_item(name: str) -> bool:
-    """Say whether a node is an item of a map, by its name."""
+    """Return whether a node is an item of a map, by its name."""
     return name.endswith("]")
 
 
 def sinks(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Give the nodes that no other of them waits for."""
+    """Return the nodes that no other of them waits for."""
     waited_for = {edge.parent for node in nodes for edge in node.after}
     return tuple(node.name for node in nodes if node.name not in waited_for)
 

@@ -55,7 +55,7 @@ class Admission:
 
 
 def limits_of(key: ApiKey) -> list[RateLimit]:
-    """Give the limits under which a key submits."""
+    """Return the limits under which a key submits."""
     limits = []
     if key.rate is not None:
         limits.append(RateLimit(f"key:{key.key_id}", key.rate))

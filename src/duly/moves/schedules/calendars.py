@@ -137,7 +137,7 @@ async def _arm_page(database: Database, change: Change, page: Sequence[Pending])
 
 
 def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping[UUID, datetime]) -> Retiming | None:
-    """Say when a schedule fires next; nothing of one that counts from the end of its runs."""
+    """Return when a schedule fires next; nothing of one that counts from the end of its runs."""
     schedule = _schedule(pending, calendars)
     if schedule.trigger.is_estimate:
         return None
@@ -147,7 +147,7 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
 
 
 def _left_out(pending: Pending, change: Change) -> Sequence[Skip]:
-    """Give what the calendars took from a schedule as they were, which by the new ones nobody could tell."""
+    """Return what the calendars took from a schedule as they were, which by the new ones nobody could tell."""
     schedule = _as_timed(pending, change)
     return left_out_by_calendars(schedule, pending.scheduled_at, pending.read_at, pending.accountable_from)
 

@@ -40,7 +40,7 @@ class Became(StrEnum):
 
     @property
     def is_settled(self) -> bool:
-        """Whether looking again would lead to the same."""
+        """Return whether looking again would lead to the same."""
         return self in (Became.OUTDATED, Became.NAME_TAKEN, Became.REFUSED)
 
 

@@ -144,7 +144,7 @@ def _parts(job: Recurring) -> dict[str, Any]:
 
 
 def _options(job: Recurring) -> RunOptions:
-    """Give what runs carry, but for the request that asked for it."""
+    """Return what runs carry, but for the request that asked for it."""
     known, target = job.options.but(request_id=None, traceparent=None), job.options.policy.target
     if not isinstance(target, WorkflowTarget):
         return known

@@ -82,7 +82,7 @@ def _decided(held: Held, standing: Standing, log: Log) -> Decided:
 
 
 async def check_approval(database: Database, rules: Sequence[Rule] | None, rate: float | None) -> None:
-    """Say whether these rules and this rate would be taken, and change nothing. Raises what `approve` raises."""
+    """Return whether these rules and this rate would be taken, and change nothing. Raises what `approve` raises."""
     _check(rules, rate)
     found = await _live(database)
     if found is not None:

@@ -62,7 +62,7 @@ class Seen(msgspec.Struct, frozen=True):
         return Recurring(self.handler, payload, *place, asked, self.name, self.options, self.owner, self.source)
 
     def left_out(self) -> list[Skip]:
-        """Give what calendars took from it by now and no fire will tell of, once it is timed anew."""
+        """Return what calendars took from it by now and no fire will tell of, once it is timed anew."""
         return [*left_out_by_calendars(self.compiled, self.pending_at, self.read_at, self.accountable_from)]
 
     def unfired(self, reason: str) -> list[Skip]:
@@ -76,16 +76,16 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was paused."""
+        """Return whether it was paused."""
         return self.state == "paused"
 
     @property
     def is_spent(self) -> bool:
-        """Whether its last occurrence is staged, and is the pending one still."""
+        """Return whether its last occurrence is staged, and is the pending one still."""
         return self.runs_left == 0
 
     def staged(self) -> list[datetime]:
-        """Give the occurrences before the pending one that may be staged, and the last due one.
+        """Return the occurrences before the pending one that may be staged, and the last due one.
 
         That one may be staged with jitter. If it was skipped, no occurrence before it can be taken back.
         """

@@ -36,7 +36,7 @@ _Look = Callable[[], Awaitable[Sequence[Zoned]]]
 
 
 async def follow(database: Database, log: Log) -> ZoneData:
-    """Put our version in force once every live scheduler reports it. Gives what is in force then."""
+    """Put our version in force once every live scheduler reports it. Returns what is in force then."""
     seen = await store.state(database)
     if seen.version == zones.database_version() or not seen.is_unanimous:
         return seen
@@ -122,11 +122,11 @@ class Clocks:
         self._cohorts: dict[tuple[str, str | None], int] = {}
 
     def go_by(self, before: Mapping[str, bytes]) -> bool:
-        """Say whether these are the rules in force and those before them."""
+        """Return whether these are the rules in force and those before them."""
         return self._ours is zones.current() and self._rules == before
 
     def timing(self, one: Zoned, left_out: datetime | None) -> Retiming | None:
-        """Say when a schedule fires next; nothing of one that is of the version in force. Raises TriggerError."""
+        """Return when a schedule fires next; nothing of one that is of the version in force. Raises TriggerError."""
         new = self._compile(self._ours, one)
         if isinstance(new.trigger, OnEvent):  # No clock says when it fires: it rests where it is.
             still = Retiming(one.job_id, one.generation, one.scheduled_at, one.cohort, one.scheduled_at, 0)

@@ -64,7 +64,7 @@ async def _without_expired(session: Database, worker_id: UUID, lent: Sequence[Le
 
 
 def _expired_at(lent: Lent) -> datetime | None:
-    """Give the moment at which a run had expired when it was claimed, if it had."""
+    """Return the moment at which a run had expired when it was claimed, if it had."""
     expires_at = expiry_of(lent.run.scheduled_at, lent.run.policy)
     return expires_at if expires_at is not None and expires_at <= lent.claimed_at else None
 

@@ -31,7 +31,7 @@ from duly.store.tables.workflows import Handed
 
 
 async def hand_out(database: Database, runs: Sequence[Run]) -> dict[UUID, Run]:
-    """Give the runs that are nodes with all that they are given, by id."""
+    """Return the runs that are nodes with all that they are given, by id."""
     nodes = [(run, node) for run in runs if (node := run.metadata.node) is not None]
     if not nodes:
         return {}

@@ -66,7 +66,7 @@ async def signal(database: Database, run_ids: Sequence[UUID], what: str) -> list
 
 
 async def replay(database: Database, run_ids: Sequence[UUID], delays: Sequence[timedelta]) -> list[UUID]:
-    """Give dead runs another life, each so long from now. Returns those that were dead."""
+    """Return dead runs another life, each so long from now. Returns those that were dead."""
     return [row[0] for row in await database.fetch(SQL["replay"], run_ids, delays, HORIZON)]
 
 
@@ -110,17 +110,17 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 async def has_held(database: Database, job_id: UUID) -> bool:
-    """Say whether a worker holds first attempts of a schedule, started or not."""
+    """Return whether a worker holds first attempts of a schedule, started or not."""
     return bool(await database.fetchval(SQL["has_held"], job_id))
 
 
 async def may_start(database: Database, run_ids: Sequence[UUID]) -> bool:
-    """Say whether a worker holds one of these runs that is not known to have started."""
+    """Return whether a worker holds one of these runs that is not known to have started."""
     return bool(await database.fetchval(SQL["may_start"], list(run_ids)))
 
 
 async def are_due_after(database: Database, run_ids: Sequence[UUID], moment: datetime) -> bool:
-    """Say whether a worker holds one of these runs that was not due at a moment."""
+    """Return whether a worker holds one of these runs that was not due at a moment."""
     return bool(await database.fetchval(SQL["are_due_after"], list(run_ids), moment))
 
 
@@ -245,12 +245,12 @@ async def append_logs(database: Database, worker_id: UUID, lines: Sequence[LogLi
 
 
 async def is_over(database: Database, run_id: UUID) -> bool:
-    """Say whether a run that is known will make no more attempts by itself."""
+    """Return whether a run that is known will make no more attempts by itself."""
     return bool(await database.fetchval(SQL["is_over"], run_id))
 
 
 async def live_subtasks(database: Database, run_id: UUID, after: UUID, limit: int) -> list[UUID]:
-    """Give subtasks of a run that have not ended, by rising id behind one, up to a limit."""
+    """Return subtasks of a run that have not ended, by rising id behind one, up to a limit."""
     return [row[0] for row in await database.fetch(SQL["live_subtasks"], run_id, after, limit)]
 
 

@@ -199,7 +199,7 @@ def _savepoint(connection: Any, execute: Callable[[str], Any]) -> Iterator[None]
 
 
 def _around(connection: Any) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """Give what to say before a statement, after it, and when it failed; nothing where each commits by itself."""
+    """Return what to say before a statement, after it, and when it failed; nothing where each commits by itself."""
     status = getattr(getattr(connection, "info", None), "transaction_status", None)
     if getattr(connection, "autocommit", False) and status != _IN_TRANSACTION:
         return (), (), ()
@@ -207,7 +207,7 @@ def _around(connection: Any) -> tuple[Sequence[str], Sequence[str], Sequence[str
 
 
 def _connection_of(given: Any) -> Any:
-    """Give the connection of a cursor of psycopg, or the connection itself."""
+    """Return the connection of a cursor of psycopg, or the connection itself."""
     return getattr(given, "connection", given)
 
 
@@ -227,7 +227,7 @@ def _body(args: Sequence[Any]) -> str:
 
 
 def _rows(rows: Any) -> Rows:
-    """Give rows as the store expects them, a job, or none, first; drivers differ in what a UUID is."""
+    """Return rows as the store expects them, a job, or none, first; drivers differ in what a UUID is."""
     plain_rows = (tuple(row.values()) if isinstance(row, Mapping) else tuple(row) for row in rows)
     return [(job_id if job_id is None else UUID(str(job_id)), *others) for job_id, *others in plain_rows]
 
@@ -263,7 +263,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is(given: Any, module: str, *names: str) -> bool:
-    """Say whether `given` is of one of these classes; a module that was never imported made nothing."""
+    """Return whether `given` is of one of these classes; a module that was never imported made nothing."""
     loaded = sys.modules.get(module)
     return any(isinstance(given, kind) for name in names if isinstance(kind := getattr(loaded, name, None), type))
 

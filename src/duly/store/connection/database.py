@@ -77,14 +77,14 @@ class Connection(Protocol):
 
 
 def is_gone(error: BaseException) -> bool:
-    """Say whether `error` means that the connection, and with it the answer, was lost."""
+    """Return whether `error` means that the connection, and with it the answer, was lost."""
     if isinstance(error, asyncpg.InterfaceError):
         return not isinstance(error, ValueError)  # What the driver could not encode never left us.
     return isinstance(error, _GONE)
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Say whether the server has undone what was asked for no fault of its own, so that it may be asked again.
+    """Return whether the server has undone what was asked for no fault of its own, so that it may be asked again.
 
     A row on its way into a default partition is refused when the partition of its day is attached meanwhile. Unlike a check
     that a row fails, that has no constraint's name; asked again, the row goes where it belongs.
@@ -95,7 +95,7 @@ def is_rolled_back(error: BaseException) -> bool:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Say whether the server has no room. One that cannot even greet a new connection says so in words alone."""
+    """Return whether the server has no room. One that cannot even greet a new connection says so in words alone."""
     return isinstance(error, asyncpg.DiskFullError) or (
         isinstance(error, asyncpg.PostgresError) and strerror(ENOSPC) in str(error)
     )
@@ -177,7 +177,7 @@ class Database:
         return self
 
     def acting_as(self, actor: Actor | None) -> Self:
-        """Give the same database for what is asked in somebody's name, or in nobody's."""
+        """Return the same database for what is asked in somebody's name, or in nobody's."""
         named = copy(self)
         named.actor = actor
         return named
@@ -245,7 +245,7 @@ class Database:
             self.clock.connected(*await connection.fetchrow(_SERVER_CLOCK))
 
     def another_pool(self, size_max: int) -> Pool:
-        """Give another pool to the same database, for whoever must not share connections with us."""
+        """Return another pool to the same database, for whoever must not share connections with us."""
         return Pool(self.url, size_max, self._settings, self._connected)
 
     def beside(self, size_max: int, *, command_timeout: float | None = None) -> Self:

@@ -126,7 +126,7 @@ class Loan:
 
 
 def _is_sound(connection: Lent, error: BaseException | None) -> bool:
-    """Say whether the server has answered, and waits for the next statement."""
+    """Return whether the server has answered, and waits for the next statement."""
     if error is not None and not (isinstance(error, asyncpg.PostgresError) and error.severity_en not in _GOODBYES):
         return False
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):

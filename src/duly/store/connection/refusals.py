@@ -57,7 +57,7 @@ _NAME = re.compile(r"\(tenant, name\)=\(\d+, (.+)\)")
 
 
 def refusal(sqlstate: str, message: str, detail: str | None) -> DulyError | None:
-    """Give the error for an SQLSTATE, or nothing when it is none of ours."""
+    """Return the error for an SQLSTATE, or nothing when it is none of ours."""
     if sqlstate == "23505" and "jobs_by_name" in message:
         found = _NAME.search(detail or "")  # The words around it are in the server's language.
         which = f"named {found[1]!r}" if found else "of that name"

@@ -21,7 +21,7 @@ IDLE_MAX = timedelta(seconds=10)  # between two statements: of ours, a thousandt
 
 
 def begin(mode: str = "") -> str:
-    """Give the statements that begin a transaction: without arguments, so they are one round trip."""
+    """Return the statements that begin a transaction: without arguments, so they are one round trip."""
     return f"begin {mode}; set local idle_in_transaction_session_timeout = {round(IDLE_MAX.total_seconds() * 1000)}"
 
 

@@ -58,7 +58,7 @@ class Changes(Generic[T]):
         self.left_out = False
 
     async def look(self, tenants: Iterable[int]) -> list[T]:
-        """Give what changed since the last look, `ROWS_MAX` at most; the first look only takes its place."""
+        """Return what changed since the last look, `ROWS_MAX` at most; the first look only takes its place."""
         if self._seen is None:
             self._seen = str(await self._database.fetchval(self._statements["place"]))
             return []

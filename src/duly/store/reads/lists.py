@@ -146,7 +146,7 @@ def _looks_at_jobs(chosen: Filter, looks: int) -> int:
 
 
 def _of_jobs(chosen: Filter) -> list[Any]:
-    """Give what every list of jobs chooses by, as its statement takes it."""
+    """Return what every list of jobs chooses by, as its statement takes it."""
     return [
         *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
         chosen.beginnings.get("name"),
@@ -231,7 +231,7 @@ def _one_shots_wanted(chosen: Filter) -> Filter | None:
 
 
 def _as_job(row: Row) -> Row:
-    """Give the row of a run that is its own job as that of a job."""
+    """Return the row of a run that is its own job as that of a job."""
     state = next(name for name, states in _STATES_OF_ONE_SHOTS.items() if row["state"] in states)
     at = row["scheduled_at"].astimezone(UTC).isoformat()
     return {
@@ -300,7 +300,7 @@ def _dead_arguments(tenant: int, chosen: Filter, after: DeadAt | None) -> list[A
 
 
 def _fitting(found: Sequence[Any], size: int, looks: int) -> tuple[list[Row], Row | None]:
-    """Give the rows that fit, and the last one looked at if more may follow it."""
+    """Return the rows that fit, and the last one looked at if more may follow it."""
     assert 1 <= size <= looks
     rows = [dict(row) for row in found]
     more = bool(rows) and (len(rows) == size or rows[-1]["number"] == looks)
@@ -339,13 +339,13 @@ def _boxes(chosen: Filter) -> list[str]:
 
 
 def _before(after: UUID | None, moment: datetime | None) -> UUID:
-    """Give the id that all that are asked for lie before: of a position, and of a moment."""
+    """Return the id that all that are asked for lie before: of a position, and of a moment."""
     bounds = [after or _LAST, _LAST if moment is None else least_id_at(min(moment, _LATEST) + _NEXT_ID)]
     return min(bounds)
 
 
 def _between(after: UUID | None, chosen: Filter, field: str) -> tuple[UUID, UUID]:
-    """Give the ids between which all lie that were made within a span, behind a position."""
+    """Return the ids between which all lie that were made within a span, behind a position."""
     made = chosen.moments.get(field, Span())
     return _before(after, made.before), _from(made.since and max(made.since, _EARLIEST) - _SUBMIT_MAX)
 
@@ -376,7 +376,7 @@ def _runs_led(chosen: Filter, job_ids: Sequence[UUID] | None) -> tuple[str, tupl
 
 
 def _job(job_ids: Sequence[UUID] | None) -> tuple[UUID, ...]:
-    """Give the one job whose runs are asked for, and the id behind it."""
+    """Return the one job whose runs are asked for, and the id behind it."""
     if job_ids is None or len(job_ids) != 1:
         return ()
     return job_ids[0], UUID(int=min(job_ids[0].int + 1, _LAST.int))

@@ -36,5 +36,5 @@ async def note(database: Database, ages: Mapping[str, float]) -> None:
 
 
 async def ages(database: Database, names: Sequence[str]) -> dict[str, float]:
-    """Say how many seconds ago anybody did each duty; one that nobody has ever done is left out."""
+    """Return how many seconds ago anybody did each duty; one that nobody has ever done is left out."""
     return {row["name"]: row["age"] for row in await database.fetch(SQL["ages"], list(names))}

@@ -40,12 +40,12 @@ class Backlog(msgspec.Struct, frozen=True):
 
     @property
     def lag_seconds(self) -> float:
-        """How long ago the first timer that is not staged was due."""
+        """Return how long ago the first timer that is not staged was due."""
         return _lag(self.read_at, self.next_due_at)
 
     @property
     def reaper_age_seconds(self) -> float | None:
-        """How long ago anybody looked for dead workers; None when nobody ever did."""
+        """Return how long ago anybody looked for dead workers; None when nobody ever did."""
         return None if self.reaped_at is None else max(0.0, (self.read_at - self.reaped_at).total_seconds())
 
 
@@ -69,7 +69,7 @@ async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> 
 
 
 async def staging_lag_seconds(database: Database) -> float:
-    """Say how long ago the first timer that is not staged was due."""
+    """Return how long ago the first timer that is not staged was due."""
     return _lag(*await database.fetch_one(SQL["next_due"]))
 
 

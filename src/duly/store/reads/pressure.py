@@ -66,7 +66,7 @@ def _pace(runs: int, seconds: float, worked: Counter[str]) -> Pace:
 
 
 async def _seconds_read(database: Database, cut: Sequence[tuple[str, tuple[int, int]]]) -> float:
-    """Say how much time the blocks that were read cover: where much ends, less than was wanted."""
+    """Return how much time the blocks that were read cover: where much ends, less than was wanted."""
     if not cut:
         return _LATELY.total_seconds()
     firsts = _united("first", [name for name, _ in cut], 1)
@@ -152,19 +152,19 @@ class Pressure(msgspec.Struct, frozen=True):
         return self.limits.get(queue, self.age_limit).total_seconds()
 
     def busiest_handler(self, queue: str) -> str | None:
-        """Give the handler that took most of a queue's time lately, by which the slots of its workers are counted."""
+        """Return the handler that took most of a queue's time lately, by which the slots of its workers are counted."""
         return self.loads.get(queue, QueueLoad()).pace.handler
 
     def desired_workers(self, queue: str) -> int:
-        """Say how many workers a queue needs."""
+        """Return how many workers a queue needs."""
         return desired_workers(self.loads.get(queue, QueueLoad()))
 
     def spare_per_second(self, queues: Iterable[str]) -> float:
-        """Say how many runs a second more those who serve some queues could do."""
+        """Return how many runs a second more those who serve some queues could do."""
         return sum(spare_per_second(self.loads.get(queue, QueueLoad())) for queue in queues)
 
     def coming(self, queue: str) -> list[int]:
-        """Give how many runs of a queue fall due in each of the next minutes."""
+        """Return how many runs of a queue fall due in each of the next minutes."""
         return list(self.loads.get(queue, QueueLoad()).coming) or [0] * MINUTES_AHEAD
 
 

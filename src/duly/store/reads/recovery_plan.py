@@ -40,7 +40,7 @@ class Item(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """How many runs are yet to be made."""
+        """Return how many runs are yet to be made."""
         return self.runs - self.made
 
 

@@ -63,7 +63,7 @@ class Endings(Follower):
     left_out = False
 
     async def look(self, tenants: Iterable[int]) -> list[Ended]:
-        """Give what ended since the last look, `ROWS_MAX` at most; the first look only takes its place."""
+        """Return what ended since the last look, `ROWS_MAX` at most; the first look only takes its place."""
         if self._position is None:
             await self._take_position()
             return []
@@ -93,7 +93,7 @@ class Beginnings:
         self.left_out = False  # whether there may have been more than the last look gave
 
     async def look(self, tenants: Iterable[int]) -> list[Started]:
-        """Give what began since the last look, `ROWS_MAX` at most; the first look only takes its place."""
+        """Return what began since the last look, `ROWS_MAX` at most; the first look only takes its place."""
         if self._seen is None:
             self._move_on(await self._database.fetch(SQL["place"]))
             return []
@@ -109,7 +109,7 @@ class Beginnings:
         return found
 
     def has_told(self, run_id: UUID, fence: int) -> bool:
-        """Say whether the run under this fence was given already."""
+        """Return whether the run under this fence was given already."""
         return (run_id, fence) in self._known
 
     def tell(self, run_id: UUID, fence: int) -> None:

@@ -54,7 +54,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         return Snapshot(int(oldest_open), int(end), tuple(int(number) for number in still_open.split(",") if number))
 
     def arguments(self) -> tuple[int, int, list[int]]:
-        """Give the end modulo 2^32 as rows carry it, and everything else as a distance from it."""
+        """Return the end modulo 2^32 as rows carry it, and everything else as a distance from it."""
         return self.end % 2**32, self.oldest_open - self.end, [number - self.end for number in self.open]
 
 
@@ -72,7 +72,7 @@ class Position(msgspec.Struct, frozen=True):
         return Position(cluster, seen.end, seen.open)
 
     def is_before(self, now: Position) -> bool:
-        """Say whether `now` can follow this position: the same server's, and not of an earlier moment."""
+        """Return whether `now` can follow this position: the same server's, and not of an earlier moment."""
         return self.cluster == now.cluster and self.end <= now.end
 
     def cut(self, end: int) -> Position:
@@ -159,12 +159,12 @@ async def positions(database: Database) -> tuple[Position, Position]:
 
 
 async def growing(database: Database) -> list[tuple[str, int]]:
-    """Give the partitions of history that may still grow, and how many blocks each has."""
+    """Return the partitions of history that may still grow, and how many blocks each has."""
     rows = await database.fetch(SQL["leaves"])
     return [(row["name"], row["blocks"]) for row in rows if _may_grow(row["name"], row["read_at"].date())]
 
 
 def _may_grow(leaf: str, today: date) -> bool:
-    """Say whether rows may still come: to the default, and to the days around today."""
+    """Return whether rows may still come: to the default, and to the days around today."""
     suffix = leaf.rpartition("_")[2].strip('"')
     return not suffix.isdigit() or suffix >= f"{today - timedelta(days=1):%Y%m%d}"

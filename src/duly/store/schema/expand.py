@@ -39,7 +39,7 @@ _NEXT = re.compile(r",(?=\s+\w+ = )")
 
 @cache
 def run_columns() -> dict[str, str]:
-    """Give the columns that every box begins with, and their types."""
+    """Return the columns that every box begins with, and their types."""
     baseline = files("duly.store.schema").joinpath("baseline.sql").read_text(encoding="utf-8")
     found = _RUN.search(baseline)
     assert found is not None

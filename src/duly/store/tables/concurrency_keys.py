@@ -38,7 +38,7 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def pace(database: Database, limit: int) -> Paced:
-    """Give turns at the rates that are to be looked at."""
+    """Return turns at the rates that are to be looked at."""
     return Paced(*await database.fetch_one(SQL["pace"], limit))
 
 

@@ -208,7 +208,7 @@ async def make(database: Database, fresh_id: UUID, tenant: int, origin: str) -> 
 
 
 async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID | None:
-    """Give the id of a destination, if it is known."""
+    """Return the id of a destination, if it is known."""
     found: UUID | None = await database.fetchval(SQL["find_by_origin"], tenant, origin)
     return found
 
@@ -249,7 +249,7 @@ async def find_secrets(database: Database, destination_id: UUID) -> list[SealedS
 
 
 async def newest_number(database: Database, destination_id: UUID) -> int:
-    """Give the number of a destination's newest secret; 0 when it has none."""
+    """Return the number of a destination's newest secret; 0 when it has none."""
     return int(await database.fetchval(SQL["newest_number"], destination_id))
 
 

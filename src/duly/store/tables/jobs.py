@@ -222,17 +222,17 @@ async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skip
 
 
 async def waiting_outside(database: Database, job_id: UUID, limit: int) -> list[UUID]:
-    """Give runs of a schedule that wait in a box and leave no gate when they are taken out of it."""
+    """Return runs of a schedule that wait in a box and leave no gate when they are taken out of it."""
     return [row[0] for row in await database.fetch(SQL["waiting_outside"], job_id, limit)]
 
 
 async def waiting_runs(database: Database, job_id: UUID, limit: int) -> list[UUID]:
-    """Give runs of a schedule that wait in a box."""
+    """Return runs of a schedule that wait in a box."""
     return [row[0] for row in await database.fetch(SQL["waiting_runs"], job_id, limit)]
 
 
 async def leased_runs(database: Database, job_id: UUID) -> list[UUID]:
-    """Give the runs of a job that are in a worker's hands."""
+    """Return the runs of a job that are in a worker's hands."""
     return [row[0] for row in await database.fetch(SQL["leased_runs"], job_id)]
 
 
@@ -242,7 +242,7 @@ async def due_unstarted(database: Database, job_id: UUID, limit: int) -> list[UU
 
 
 async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
-    """Give the runs of a job that a worker holds ahead of their due moment."""
+    """Return the runs of a job that a worker holds ahead of their due moment."""
     return [row[0] for row in await database.fetch(SQL["held_ahead"], job_id)]
 
 

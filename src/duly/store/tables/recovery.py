@@ -91,7 +91,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 async def note_staging(database: Database, after: timedelta | None, recovery_id: UUID) -> Standing | None:
-    """Note that somebody stages; after a longer time without, open a recovery. Gives the one that is not over."""
+    """Note that somebody stages; after a longer time without, open a recovery. Returns the one that is not over."""
     row = await database.fetchrow(SQL["note_staging"], after, recovery_id)
     return None if row is None else Standing(**{**row, "rules": _rules(row["rules"])})
 
@@ -136,7 +136,7 @@ async def drop(database: Database, shards: Sequence[int], limit: int) -> int:
 
 
 async def close(database: Database, recovery_id: UUID) -> str | None:
-    """End a recovery of which nothing is left. Gives how it ended; None: it goes on."""
+    """End a recovery of which nothing is left. Returns how it ended; None: it goes on."""
     found: str | None = await database.fetchval(SQL["close"], recovery_id)
     return found
 

@@ -147,7 +147,7 @@ async def lane_work(database: Database, shards: Sequence[int], limit: int) -> li
 
 
 async def lane_due(database: Database, after: datetime) -> datetime | None:
-    """Say when a backfill may go on, after a moment."""
+    """Return when a backfill may go on, after a moment."""
     found: datetime | None = await database.fetchval(SQL["lane_due"], after)
     return found
 

@@ -41,11 +41,11 @@ class WorkerRow(msgspec.Struct, frozen=True):
     app: str | None = None  # whose handlers it offers; None: over HTTP, or targets alone
 
     def slots_for(self, handler: str | None) -> int:
-        """Say how many runs of a handler it runs at once."""
+        """Return how many runs of a handler it runs at once."""
         return slots_for(self.slots, self.pools, handler)
 
     def serves(self, tenant: int) -> bool:
-        """Say whether it lives, takes runs, and may be given those of a tenant."""
+        """Return whether it lives, takes runs, and may be given those of a tenant."""
         return self.until > self.read_at and self.tenant in (None, tenant) and not self.is_draining
 
 
@@ -58,7 +58,7 @@ class Departed(msgspec.Struct, frozen=True):
     named: list[str]
 
     def has_named(self, run: Run) -> bool:
-        """Say whether it announced this run under this very lease."""
+        """Return whether it announced this run under this very lease."""
         return name_of(run) in self.named
 
 
@@ -136,7 +136,7 @@ async def offers(database: Database) -> list[Offer]:
 
 
 async def drain(database: Database, worker_id: UUID, *, is_draining: bool) -> bool | None:
-    """Say whether a worker is to take nothing more. Gives whether that is new; nothing: it does not live."""
+    """Return whether a worker is to take nothing more. Returns whether that is new; nothing: it does not live."""
     found: bool | None = await database.fetchval(SQL["drain"], worker_id, is_draining)
     return found
 

@@ -62,7 +62,7 @@ async def touch(database: Database, key_ids: Sequence[str]) -> None:
 
 
 async def any_usable(database: Database) -> bool:
-    """Say whether there is a key that opens anything."""
+    """Return whether there is a key that opens anything."""
     return bool(await database.fetchval(SQL["any_usable"]))
 
 

@@ -104,7 +104,7 @@ def statement_for(wanted: Wanted) -> str:
 
 
 def _is_led(wanted: Wanted) -> bool:
-    """Say whether every row that is looked at fits: then no more are looked at than are told."""
+    """Return whether every row that is looked at fits: then no more are looked at than are told."""
     chosen = [one for one in (wanted.actor, wanted.action, wanted.subject) if one is not None]
     return not chosen or (len(chosen) == 1 and wanted.action != Action.JOB_CREATED)
 

@@ -43,7 +43,7 @@ class HeldSecret(msgspec.Struct, frozen=True):
 
 
 async def blocks(database: Database, table: str) -> list[tuple[str, int]]:
-    """Give the parts that a table has, and their sizes in blocks."""
+    """Return the parts that a table has, and their sizes in blocks."""
     return [(row[0], row[1]) for row in await database.fetch(SQL["blocks"], table)]
 
 

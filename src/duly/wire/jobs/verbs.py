@@ -125,7 +125,7 @@ class BackfillRequest(Asked, frozen=True):
         self.stretch()
 
     def stretch(self) -> tuple[Moment, Moment]:
-        """Give both ends, by whichever name they came. Raises ValueError when one has none, or two."""
+        """Return both ends, by whichever name they came. Raises ValueError when one has none, or two."""
         return _either("from", self.from_, "start", self.start), _either("to", self.to, "end", self.end)
 
     def _named(self) -> list[tuple[str, Any]]:

@@ -117,7 +117,7 @@ def _same_failure(message: str, read: Read) -> Callable[[Any], bool]:
 
 
 def _named(steps: Steps, given: Any, fails: Callable[[Any], bool]) -> list[str]:
-    """Give the steps with the keys of mappings among them, which a reader's message leaves out."""
+    """Return the steps with the keys of mappings among them, which a reader's message leaves out."""
     found: list[str] = []
     for step in steps:
         name = step
@@ -140,7 +140,7 @@ def _key_at_fault(
 
 
 def _with(given: Any, steps: Steps, part: Any) -> Any:
-    """Give what was given with another part at a place."""
+    """Return what was given with another part at a place."""
     if not steps:
         return part
     step, rest = steps[0], steps[1:]
@@ -167,7 +167,7 @@ def _whole(shape: Hashable) -> inspect.Type:
 
 
 def _kinds(shape: Any, steps: Steps) -> list[inspect.Type]:
-    """Give what may stand at a place; of a union, of all its shapes."""
+    """Return what may stand at a place; of a union, of all its shapes."""
     kinds = [_whole(shape)]
     for step in steps:
         kinds = [inner for kind in kinds for inner in _inner(kind, step)]

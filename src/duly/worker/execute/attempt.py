@@ -105,7 +105,7 @@ def outcome_of(error: BaseException, context: RunContext) -> Outcome:
 
 
 def _is_asked_to_end() -> bool:
-    """Say whether this task itself was cancelled, and not something that its handler waited for."""
+    """Return whether this task itself was cancelled, and not something that its handler waited for."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # A thread has none.

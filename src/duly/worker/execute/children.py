@@ -49,7 +49,7 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended, as far as we have heard."""
+        """Return whether it has not ended, as far as we have heard."""
         return self.process.returncode is None
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
@@ -75,7 +75,7 @@ class Children:
         self._closed = False
 
     async def take(self) -> Child:
-        """Give an idle child, or the first that comes free."""
+        """Return an idle child, or the first that comes free."""
         while self._idle:
             if (child := self._idle.pop()).is_alive:
                 return child

@@ -44,7 +44,7 @@ def started(run: Run, clock: Clock) -> datetime:
 
 
 def finished(started_at: datetime, clock: Clock) -> datetime:
-    """Say when an attempt ends, which is not before it was started."""
+    """Return when an attempt ends, which is not before it was started."""
     return max(started_at, moment_of(clock.now()))
 
 
@@ -83,11 +83,11 @@ class Executor:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a handler that was called has not ended. From any thread."""
+        """Return whether a handler that was called has not ended. From any thread."""
         return any(context.has_started for context in list(self._contexts.values()))
 
     def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> list[tuple[Kind, Run]]:
-        """Take a batch, from the engine's thread. Gives back those for which no thread could be started."""
+        """Take a batch, from the engine's thread. Returns back those for which no thread could be started."""
         on_loop: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]] = []
         without_thread: list[tuple[Kind, Run]] = []
         for kind, run, saved in batch:
@@ -208,7 +208,7 @@ class Executor:
         self._on_ended([ended])
 
     def expired(self, run: Run) -> Settled | None:
-        """Give the end of a run that is worthless by now; None: it may start. From any thread."""
+        """Return the end of a run that is worthless by now; None: it may start. From any thread."""
         if run.policy is PLAIN:
             return None
         expires_at = expiry_of(run.scheduled_at, run.policy)
@@ -227,7 +227,7 @@ class Executor:
         self._revoked |= names
 
     def is_revoked(self, run: Run) -> bool:
-        """Say whether a run was handed back before it could be started. Asked after `is_safe`, from any thread."""
+        """Return whether a run was handed back before it could be started. Asked after `is_safe`, from any thread."""
         return bool(self._revoked) and (run.run_id, run.fence) in self._revoked
 
     def _settled_or_deferred(

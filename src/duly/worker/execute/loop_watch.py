@@ -42,7 +42,7 @@ class LoopWatch:
 
     @property
     def is_on_this_loop(self) -> bool:
-        """Whether the loop to be watched is the one that we are on."""
+        """Return whether the loop to be watched is the one that we are on."""
         return self._loop is asyncio.get_running_loop()
 
     async def run(self) -> None:

@@ -60,7 +60,7 @@ class Lifeline:
 
     @property
     def is_safe(self) -> bool:
-        """Say whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
+        """Return whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
         return self._clock.monotonic() < self.safe_until
 
     @property

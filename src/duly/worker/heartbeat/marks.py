@@ -85,7 +85,7 @@ class Marks:
             self._free.append(at)
 
     def has(self, run_id: UUID, fence: int) -> bool:
-        """Say whether a run is marked: its handler was called, or is about to be."""
+        """Return whether a run is marked: its handler was called, or is about to be."""
         return (run_id, fence) in self._offsets
 
     def block(self, since: float, run_id: UUID | None, fence: int) -> None:
@@ -100,7 +100,7 @@ class Marks:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the heartbeat process takes the engine for stalled; it renews the lease all the same."""
+        """Return whether the heartbeat process takes the engine for stalled; it renews the lease all the same."""
         return self._read(_STALLED) > 0
 
     @property
@@ -112,7 +112,7 @@ class Marks:
 
     @property
     def turned_at(self) -> float:
-        """When the engine last turned."""
+        """Return when the engine last turned."""
         return self._read(_TURNED)
 
     @property
@@ -128,7 +128,7 @@ class Marks:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every run that has started is marked; otherwise nobody can tell what has not."""
+        """Return whether every run that has started is marked; otherwise nobody can tell what has not."""
         return not self._read(_OVERFLOWED)
 
     @property
@@ -141,7 +141,7 @@ class Marks:
         self._write(_RENEWED, until)
 
     def stall(self, *, is_stalled: bool) -> None:
-        """Say whether the engine is taken for stalled."""
+        """Return whether the engine is taken for stalled."""
         self._write(_STALLED, float(is_stalled))
 
     def _entry(self, at: int) -> Started | None:

@@ -33,7 +33,7 @@ _STOPPED_SECONDS = 0.3
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is stopped by a signal or a debugger, where the system tells."""
+    """Return whether a process is stopped by a signal or a debugger, where the system tells."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -63,7 +63,7 @@ class Stall:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether no start is allowed."""
+        """Return whether no start is allowed."""
         return self._seen_at is not None
 
     def excuse(self) -> None:
@@ -106,7 +106,7 @@ class Stall:
         self._marks.stall(is_stalled=False)
 
     def wants_beat(self, now: float) -> bool:
-        """Say whether the next beat is due at once: the engine stops or goes on, or something can be handed back."""
+        """Return whether the next beat is due at once: the engine stops or goes on, or something can be handed back."""
         turns = self._turns(now)
         return turns == self.is_stalled or (not turns and self._has_more and self._may_give_back(now))
 

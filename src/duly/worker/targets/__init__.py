@@ -62,7 +62,7 @@ class Targets:
         return len(self._handlers)
 
     def get(self, name: str) -> TargetHandler | None:
-        """Give what is known under a handler's name, if anything."""
+        """Return what is known under a handler's name, if anything."""
         return self._handlers.get(name)
 
     async def begin(self, database: Database, worker_id: UUID) -> None:

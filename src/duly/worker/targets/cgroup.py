@@ -168,7 +168,7 @@ def _own_folder() -> Path | None:
 
 
 def _is_delegated(folder: Path) -> bool:
-    """Say whether it was left to us: by its owner, by systemd's mark, or because we see nothing above it."""
+    """Return whether it was left to us: by its owner, by systemd's mark, or because we see nothing above it."""
     if os.geteuid() != 0:
         return os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)
     if not (folder.parent / "cgroup.procs").exists():

@@ -48,7 +48,7 @@ class Commands:
         self._groups = groups
 
     def handlers(self) -> list[TargetHandler]:
-        """Give one handler for each program that is allowed."""
+        """Return one handler for each program that is allowed."""
         return [TargetHandler(COMMAND + program, Kind.PROCESS, self.attempt) for program in self._allowed]
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome:

@@ -62,7 +62,7 @@ class Containers:
         self.under_way: set[str] = set()
 
     def handlers(self) -> list[TargetHandler]:
-        """Give one handler for each image that is allowed."""
+        """Return one handler for each image that is allowed."""
         return [TargetHandler(CONTAINER + image, Kind.PROCESS, self.attempt) for image in self._allowed]
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome:

@@ -334,7 +334,7 @@ def numbers_in(path: str) -> dict[bytes, int]:
 
 
 def cpu_milliseconds(group: str) -> int:
-    """Say how much CPU time all in a group have used together."""
+    """Return how much CPU time all in a group have used together."""
     return numbers_in(f"{group}/cpu.stat").get(b"usage_usec", 0) // 1_000
 
 

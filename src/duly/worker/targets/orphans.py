@@ -63,7 +63,7 @@ class Owner(msgspec.Struct, frozen=True):
         return cls(_machine(), _line("/proc/sys/kernel/random/boot_id"), namespace, pid, started_of(pid) or 0)
 
     def is_gone(self, seen_from: Owner, started: Callable[[int], int | None]) -> bool:
-        """Say whether this process has certainly ended, as seen by another."""
+        """Return whether this process has certainly ended, as seen by another."""
         if self.machine != seen_from.machine:
             return False
         if self.boot != seen_from.boot:

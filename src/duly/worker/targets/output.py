@@ -60,7 +60,7 @@ class Output:
 
     @property
     def kept(self) -> tuple[str | None, str | None]:
-        """Give the result, and where that is not all of what was to be one, why."""
+        """Return the result, and where that is not all of what was to be one, why."""
         tail = bytes(self._tails["stdout"][-RESULT_BYTES_MAX:])
         text = tail.decode(errors="replace").strip()
         if not text:
@@ -85,12 +85,12 @@ class Output:
 
     @property
     def last_words(self) -> str:
-        """Give the last line that was said on standard error."""
+        """Return the last line that was said on standard error."""
         return storable(self._tails["stderr"].decode(errors="replace").strip().rpartition("\n")[2], 300)
 
     @property
     def complaint(self) -> str:
-        """Give the end of standard error."""
+        """Return the end of standard error."""
         return storable(self._tails["stderr"][-_LAST_WORDS_BYTES:].decode(errors="replace"))
 
     @property

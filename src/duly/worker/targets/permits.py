@@ -68,7 +68,7 @@ class Permits:
         return has_entered
 
     def is_trying(self, tenant: int, origin: str) -> bool:
-        """Say whether what is sent to a destination now shows how it is."""
+        """Return whether what is sent to a destination now shows how it is."""
         return self._share(tenant, origin).is_tried
 
     async def _find_place(self, share: Share, now: float) -> bool:
@@ -116,7 +116,7 @@ class Permits:
 
     @staticmethod
     def _was_let_in(waiter: asyncio.Future[bool]) -> bool:
-        """Say whether the answer came in the moment in which nobody waited for it any more."""
+        """Return whether the answer came in the moment in which nobody waited for it any more."""
         return waiter.done() and not waiter.cancelled() and waiter.result()
 
     def _share(self, tenant: int, origin: str) -> Share:
@@ -204,5 +204,5 @@ class Permits:
 
 
 def _age(allowed: Allowed, database_now: float) -> float:
-    """Say how many seconds ago an answer was given, by the database's clock as we know it."""
+    """Return how many seconds ago an answer was given, by the database's clock as we know it."""
     return 0.0 if allowed.read_at is None else database_now - allowed.read_at.timestamp()

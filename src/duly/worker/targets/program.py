@@ -38,7 +38,7 @@ def environment_of(context: RunContext, given: Mapping[str, str]) -> dict[str, s
 
 
 def stdin_of(run: Run) -> bytes:
-    """Give what a program reads."""
+    """Return what a program reads."""
     return (run.payload or _NO_PAYLOAD).encode()
 
 

@@ -90,7 +90,7 @@ _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
 def filter_of(machine: str | None = None) -> bytes:
-    """Give the filter for a machine, by default this one. Raises Refused where there is none for it."""
+    """Return the filter for a machine, by default this one. Raises Refused where there is none for it."""
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
         raise Refused(

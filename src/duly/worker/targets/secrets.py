@@ -58,7 +58,7 @@ class Secrets:
         """That life is over; nobody asks any more."""
 
     async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
-        """Give the keys, the newest first; a destination that is new gets its first. Raises CannotSign."""
+        """Return the keys, the newest first; a destination that is new gets its first. Raises CannotSign."""
         known, now = self._known_of(tenant, origin), self._clock.monotonic()
         if now - known.read_at < KEPT_SECONDS:
             return known.keys
@@ -72,12 +72,12 @@ class Secrets:
         raise CannotSign(f"the signing secret of {origin} cannot be read now")
 
     def are_at_hand(self, tenant: int, origin: str) -> bool:
-        """Say whether a destination's have been read, so that there is such a destination."""
+        """Return whether a destination's have been read, so that there is such a destination."""
         known = self._known.get((tenant, origin))
         return known is not None and known.read_at > _NEVER
 
     async def are_kept(self, tenant: int, origin: str) -> bool:
-        """Say whether there is such a destination; where nobody can tell, there is."""
+        """Return whether there is such a destination; where nobody can tell, there is."""
         if self._database is None or self._engine_loop is None:
             return True
         asking = find_by_origin(self._database, tenant, origin)

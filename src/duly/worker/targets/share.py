@@ -60,16 +60,16 @@ class Share:
         self._retries = self._turned_away = 0
 
     def is_shut(self, now: float) -> bool:
-        """Say whether nothing is sent now, nor soon."""
+        """Return whether nothing is sent now, nor soon."""
         return now < self._shut_until
 
     def is_full(self) -> bool:
-        """Say whether so many wait that another would not be sent soon; before the first answer nobody knows."""
+        """Return whether so many wait that another would not be sent soon; before the first answer nobody knows."""
         return self.is_known and len(self.waiters) >= self._waiting_max
 
     @property
     def is_tried(self) -> bool:
-        """Whether it is half open: what is sent now shows how it is."""
+        """Return whether it is half open: what is sent now shows how it is."""
         return self._is_tried
 
     def spend_retry(self, now: float) -> bool:
@@ -96,11 +96,11 @@ class Share:
         self._retry_credit += self._retry_share
 
     def is_idle(self, now: float) -> bool:
-        """Say whether there is nothing to remember of it."""
+        """Return whether there is nothing to remember of it."""
         return not self.has_news and not self.is_shut(now) and self.is_rested(now)
 
     def is_rested(self, now: float) -> bool:
-        """Say whether nothing is owed for retries, so that it may be forgotten."""
+        """Return whether nothing is owed for retries, so that it may be forgotten."""
         self._save_up(now)
         return self._retry_credit >= SAVED_SECONDS * self._retry_free
 
@@ -118,7 +118,7 @@ class Share:
 
     @property
     def is_unheard(self) -> bool:
-        """Whether nobody knows yet that somebody waits here."""
+        """Return whether nobody knows yet that somebody waits here."""
         return not self.is_known or not self._told[1]
 
     def take(self, now: float) -> bool:
@@ -136,7 +136,7 @@ class Share:
         return True
 
     def seconds_to_turn(self, now: float) -> float | None:
-        """Say how long it is until the first who waits has its turn, if it waits for that and it is known."""
+        """Return how long it is until the first who waits has its turn, if it waits for that and it is known."""
         if not self.waiters or self._rate is None or not self._has_place(now):
             return None
         return self._turns.seconds_to_next(now)

@@ -58,12 +58,12 @@ class Turns:
         return True
 
     def held(self, now: float) -> int:
-        """Say how many there are, now and to come."""
+        """Return how many there are, now and to come."""
         self._next(now)
         return sum(stretch.left for stretch in self._stretches)
 
     def seconds_to_next(self, now: float) -> float | None:
-        """Say how long it is until one may be used, if one is to come."""
+        """Return how long it is until one may be used, if one is to come."""
         stretch = self._next(now)
         return None if stretch is None else max(0.0, stretch.first - now)
 

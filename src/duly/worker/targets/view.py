@@ -47,12 +47,12 @@ def view_of(
 
 
 def lies_in(path: Path, folders: Iterable[Path]) -> bool:
-    """Say whether a path is one of these folders, or below one."""
+    """Return whether a path is one of these folders, or below one."""
     return any(path.is_relative_to(folder) for folder in folders)
 
 
 def _covered(hidden: Iterable[Path], shown: Sequence[Path], etc: Sequence[Path]) -> Iterator[Path]:
-    """Give the places where something hidden would be seen."""
+    """Return the places where something hidden would be seen."""
     for path in filter(Path.exists, hidden):
         if lies_in(path, shown):
             yield path

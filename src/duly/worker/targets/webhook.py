@@ -65,15 +65,15 @@ class Secrets(Protocol):
     """What requests to a destination are signed with."""
 
     async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
-        """Give the valid secrets, the newest first; a destination is made on first use. Raises CannotSign."""
+        """Return the valid secrets, the newest first; a destination is made on first use. Raises CannotSign."""
         ...
 
     def are_at_hand(self, tenant: int, origin: str) -> bool:
-        """Say whether a destination's have been read, so that there is such a destination."""
+        """Return whether a destination's have been read, so that there is such a destination."""
         ...
 
     async def are_kept(self, tenant: int, origin: str) -> bool:
-        """Say whether there is such a destination; where nobody can tell, there is."""
+        """Return whether there is such a destination; where nobody can tell, there is."""
         ...
 
 
@@ -85,7 +85,7 @@ class Permits(Protocol):
         ...
 
     def is_trying(self, tenant: int, origin: str) -> bool:
-        """Say whether what is sent to a destination now shows how it is."""
+        """Return whether what is sent to a destination now shows how it is."""
         ...
 
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
@@ -100,7 +100,7 @@ class ReceiverCallbacks:
         self._tokens = tokens
 
     async def headers_for(self, run: Run, target: Webhook) -> Mapping[str, str]:
-        """Give the header with the token."""
+        """Return the header with the token."""
         return {HEADER: self._tokens.make(run.run_id, run.fence)}
 
     def awaited(self, run: Run, target: Webhook) -> Awaited:

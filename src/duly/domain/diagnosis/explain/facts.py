@@ -34,7 +34,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def holding_of(reasons: Sequence[Reason]) -> Reason | None:
-    """Give the first reason that holds something back; None when nothing does."""
+    """Return the first reason that holds something back; None when nothing does."""
     found = next((reason for reason in reasons if reason.code in HOLDING), None)
     assert found is None or found.frees is not None, found
     return found
@@ -62,7 +62,7 @@ class Serving(msgspec.Struct, frozen=True):
     stall: Stall | None = None
 
     def slots_for(self, handler: str) -> int:
-        """Say how many runs of a handler it runs at once."""
+        """Return how many runs of a handler it runs at once."""
         return slots_for(self.slots, self.pools, handler)
 
 

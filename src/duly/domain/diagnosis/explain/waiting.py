@@ -15,7 +15,7 @@ from duly.domain.targets.words import what_lets_it_run
 
 
 def until_due(run: RunFacts) -> list[Reason]:
-    """Say when a run that waits for its moment is due, or that it is about to be staged."""
+    """Return when a run that waits for its moment is due, or that it is about to be staged."""
     left = run.due_at - run.now
     if left > timedelta():
         return [not_due(run.due_at, left), *nobody_stages(run.schedulers)]
@@ -35,7 +35,7 @@ def not_due(due_at: datetime, left: timedelta) -> Reason:
 
 
 def backing_off(run: RunFacts) -> list[Reason]:
-    """Say when the next attempt is due, while it is not."""
+    """Return when the next attempt is due, while it is not."""
     left = run.due_at - run.now
     if left <= timedelta():
         return []

@@ -23,7 +23,7 @@ class DayRule(msgspec.Struct, frozen=True):
 
     @property
     def is_either(self) -> bool:
-        """Whether both fields are set and one of them is enough."""
+        """Return whether both fields are set and one of them is enough."""
         return self.day_of_month is not None and self.day_of_week is not None and not self.needs_both
 
 
@@ -48,7 +48,7 @@ class MonthMasks:
         self._masks = [_UNKNOWN] * SHAPES
 
     def days(self, first_weekday: int, length: int) -> int:
-        """Give the days picked in a month that begins on that weekday (0 is Sunday) and has that length."""
+        """Return the days picked in a month that begins on that weekday (0 is Sunday) and has that length."""
         shape = first_weekday * 4 + length - 28
         mask = self._masks[shape]
         if mask == _UNKNOWN:
@@ -58,7 +58,7 @@ class MonthMasks:
 
 @lru_cache(maxsize=4096)
 def masks_of(rule: DayRule) -> MonthMasks:
-    """Give the masks of a rule, shared by all triggers that have it."""
+    """Return the masks of a rule, shared by all triggers that have it."""
     return MonthMasks(rule)
 
 
@@ -119,5 +119,5 @@ def ever_picks(rule: DayRule, months: int) -> bool:
 
 
 def longest_month(months: int) -> int:
-    """Give the greatest length among months."""
+    """Return the greatest length among months."""
     return max(length for month, lengths in _LENGTHS.items() if months >> month & 1 for length in lengths)

@@ -72,7 +72,7 @@ def _weekday_terms(field: Field) -> str:
 
 
 def sentence(seconds: int, minutes: int, hours: int, months: int, days: DayRule, zone: str) -> str:
-    """Say when it fires."""
+    """Return when it fires."""
     return in_zone((_clock(seconds, minutes, hours) + _days(days) + _months(months)).rstrip(","), zone)
 
 
@@ -111,7 +111,7 @@ def _of_hours(hours: int) -> str:
 
 
 def _rhythm(spec: Spec, mask: int) -> int | None:
-    """Give n where the values are every n-th from the first, and the field's length is a multiple of it."""
+    """Return n where the values are every n-th from the first, and the field's length is a multiple of it."""
     step = _whole_step(spec, mask)
     return step if step is not None and (spec.high + 1) % step == 0 else None
 

@@ -169,7 +169,7 @@ def _candidates(today: int, unit: str, weekday: int) -> Iterator[int]:
 
 
 def _first_start(days: Iterator[int], time: int, zone: Zone, now: int) -> int:
-    """Give the first local time that is not past and names one moment, so that what is saved can be read again."""
+    """Return the first local time that is not past and names one moment, so that what is saved can be read again."""
     for day in days:
         found = zone.instants_of(day * DAY + time)
         if len(found) == 1 and found[0] >= now:

@@ -36,7 +36,7 @@ class Sentence:
         return self.tokens[self.at].word if self.at < len(self.tokens) else ""
 
     def take(self) -> str:
-        """Give the next word and go past it."""
+        """Return the next word and go past it."""
         word = self.word
         self.at += 1
         return word

@@ -41,7 +41,7 @@ def _numbers(values: tuple[int, ...]) -> str:
 
 
 def sentence(parts: Parts, times: Sequence[int], exceptions: int, zone: Zone) -> str:
-    """Say when it fires."""
+    """Return when it fires."""
     words = every(parts.interval, _UNITS[parts.frequency]) + _days(parts) + _times(times) + _bounds(parts, zone)
     if exceptions:
         words += f", except {some(exceptions, 'date')}"

@@ -40,7 +40,7 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def fires_between(schedule: Schedule, start: datetime, end: datetime) -> Iterator[datetime]:
-    """Give the fires from `start` on and before `end`, in order."""
+    """Return the fires from `start` on and before `end`, in order."""
     if not schedule.uses:
         yield from schedule.trigger.between(*schedule.within(start, end))
         return
@@ -131,7 +131,7 @@ def _count(schedule: Schedule, start: datetime, end: datetime, counted: int = 0)
 
 
 def _most(schedule: Schedule) -> int | None:
-    """Say how many occurrences are counted at most, where they have to be walked."""
+    """Return how many occurrences are counted at most, where they have to be walked."""
     steps = schedule.trigger.steps_per_count
     return COUNT_MAX // steps if steps else None
 

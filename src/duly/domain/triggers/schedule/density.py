@@ -41,7 +41,7 @@ def check_density(trigger: Compiled, now: datetime, least_seconds: int | None) -
 
 
 def least_gap(trigger: Compiled, now: datetime) -> int | None:
-    """Give the smallest distance between two occurrences in seconds; None when there is only one."""
+    """Return the smallest distance between two occurrences in seconds; None when there is only one."""
     if isinstance(trigger, FixedRate):
         return None if trigger.count == 1 else trigger.every
     if isinstance(trigger, Cron):
@@ -69,7 +69,7 @@ def _least_of_cron(rule: Cron) -> int:
 
 
 def _least_days(rule: Cron) -> int:
-    """Give the smallest distance between two days that a rule picks."""
+    """Return the smallest distance between two days that a rule picks."""
     least = len(_CYCLE) * 366
     last: int | None = None
     for day in _days(rule):

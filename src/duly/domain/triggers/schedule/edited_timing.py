@@ -69,7 +69,7 @@ def _as_before(shape: Mapping[str, Any], stored: str | None) -> Mapping[str, Any
 
 
 def _is_unchanged(timing: Timing, shape: Mapping[str, Any], before: Before) -> bool:
-    """Say whether the new timing names the moments that the old one does."""
+    """Return whether the new timing names the moments that the old one does."""
     if is_on_event(shape):
         return timing.cohort == before.cohort
     was_delay = isinstance(before.schedule.trigger, FixedDelay)

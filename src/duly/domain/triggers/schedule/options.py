@@ -61,7 +61,7 @@ def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
 
 
 def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
-    """Give the shape that a stored schedule was asked with."""
+    """Return the shape that a stored schedule was asked with."""
     if stored is None:
         assert every_seconds is not None
         return every_shape(every_seconds)

@@ -95,7 +95,7 @@ def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
 def arm_anew(
     schedule: Schedule, pending_at: datetime, now: datetime, passed: Iterable[datetime | None]
 ) -> tuple[datetime | None, int]:
-    """Give what takes the place of a pending fire by another rule, after `now` and all that has passed.
+    """Return what takes the place of a pending fire by another rule, after `now` and all that has passed.
 
     One that is late already stands: whoever stages it decides about all since then.
     """
@@ -107,7 +107,7 @@ def arm_anew(
 def arm_after_calendar(
     schedule: Schedule, pending_at: datetime, now: datetime, made_at: datetime, passed: Sequence[datetime | None]
 ) -> tuple[datetime | None, int]:
-    """Give what takes the place of a pending fire by other calendars.
+    """Return what takes the place of a pending fire by other calendars.
 
     One that stood for occurrences which were put off, and are no longer blocked, comes at once: that is the first instant
     permitted.
@@ -122,14 +122,14 @@ def arm_after_calendar(
 
 
 def _was_put_off(schedule: Schedule, pending_at: datetime) -> bool:
-    """Say whether a fire stands for an occurrence before it: the trigger itself does not name its moment."""
+    """Return whether a fire stands for an occurrence before it: the trigger itself does not name its moment."""
     return any(use.on_hit == "defer" for use in schedule.uses) and (
         schedule.trigger.latest_at_or_before(pending_at) != pending_at
     )
 
 
 def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | None:
-    """Give the last fire of a job that is due by now, its jitter counted in."""
+    """Return the last fire of a job that is due by now, its jitter counted in."""
     fire = schedule.latest_at_or_before(now)
     if fire is not None and schedule.due_at(fire, job_id) > now:
         fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
@@ -137,13 +137,13 @@ def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | Non
 
 
 def stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
-    """Give the fires from one to another, both included, as one stretch that does not run."""
+    """Return the fires from one to another, both included, as one stretch that does not run."""
     # At least the one that was armed, even if the schedule would no longer name it.
     return Skip(reason, first, last, max(1, counting.count_between(schedule, first, last + _FINEST)))
 
 
 def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
-    """Give the fires from `start` on and before `end`, at most `limit` of them."""
+    """Return the fires from `start` on and before `end`, at most `limit` of them."""
     return list(islice(counting.fires_between(schedule, start, end), limit))
 
 
@@ -163,7 +163,7 @@ def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> Fir
 
 
 def _behind(schedule: Schedule, scheduled_at: datetime, now: datetime) -> tuple[datetime, datetime | None, int]:
-    """Give the last fire that is missed by `now`, and what is armed behind it."""
+    """Return the last fire that is missed by `now`, and what is armed behind it."""
     # The armed occurrence stands, even if the schedule would no longer name it.
     latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
     return latest, *(arm(schedule, latest) or (None, 0))
@@ -181,7 +181,7 @@ def plan_missed(schedule: Schedule, first: datetime, last: datetime, now: dateti
 
 
 def _latest_missed(schedule: Schedule, now: datetime) -> datetime | None:
-    """Give the last fire that is due by now for every job of the cohort, however its jitter falls."""
+    """Return the last fire that is due by now for every job of the cohort, however its jitter falls."""
     fire = schedule.latest_at_or_before(now)
     if fire is not None and fire.scheduled_at + timedelta(seconds=schedule.jitter_window(fire.scheduled_at)) > now:
         fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
@@ -213,7 +213,7 @@ def _all(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> 
 
 
 def _first_from(schedule: Schedule, first: datetime, moment: datetime) -> datetime | None:
-    """Give the first fire from a moment on, where `first` is the first of all."""
+    """Return the first fire from a moment on, where `first` is the first of all."""
     if first >= moment:
         return first
     fire = schedule.next_after(moment - _FINEST)
@@ -221,7 +221,7 @@ def _first_from(schedule: Schedule, first: datetime, moment: datetime) -> dateti
 
 
 def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> tuple[Skip, ...]:
-    """Give the stretch from the fire `first` up to, and without, the fire `end`; nothing when they are one."""
+    """Return the stretch from the fire `first` up to, and without, the fire `end`; nothing when they are one."""
     if first >= end:
         return ()
     fire = schedule.latest_at_or_before(end - _FINEST)
@@ -247,7 +247,7 @@ def left_out_before(schedule: Schedule, pending_at: datetime, since: datetime, *
 
 
 def first_left_out(plan: FirePlan) -> datetime | None:
-    """Give the first occurrence that calendars took before a fire, if they took any."""
+    """Return the first occurrence that calendars took before a fire, if they took any."""
     return next((skip.first for skip in plan.skips if skip.reason == _BY_CALENDAR), None)
 
 
@@ -313,12 +313,12 @@ def cohort_text(schedule: Schedule) -> str:
 
 
 def cohort_of(schedule: Schedule) -> int:
-    """Give the number of a schedule's cohort: the first 62 bits of the SHA-256 of its text."""
+    """Return the number of a schedule's cohort: the first 62 bits of the SHA-256 of its text."""
     return int.from_bytes(sha256(cohort_text(schedule).encode()).digest()[:8], "big") >> 64 - _COHORT_BITS
 
 
 def stored_shape(shape: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
-    """Give what the store keeps of a schedule: its trigger in canonical form, and beside it what was asked for.
+    """Return what the store keeps of a schedule: its trigger in canonical form, and beside it what was asked for.
 
     What was local or relative is made absolute, so that it means the same whenever it is loaded.
     """

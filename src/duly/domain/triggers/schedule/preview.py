@@ -76,7 +76,7 @@ def _check_count(n: object) -> None:
 
 
 def fires(schedule: Schedule, after: datetime, n: int, job_id: str | None) -> list[dict[str, Any]]:
-    """Give the next fires with all that a reader wants to know of each."""
+    """Return the next fires with all that a reader wants to know of each."""
     return _fires(schedule, schedule.next_after(after), n, job_id)
 
 
@@ -102,7 +102,7 @@ def _shape(schedule: Schedule, fire: Fire, job_id: str | None, *, is_first: bool
 
 
 def _due(schedule: Schedule, fire: Fire, job_id: str | None) -> str | None:
-    """Give the due moment; which it is with jitter cannot be known without a job."""
+    """Return the due moment; which it is with jitter cannot be known without a job."""
     if schedule.jitter is not None and job_id is None:
         return None
     due = schedule.due_at(fire, job_id or "")

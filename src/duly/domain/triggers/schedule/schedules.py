@@ -60,7 +60,7 @@ class Schedule(msgspec.Struct, frozen=True):
     pause_on_failure: int | None = None
 
     def next_after(self, moment: datetime) -> Fire | None:
-        """Give the first fire after a moment, with calendars applied."""
+        """Return the first fire after a moment, with calendars applied."""
         return self._deferred_past(moment) or self._from_trigger(moment)
 
     def first_from(self, moment: datetime) -> Fire | None:
@@ -72,7 +72,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return fire if stands_for is not None and stands_for >= moment else self.next_after(fire.scheduled_at)
 
     def latest_at_or_before(self, moment: datetime) -> Fire | None:
-        """Give the last fire at or before a moment, with calendars applied; None when there is none."""
+        """Return the last fire at or before a moment, with calendars applied; None when there is none."""
         last = self._latest_within(moment)
         if not self.uses:
             return None if last is None else Fire(last)
@@ -97,14 +97,14 @@ class Schedule(msgspec.Struct, frozen=True):
         return calendars.next_blocked(self.uses, scheduled, limit) - scheduled
 
     def due_at(self, fire: Fire, job_id: str) -> datetime:
-        """Give the moment at which a fire should start: scheduled, and delayed by the jitter there is room for."""
+        """Return the moment at which a fire should start: scheduled, and delayed by the jitter there is room for."""
         if self.jitter is None:
             return fire.scheduled_at
         window = self.jitter_window(fire.scheduled_at)
         return fire.scheduled_at + timedelta(seconds=self.jitter.delay(job_id, second_of(fire.scheduled_at), window))
 
     def warnings_after(self, moment: datetime) -> list[TriggerWarning]:
-        """Give all that may not be meant, seen from a moment."""
+        """Return all that may not be meant, seen from a moment."""
         found = [*self.trigger.warnings]
         fire = self.next_after(moment)
         if fire is not None and fire.scheduled_at - moment > timedelta(days=_RARE_DAYS):
@@ -118,7 +118,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return found
 
     def _deferred_past(self, moment: datetime) -> Fire | None:
-        """Give the fire after `moment` that stands for an occurrence blocked before it."""
+        """Return the fire after `moment` that stands for an occurrence blocked before it."""
         if not any(use.on_hit == "defer" for use in self.uses):
             return None
         last = self._latest_unskipped(moment)
@@ -171,12 +171,12 @@ class Schedule(msgspec.Struct, frozen=True):
         return found if found is not None and found.scheduled_at <= until else None
 
     def _latest_within(self, moment: datetime) -> datetime | None:
-        """Give the last occurrence of the trigger at or before a moment, if it lies within the bounds."""
+        """Return the last occurrence of the trigger at or before a moment, if it lies within the bounds."""
         last = self.trigger.latest_at_or_before(moment if self.end is None else min(moment, self.end - _FINEST))
         return None if last is None or (self.start is not None and last < self.start) else last
 
     def _deferred(self, moment: datetime) -> Fire | None:
-        """Give the fire that a blocked occurrence is put off to; None when nothing is permitted for too long."""
+        """Return the fire that a blocked occurrence is put off to; None when nothing is permitted for too long."""
         permitted = calendars.first_permitted(self.uses, second_of(moment))
         if permitted is None:
             return None

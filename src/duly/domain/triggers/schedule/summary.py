@@ -15,12 +15,12 @@ from duly.domain.triggers.schedule.schedules import Fire, Schedule
 
 
 def is_once(schedule: Schedule) -> bool:
-    """Say whether a schedule has one occurrence and no rule for more."""
+    """Return whether a schedule has one occurrence and no rule for more."""
     return isinstance(schedule.trigger, At)
 
 
 def only_run_id(schedule: Schedule, job_id: UUID, pending_at: datetime | None) -> UUID | None:
-    """Give the id of the only run of a job that fires once; None where it may fire more often.
+    """Return the id of the only run of a job that fires once; None where it may fire more often.
 
     `pending_at` is the moment it waits for; None: it has fired.
     """
@@ -30,13 +30,13 @@ def only_run_id(schedule: Schedule, job_id: UUID, pending_at: datetime | None) -
 
 
 def is_period(schedule: Schedule) -> bool:
-    """Say whether a schedule is a period without end, counted from a moment."""
+    """Return whether a schedule is a period without end, counted from a moment."""
     trigger = schedule.trigger
     return isinstance(trigger, FixedRate) and not trigger.is_estimate and trigger.count is None
 
 
 def sentence(schedule: Schedule) -> str:
-    """Say when a schedule fires; where a period counts from is seen in its next fires."""
+    """Return when a schedule fires; where a period counts from is seen in its next fires."""
     trigger = schedule.trigger
     if isinstance(trigger, FixedRate) and is_period(schedule):
         return describe_every(timedelta(seconds=trigger.every))

@@ -46,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 def every_shape(every_seconds: int, anchor: datetime | None = None) -> dict[str, Any]:
-    """Give the shape of a plain interval."""
+    """Return the shape of a plain interval."""
     trigger: dict[str, Any] = {"type": "interval", "every": to_iso(timedelta(seconds=every_seconds))}
     if anchor is not None:
         trigger["anchor"] = anchor.isoformat()
@@ -131,7 +131,7 @@ def _of_cohort(stored: str, schedule: Schedule, now: datetime) -> Timing:
 
 
 def _policies(schedule: Schedule) -> dict[str, Any]:
-    """Give what every kind of timing says beside its moments."""
+    """Return what every kind of timing says beside its moments."""
     grace = schedule.misfire.grace_seconds
     return {
         "overlap": schedule.overlap.policy,

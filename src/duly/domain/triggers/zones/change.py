@@ -41,12 +41,12 @@ def pending_after_change(old: Schedule, new: Schedule, pending_at: datetime, mad
 
 
 def is_listed(was_at: datetime, becomes_at: datetime | None) -> bool:
-    """Say whether a fire moved so far that the owner of its job wants to know."""
+    """Return whether a fire moved so far that the owner of its job wants to know."""
     return becomes_at is None or abs(becomes_at - was_at) > MOVED_MIN
 
 
 def _dealt_with(old: Schedule, new: Schedule, pending_at: datetime) -> datetime | None:
-    """Give the moment up to which everything before the pending occurrence lies, by the new rules too."""
+    """Return the moment up to which everything before the pending occurrence lies, by the new rules too."""
     last = old.latest_at_or_before(pending_at - _FINEST)
     if last is None:
         return None

@@ -20,7 +20,7 @@ _YEARS_AFTER = 2  # The table reaches a little beyond the last year that is sear
 
 
 def read(content: bytes) -> tuple[int, list[Change]]:
-    """Give the offset before all changes, and every change up to the end of the searched years."""
+    """Return the offset before all changes, and every change up to the end of the searched years."""
     first, changes, rule = _read_table(content)
     return first, changes + _changes_of_rule(rule, changes)
 

@@ -63,19 +63,19 @@ class Zone(msgspec.Struct, frozen=True):
         return bisect_right(self.instants, second) - 1
 
     def piece_end(self, piece: int) -> int:
-        """Give the moment at which the next piece begins."""
+        """Return the moment at which the next piece begins."""
         return self.instants[piece + 1] if piece + 1 < len(self.instants) else _NEVER
 
     def offset_at(self, second: int) -> int:
-        """Give the offset from UTC at a moment."""
+        """Return the offset from UTC at a moment."""
         return self.offsets[bisect_right(self.instants, second) - 1]
 
     def local_at(self, second: int) -> int:
-        """Give the local time at a moment."""
+        """Return the local time at a moment."""
         return second + self.offsets[bisect_right(self.instants, second) - 1]
 
     def from_then(self, second: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Give the offset at a moment, and every change after it."""
+        """Return the offset at a moment, and every change after it."""
         piece = self.piece_at(second)
         return self.offsets[piece], tuple(zip(self.instants[piece + 1 :], self.offsets[piece + 1 :], strict=True))
 
@@ -85,18 +85,18 @@ class Zone(msgspec.Struct, frozen=True):
         return max(local, self.starts[piece]) - self.offsets[piece]
 
     def local_reaching(self, second: int) -> int:
-        """Give the least local time whose `first_instant` is at or after a moment."""
+        """Return the least local time whose `first_instant` is at or after a moment."""
         piece = bisect_right(self.instants, second) - 1
         first = self.firsts[piece]
         return first if second == self.instants[piece] else max(second + self.offsets[piece], first)
 
     def local_reached(self, second: int) -> int:
-        """Give the greatest local time whose `first_instant` is at or before a moment."""
+        """Return the greatest local time whose `first_instant` is at or before a moment."""
         piece = bisect_right(self.instants, second) - 1
         return max(second + self.offsets[piece], self.firsts[piece] - 1)
 
     def instants_of(self, local: int) -> tuple[int, ...]:
-        """Give every moment at which the clock shows `local`: none in a jump, two where it went back."""
+        """Return every moment at which the clock shows `local`: none in a jump, two where it went back."""
         earliest = max(0, self.piece_at(local - 2 * 86_400))
         latest = self.piece_at(local + 2 * 86_400)
         return tuple(
@@ -186,7 +186,7 @@ class _Files(Mapping[str, bytes]):
 
 @cache
 def installed() -> Edition:
-    """Give the edition of the installed package."""
+    """Return the edition of the installed package."""
     return Edition(str(import_module("tzdata").IANA_VERSION), _Files())
 
 
@@ -194,7 +194,7 @@ _edition: ContextVar[Edition | None] = ContextVar("edition", default=None)
 
 
 def current() -> Edition:
-    """Give the edition that zones are read from: the installed one, unless another is being used."""
+    """Return the edition that zones are read from: the installed one, unless another is being used."""
     return _edition.get() or installed()
 
 
@@ -214,14 +214,14 @@ def names() -> frozenset[str]:
 
 
 def database_version() -> str:
-    """Give the version of the tz database."""
+    """Return the version of the tz database."""
     return current().version
 
 
 def find(
     name: object, field: str = "tz", *, expression: str | None = None, span: tuple[int, int] | None = None
 ) -> Zone:
-    """Give the zone of that name. Raises TriggerError with the name that was probably meant."""
+    """Return the zone of that name. Raises TriggerError with the name that was probably meant."""
     if name == UTC_NAME:
         return UTC_ZONE
     if isinstance(name, str) and len(name) <= _CHARACTERS_MAX and name in names():
