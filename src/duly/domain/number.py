@@ -1,4 +1,4 @@
-"""Checks of numbers that callers give. A boolean is no number here, although Python counts with it."""
+"""Checks of numbers that callers give. A boolean does not count as a number."""
 
 from __future__ import annotations
 
