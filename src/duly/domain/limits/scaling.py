@@ -48,7 +48,7 @@ def slots_for(slots: int, pools: Mapping[str, int], handler: str | None) -> int:
 
 
 def spare_per_second(load: QueueLoad) -> float:
-    """Return the spare capacity of a queue's workers in runs a second; None where there are none."""
+    """Return the spare capacity of a queue's workers in runs a second; 0 where there are none."""
     return max(0.0, load.slots / max(_mean(load), 0.001) - load.pace.per_second)
 
 

@@ -1,4 +1,4 @@
-"""The addresses that a job would have called: by its webhook, by those of a workflow that it is, and to tell of its end."""
+"""The addresses that a job would call: of its webhook, of its workflow's nodes, and of its completion callbacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def called_in(workflow: Workflow) -> Iterator[str]:
 
 
 def called_to_tell(then: Then | None) -> Iterator[str]:
-    """Return the addresses of those who are told of an end."""
+    """Return the addresses of completion callbacks."""
     for callback in (then.done, then.dead) if then is not None else ():
         if callback is not None and callback.url is not None:
             yield callback.url
