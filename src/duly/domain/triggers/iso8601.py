@@ -60,7 +60,7 @@ class CalendarRepeat(StartedRule):
         return found if found >= floor else None
 
     def _number_from(self, local: int) -> int:
-        """Give the number of the first occurrence at or after `local`: an estimate from the mean length, then put right."""
+        """Return the number of the first occurrence at or after `local`: estimated from the mean length, then corrected."""
         number = max(0, (local - self.start_local) // self._mean)
         while number > 0 and self.local_of(number - 1) >= local:
             number -= 1

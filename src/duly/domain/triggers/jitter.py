@@ -24,10 +24,10 @@ class Jitter(msgspec.Struct, frozen=True):
 
 
 def spread(text: str, window: int) -> int:
-    """Give a number from 0 up to, and without, `window`; 0 when the window is."""
+    """Return a number from 0 up to, and without, `window`; 0 when the window is."""
     return stable_hash(text) * window >> 64
 
 
 def stable_hash(text: str) -> int:
-    """Return 64 bits that depend on nothing but the text."""
+    """Return 64 bits that depend only on the text."""
     return int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")

@@ -51,7 +51,7 @@ class Cron(LocalRule):
         self.fires_per_hour_max = self.seconds.bit_count() * self.minutes.bit_count()
 
     def count_seconds(self, start: int, end: int, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`; all of them, for it takes no longer."""
+        """Count the occurrences from `start` on and before `end`, all of them: it takes no longer."""
         count = counting.count_shown if self.kind == "wildcard" else counting.count_named
         return count(self, start, end)
 

@@ -90,7 +90,7 @@ class Rrule(StartedRule):
         return None
 
     def _nth_local(self, count: int) -> int:
-        """Find the local time of the last of `count` occurrences; if time ends before it, there is no last."""
+        """Return the local time of the last of `count` occurrences; None if the searched time ends before it."""
         left = count
         block = self._blocks.find(0, self._least_days)
         while block is not None:
@@ -155,7 +155,7 @@ class Rrule(StartedRule):
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """The parts in one order, the start as the zone's clock shows it."""
+        """The parts in canonical order, the start in the zone's local time."""
         shape: dict[str, Any] = {
             "type": "rrule",
             "rrule": rrule_text.rule(self.parts),
@@ -171,7 +171,7 @@ class Rrule(StartedRule):
 
 
 class _Product(Sequence[int]):
-    """Every time of day on every day, in order, without being written out."""
+    """Every time of day on every day, in order, without materializing them."""
 
     def __init__(self, days: list[int], times: list[int]) -> None:
         self._days, self._times = days, times
@@ -185,7 +185,7 @@ class _Product(Sequence[int]):
 
 
 def _with_defaults(parts: Parts, start: date) -> Parts:
-    """Take from the start what the rule leaves open."""
+    """Fill in from the start what the rule leaves open."""
     if parts.weekdays or parts.month_days or parts.year_days or parts.frequency == "DAILY":
         return parts
     if parts.frequency == "WEEKLY":
@@ -195,7 +195,7 @@ def _with_defaults(parts: Parts, start: date) -> Parts:
 
 
 def _times_and_positions(parts: Parts, time: int) -> tuple[list[int], tuple[int, ...] | None]:
-    """Return the times of day, and the positions to pick. A day's own positions are settled here, for good."""
+    """Return the times of day, and the positions to pick. Positions within a day are resolved here."""
     hours, minutes = parts.hours or (time // 3600,), parts.minutes or (time // 60 % 60,)
     times = [hour * 3600 + minute * 60 + time % 60 for hour in hours for minute in minutes]
     if not parts.positions:
@@ -240,5 +240,5 @@ def _check_limits(parts: Parts, exdates: Sequence[object]) -> None:
 
 def _exdate(value: object, index: int, zone: Zone) -> int:
     local, offset = stamps.read_local(value, f"exdates[{index}]")
-    # A local time lost in a clock change stands for the moment it was moved to.
+    # A local time skipped by a clock change stands for the moment it was moved to.
     return zone.first_instant(local) if offset is None else local - offset
