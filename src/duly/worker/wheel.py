@@ -1,4 +1,4 @@
-"""A hashed timing wheel: what waits for its due moment in memory, one bucket a millisecond. Insert and fire are O(1)."""
+"""A hashed timing wheel: runs that wait for their due moment in memory, one bucket a millisecond. Insert and fire are O(1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TICKS_PER_SECOND = 1000
 
 
 class Wheel(Generic[_Item]):
-    """Holds items until their moment. Only occupied buckets are ever looked at, so sparse time costs nothing."""
+    """Holds items until their moment. Only occupied buckets are ever visited, so sparse time costs nothing."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[_Item]] = {}
