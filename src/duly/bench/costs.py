@@ -1,4 +1,4 @@
-"""What a run costs in CPU: of PostgreSQL, and of Duly's own processes."""
+"""CPU costs of a run: of PostgreSQL, and of Duly's own processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Meter:
         self._began = self._read()
 
     def spent(self) -> Spent:
-        """Tell what was spent so far."""
+        """Return the costs so far."""
         now = self._read()
         postgres = None if self._server_pid is None else now[1] - self._began[1]
         return Spent(now[0] - self._began[0], postgres, now[2] - self._began[2])

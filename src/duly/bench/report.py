@@ -1,4 +1,4 @@
-"""What a scenario came to: one JSON object for programs, a table for people.
+"""Results of a scenario: one JSON object for programs, a table for people.
 
 `skew_ms` is start minus due. `latency_ms` is what the scenario is about: its own docstring says from where to where.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """How a quantity is spread; nothing where a scenario has none of it."""
+    """The distribution of a quantity; None where a scenario has none of it."""
 
     p50: float | None = None
     p95: float | None = None

@@ -116,7 +116,7 @@ class Roles:
 
     @property
     def told_at(self) -> float:
-        """Return when the last of the workers told, on the monotonic clock."""
+        """Return when the last of the workers reported, on the monotonic clock."""
         return max(worker.told.at for worker in self.workers)
 
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:

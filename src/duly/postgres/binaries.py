@@ -120,7 +120,7 @@ def copied(folder: Path, cache: Path) -> Path:
     copy = cache / f"postgres-{original.st_size}-{original.st_mtime_ns}"
     try:
         cache.mkdir(mode=0o755, parents=True, exist_ok=True)
-        # Whoever could write there could have us run what they like.
+        # An account that could write there could have us run anything.
         if cache.stat().st_uid != os.geteuid() or cache.stat().st_mode & 0o022:
             raise PermissionError("others can write there")
         if not copy.exists():

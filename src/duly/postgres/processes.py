@@ -1,7 +1,8 @@
-"""Which processes live on a data folder, told from the operating system and not from what a file claims.
+"""Processes of a data folder, read from the operating system and not from a file.
 
-`postmaster.pid` survives a `kill -9`, and by then its number may belong to a stranger. PostgreSQL's processes all have the
-data folder as their working directory, and that is what we look for. Where there is no /proc, the file is believed.
+`postmaster.pid` survives a `kill -9`, and by then its number may belong to another process. PostgreSQL's processes all
+have the data folder as their working directory, and that is what we look for. Where there is no /proc, the file is
+believed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SHARED_MEMORY = Path("/proc/sysvipc/shm")
 
 @dataclass(frozen=True, slots=True)
 class PidFile:
-    """What the server has written into its `postmaster.pid`."""
+    """The content of the server's `postmaster.pid`."""
 
     pid: int
     socket_folder: str

@@ -1,4 +1,4 @@
-"""How the embedded PostgreSQL is set: given on its command line at each start, so a newer Duly brings newer settings."""
+"""Settings of the embedded PostgreSQL: given on its command line at each start, so a newer Duly brings newer settings."""
 
 from __future__ import annotations
 

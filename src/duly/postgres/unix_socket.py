@@ -1,8 +1,8 @@
-"""Where the server's Unix socket lies, and the address that follows.
+"""The server's Unix socket, and its address.
 
-In PGDATA itself, which is 0700, as long as its path fits into the bytes the kernel gives a socket's name; otherwise in a
-short private folder of its own, whose name follows from that of the data folder. The server writes the place into its
-`postmaster.pid`, and there another process finds it.
+It lies in PGDATA itself, which is 0700, as long as its path fits into the bytes the kernel gives a socket's name;
+otherwise in a short private folder of its own, whose name follows from that of the data folder. The server writes the
+place into its `postmaster.pid`, and there another process finds it.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ DEAD_FILTERS = ("", "queue:queue-7", "reason:broken*", 'reason:"broken 77"', "ha
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much is stored, and how many pages of each list are read."""
+    """The amount stored, and the number of pages of each list to read."""
 
     jobs: Annotated[int, "Stored schedules."] = 1_000_000
     attempts: Annotated[int, "Stored attempts."] = 3_000_000

@@ -39,7 +39,7 @@ _UNENDED = "select count(*) from duly.workflows where state <> 'succeeded'"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much."""
+    """The size of the scenario."""
 
     workflows: Annotated[int, "How many, each a → width → z."] = 1_000
     width: Annotated[int, "Nodes between the first and the last."] = 100
