@@ -1,9 +1,9 @@
 """Stalls: when the heartbeat process considers the engine stalled, what it may hand back then, and which handlers to
 name.
 
-States: *turning* (starts are allowed) → *stalled* (the engine has not turned for a while: no start is allowed any more) →
-*given back* (the last allowed moment has passed: what has not started goes back, at every heartbeat, because a claim that was on its
-way may still be answered) → *turning* again.
+States: *turning* (starts are allowed) → *stalled* (the engine has not turned for a while: no start is allowed any more)
+→ *given back* (the last allowed moment has passed: what has not started goes back, at every heartbeat, because a claim
+that was on its way may still be answered) → *turning* again.
 """
 
 from __future__ import annotations
