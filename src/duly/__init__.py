@@ -1,6 +1,6 @@
 """Duly, a distributed job scheduler on PostgreSQL.
 
-What users import is here; each name is loaded when it is first asked for, so that `import duly` costs nothing.
+The public names are here; each is loaded on first use, so that `import duly` costs nothing.
 """
 
 __version__ = "0.1.0"

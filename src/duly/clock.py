@@ -1,11 +1,12 @@
-"""Time, chance and names, injected: nothing else in the engine asks the host for them.
+"""Time, randomness and ids, injected: nothing else in the engine asks the host for them.
 
-Database time rules. Each reply of the store carries its clock; at the moment of receipt, `database − monotonic` is a lower
-bound of the offset between the two, so `now()` never runs ahead of the database: firing at `now() ≥ due` is never early,
-whatever the host's wall clock says. The bound is the highest of the last ten seconds, less 0.1 % of its age, because two
-oscillators drift apart; it is dropped when a reply contradicts it, and when a new connection leads to another server, which may
-be a little behind the one before. A smaller step back of the same server is seen when the ten seconds are over.
-The best reading of ten seconds may be better than what follows it, so the bound goes back a little now and then.
+Database time rules. Each reply of the store carries its clock; at the moment of receipt, `database − monotonic` is a
+lower bound of the offset between the two, so `now()` never runs ahead of the database: firing at `now() ≥ due` is never
+early, whatever the host's wall clock says. The bound is the highest of the last ten seconds, less 0.1 % of its age,
+because two oscillators drift apart; it is dropped when a reply contradicts it, and when a new connection leads to
+another server, which may be a little behind the one before. A smaller step back of the same server is seen when the ten
+seconds are over. The best reading of ten seconds may be better than what follows it, so the bound goes back a little
+now and then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _Reading = tuple[float, float]  # when it was received, and database − monoton
 
 
 def _aged(reading: _Reading, monotonic: float) -> float:
-    """Give what a reading is worth by now."""
+    """Return the present worth of a reading."""
     return reading[1] - (monotonic - reading[0]) * _DRIFT
 
 
@@ -39,24 +40,24 @@ def moment_of(seconds: float) -> datetime:
 
 
 def host_now() -> datetime:
-    """Give the time of the host's own clock, for doors that have no database to ask."""
+    """Return the time of the host's own clock, for callers without a database."""
     return datetime.now(UTC)
 
 
 def host_sleep(seconds: float) -> None:
-    """Wait, and hold the thread up, for doors that have no loop."""
+    """Sleep and block the thread, for callers without a loop."""
     time.sleep(seconds)
 
 
 class Clock(Protocol):
-    """What the engine knows of time."""
+    """The engine's clock."""
 
     def now(self) -> float:
-        """Give a lower bound of the database's clock, in seconds since 1970."""
+        """Return a lower bound of the database's clock, in seconds since 1970."""
         ...
 
     def monotonic(self) -> float:
-        """Give seconds that never step."""
+        """Return monotonic seconds."""
         ...
 
     def observe(self, database_at: datetime) -> None:
@@ -64,7 +65,7 @@ class Clock(Protocol):
         ...
 
     def connected(self, database_at: datetime, server: object) -> None:
-        """Take a reading over a new connection, and drop all earlier ones of another server, which may keep another time."""
+        """Take a reading over a new connection, and drop all earlier ones of another server, which may have another time."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -85,7 +86,7 @@ class SystemClock:
         self._server: object = None
 
     def now(self) -> float:
-        """Give a lower bound of the database's clock; minus infinity before the first reading."""
+        """Return a lower bound of the database's clock; minus infinity before the first reading."""
         best = self._best
         if best is None:
             return float("-inf")
@@ -93,7 +94,7 @@ class SystemClock:
         return monotonic + _aged(best, monotonic)
 
     def monotonic(self) -> float:
-        """Give seconds that never step."""
+        """Return monotonic seconds."""
         return time.monotonic()
 
     def observe(self, database_at: datetime) -> None:
@@ -101,7 +102,7 @@ class SystemClock:
         self._keep(self._readings, database_at)
 
     def connected(self, database_at: datetime, server: object) -> None:
-        """Keep this reading, of another server alone. At no moment there is none: another thread may ask for the time."""
+        """Keep this reading, of another server alone. There is always one: another thread may read the time."""
         earlier = self._readings if server == self._server else []
         self._server = server
         self._keep(earlier, database_at)
@@ -135,20 +136,20 @@ class SystemClock:
 
 
 class Rng:
-    """Chance, from a seed in tests."""
+    """Randomness, from a seed in tests."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
         self._is_seeded = seed is not None
 
     def uniform(self) -> float:
-        """Give a number in [0, 1)."""
+        """Return a number in [0, 1)."""
         return self._random.random()
 
     def uuid(self) -> UUID:
-        """Give a fresh random name."""
+        """Return a fresh random id."""
         return UUID(int=self._random.getrandbits(128), version=4)
 
     def secret(self, size: int) -> bytes:
-        """Give bytes that nobody can guess: from the host's secure source, unless a test has seeded us."""
+        """Return secure random bytes: from the host's secure source, unless a test has seeded us."""
         return self._random.randbytes(size) if self._is_seeded else secrets.token_bytes(size)

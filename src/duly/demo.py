@@ -1,4 +1,4 @@
-"""The app that `duly up` runs when it is given none: one handler, fired every ten seconds, so that the screen is never empty."""
+"""The app that `duly up` runs by default: one handler, fired every ten seconds, so that the screen is never empty."""
 
 from __future__ import annotations
 

@@ -15,19 +15,19 @@ class Log:
         self._logger = logging.getLogger(f"duly.{part}")
 
     def debug(self, event: str, **fields: Any) -> None:
-        """Say something only a developer wants."""
+        """Log a detail for developers."""
         self._logger.debug(event, extra={"fields": fields})
 
     def info(self, event: str, **fields: Any) -> None:
-        """Say what happened."""
+        """Log an event."""
         self._logger.info(event, extra={"fields": fields})
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Say what went wrong and was survived."""
+        """Log a problem that was handled."""
         self._logger.warning(event, extra={"fields": fields})
 
     def error(self, event: str, **fields: Any) -> None:
-        """Say what went wrong and needs a person."""
+        """Log an error that needs a person."""
         self._logger.error(event, extra={"fields": fields})
 
 
@@ -38,13 +38,13 @@ class _Text(logging.Formatter):
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Give the fields of an event; of one that a library logs, its exception."""
+    """Return the fields of an event; for one of a library, its exception."""
     error = record.exc_info[1] if record.exc_info else None
     return getattr(record, "fields", {}) | ({} if error is None else {"error": repr(error)})
 
 
 def _on_one_line(value: object) -> str:
-    """Write a value so that an event is one line, also where PostgreSQL has explained itself in several."""
+    """Write a value so that an event is one line, even if PostgreSQL's message has several."""
     return " ".join(part.strip() for part in str(value).splitlines())
 
 
@@ -60,7 +60,7 @@ class _Json(logging.Formatter):
 
 
 def set_up(level: str = "warning", *, as_json: bool = False) -> None:
-    """Send our events to standard error, and of the HTTP server its errors alone: any client can make it warn."""
+    """Send our events to standard error, and of the HTTP server only its errors: any client can make it warn."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json() if as_json else _Text())
     for name, least in (("duly", level.upper()), ("uvicorn", "ERROR")):

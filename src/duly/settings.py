@@ -1,8 +1,8 @@
 """Settings: flags, then `DULY_*` variables, then `duly.toml` or `[tool.duly]` in `pyproject.toml`, then defaults.
 
-The file is the nearest one, looking upwards from the working folder. Each value remembers where it came from. A key that
-nobody knows is an error that names the nearest known one, because a misspelt setting that is silently ignored is worse than
-none. This is the only module that reads the environment, or adds to it.
+The file is the nearest one, looking upwards from the working folder. Each value remembers where it came from. An
+unknown key is an error that names the nearest known one, because a misspelt setting must not be silently ignored. This
+is the only module that reads the environment, or adds to it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class SettingsError(Exception):
 
 
 class Hidden(str):
-    """Text that is not shown where whole values are."""
+    """Text that is hidden where whole values are shown."""
 
     __slots__ = ()
 
@@ -111,7 +111,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, str]
 
     def is_given(self, name: str) -> bool:
-        """Say whether someone chose this value."""
+        """Return whether this value was set."""
         return self.sources[name] != "default"
 
 
@@ -125,7 +125,7 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """One setting: how it is read, what it is when nobody says, and what it means."""
+    """One setting: its parser, its default, and its meaning."""
 
     read: Callable[[object], Any]
     default: object
@@ -153,7 +153,7 @@ def load(
 
 
 def _check_database(url: str | None, source: str) -> None:
-    """Refuse what is no address of a PostgreSQL; it is not repeated, because a password may be in it."""
+    """Refuse a value that is no PostgreSQL address; it is not repeated, because it may contain a password."""
     if url is None:
         return
     if not url.startswith(("postgres://", "postgresql://")):
@@ -165,7 +165,7 @@ def _check_database(url: str | None, source: str) -> None:
 
 
 def _ports_in(url: str) -> list[str]:
-    """Give the ports that a database's address names, behind each of its hosts or by themselves."""
+    """Return the ports that a database's address names, behind each of its hosts or by themselves."""
     place, _, query = url.partition("://")[2].partition("?")
     hosts = place.partition("/")[0].rpartition("@")[2].split(",")
     behind = [found[1] for host in hosts if (found := re.search(r":([^:\]]+)$", host))]
@@ -177,7 +177,7 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 def shown(settings: Settings) -> list[Shown]:
-    """Give every setting as it may be shown: passwords and keys are not, nor what is added to a container engine's commands."""
+    """Return every setting as it may be shown: without passwords, keys, and additions to a container engine's commands."""
     return [
         Shown(name, _shown_value(name, getattr(settings, name)), settings.sources[name], known.help)
         for name, known in KNOWN.items()
@@ -203,19 +203,19 @@ def redacted(url: str) -> str:
 
 
 def settings_file(cwd: Path | None = None) -> Path | None:
-    """Name the file that settings are read from, if there is one. Raises SettingsError."""
+    """Return the settings file, if there is one. Raises SettingsError."""
     return _from_file(cwd or Path.cwd())[0]
 
 
 def hand_on(settings: Settings, *names: str) -> None:
-    """Leave what was typed in our environment, for what we load and start: an app and its children read it there."""
+    """Export typed settings to our environment, for the app and child processes."""
     for name in names:
         if settings.sources[name].startswith("--"):
             os.environ[PREFIX + name.upper()] = str(getattr(settings, name))
 
 
 def engine_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give what a container engine's program has to know of our environment, and nothing else of it."""
+    """Return the part of our environment that a container engine's program needs."""
     given = os.environ if environ is None else environ
     return {name: given[name] for name in _ENGINE_VARIABLES if name in given}
 
@@ -238,7 +238,7 @@ def _read(known: Known, value: object, source: str) -> Any:
 
 
 def _placed(value: Any, base: Path) -> Any:
-    """A path means what it meant where it was written; no other value depends on a folder."""
+    """Resolve a path relative to where it was written; other values do not depend on a folder."""
     return (base / value.expanduser()).absolute() if isinstance(value, Path) else value
 
 
@@ -359,7 +359,7 @@ def _programs(value: object) -> dict[str, tuple[str, ...]]:
 
 
 def _arguments(value: object) -> tuple[str, ...]:
-    """Read the words of a command line: a list, or text as a shell would split it."""
+    """Parse the words of a command line: a list, or text as a shell would split it."""
     words = shlex.split(value) if isinstance(value, str) else value
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         raise TypeError("a list of words")

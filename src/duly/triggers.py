@@ -35,7 +35,7 @@ __all__ = [
 
 
 def compile(trigger: Mapping[str, Any], *, job_id: str | None = None, now: datetime | None = None) -> Compiled:  # noqa: A001
-    """Compile a trigger; `now` is the moment of creation, for what is relative to it. Raises TriggerError."""
+    """Compile a trigger; `now` is the moment of creation, for relative times. Raises TriggerError."""
     return compile_trigger(trigger, job_id=job_id, now=now or host_now())
 
 
@@ -47,5 +47,5 @@ def preview(
     *,
     calendars: Mapping[str, Calendar] | None = None,
 ) -> dict[str, Any]:
-    """Say what a schedule means and when it fires next; what is wrong with it is in the answer, not raised."""
+    """Describe a schedule and its next fires; problems are in the result, not raised."""
     return preview_schedule(schedule, after or host_now(), n, job_id, calendars or {})

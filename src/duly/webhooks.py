@@ -1,10 +1,10 @@
-"""For those who receive webhooks: is this call really from our Duly, and is it fresh?
+"""Verification for receivers of webhooks: is this call really from our Duly, and is it fresh?
 
-    from duly.webhooks import InvalidSignature, verify
+from duly.webhooks import InvalidSignature, verify
 
-    verified = verify(body, headers, "whsec_…")     # raises InvalidSignature
+verified = verify(body, headers, "whsec_…")     # raises InvalidSignature
 
-`body` is what came, byte for byte, before anybody parsed it. While a secret is rotated, give the old and the new one.
+`body` is the request body, byte for byte, before parsing. While a secret is rotated, give the old and the new one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class InvalidSignature(DulyError):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What a signature vouches for. `id` is the run's, the same at each attempt: the key to deduplicate with."""
+    """A verified signature. `id` is the run's, the same at each attempt: the key to deduplicate with."""
 
     id: str
     at: datetime
@@ -49,7 +49,7 @@ def verify(
     tolerance: Duration = TOLERANCE,
     now: datetime | None = None,
 ) -> Verified:
-    """Check who sent this body, and when. Raises InvalidSignature; InvalidOption when no secret can be read."""
+    """Verify the sender and the time of a body. Raises InvalidSignature; InvalidOption when no secret can be read."""
     keys = _read_secrets(secrets)
     message_id, timestamp, signatures = _read_headers(headers)
     at = _read_moment(timestamp)

@@ -1,7 +1,8 @@
-"""Admission: which requests come in. Rate limits of a key and its tenant, requests that stay open, and load shedding.
+"""Admission of requests: rate limits of a key and its tenant, a cap on open requests, and load shedding.
 
-Requests that stay open are streams, waiting reads and waiting claims: so many of a key, of a tenant and in all, counted in this
-process and given back when the request ends. Overloads are asked of the database at most twice a second, and not per request.
+Open requests are streams, waiting reads and waiting claims: so many of a key, of a tenant and in all, counted in this
+process and released when the request ends. Overloads are read from the database at most twice a second, and not per
+request.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LOOK_SECONDS = 0.5
 
 
 class OpenKind(msgspec.Struct, frozen=True):
-    """A kind of request that stays open: what it is called, and how many there may be."""
+    """A kind of request that stays open: its name, and how many there may be."""
 
     name: str
     of_key_max: int
@@ -45,7 +46,7 @@ CLAIMS = OpenKind("waiting claims", 200, 400, 2_000, "Ask again when some have e
 
 
 class OpenRequest:
-    """A place that somebody has. It is given back at the end of a `with`, or when nobody holds it any more."""
+    """A slot of an open request. It is released at the end of a `with`, or when nobody holds it any more."""
 
     def __init__(self, counts: Counter[str], names: tuple[str, ...]) -> None:
         self._counts = counts
@@ -65,7 +66,7 @@ class OpenRequest:
         self.give_back()
 
     def give_back(self) -> None:
-        """Let somebody else have it; a second time changes nothing."""
+        """Release the slot; a second time changes nothing."""
         names, self._names = self._names, ()
         self._counts.subtract(names)
         for name in names:
@@ -74,7 +75,7 @@ class OpenRequest:
 
 
 class OpenRequests:
-    """The places of one process."""
+    """The slots of one process."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -84,7 +85,7 @@ class OpenRequests:
         return self._counts[kind.name]
 
     def take(self, kind: OpenKind, key: ApiKey) -> OpenRequest:
-        """Take a place for a request of a key. Raises Refusal when there is none."""
+        """Take a slot for a request of a key. Raises Refusal when there is none."""
         limits = {
             f"{kind.name} of key {key.key_id}": (kind.of_key_max, "this key"),
             f"{kind.name} of tenant {key.tenant}": (kind.of_tenant_max, "this tenant"),
@@ -103,7 +104,7 @@ class OpenRequests:
 
 
 class LoadShedding(Collector):
-    """Turns work of low priority away from tenants that are overloaded in its queue. One for each process."""
+    """Refuses work of low priority from tenants that are overloaded in its queue. One for each process."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -113,25 +114,25 @@ class LoadShedding(Collector):
         self._labels = Labels()
 
     async def look(self) -> None:
-        """Learn what is overloaded, unless that was just now; a database that does not answer changes nothing."""
+        """Read the overloads, unless that was just now; a database that does not answer changes nothing."""
         now = self._database.clock.monotonic()
         if self._looked_at is not None and now - self._looked_at < LOOK_SECONDS:
             return
-        self._looked_at = now  # Set first, so that of many who come at once one asks.
+        self._looked_at = now  # set first, so that only one of many callers reads
         try:
             self._standing = await overloads.standing(self._database)
         except DulyError:
             self._looked_at = None
 
     def check(self, tenant: int, queue: str, priority: int, at: datetime | None, now: datetime) -> None:
-        """Let a one-shot in that is due at a moment, None: now. Raises Shed."""
+        """Admit a one-shot that is due at a moment, None: now. Raises Shed."""
         found = self._standing.get((tenant, queue))
         if found is None or not is_shed(priority) or (at is not None and at > now + HORIZON):
             return
         raise self._counted(found, priority)
 
     def check_all(self, tenant: int, first: Sequence[tuple[str, int]]) -> None:
-        """Let a workflow in by the queues and priorities of its first nodes, unless all would be shed. Raises Shed."""
+        """Admit a workflow by the queues and priorities of its first nodes, unless all would be shed. Raises Shed."""
         found = [self._standing.get((tenant, queue)) if is_shed(priority) else None for queue, priority in first]
         if found and found[0] is not None and None not in found:
             raise self._counted(found[0], first[0][1])
@@ -142,7 +143,7 @@ class LoadShedding(Collector):
         return found.refusal(priority)
 
     def collect(self) -> Iterator[Metric]:
-        """Return what was turned away."""
+        """Return the number of refusals."""
         shed = CounterMetricFamily(
             "duly_shed_submissions",
             "Submissions refused because their tenant is overloaded in their queue.",
@@ -154,11 +155,11 @@ class LoadShedding(Collector):
 
 
 async def admit(admission: Admission, identity: Identity, headers: dict[str, str], count: int) -> None:
-    """Count what is submitted against its rate limits, and tell in `headers` what is left. Raises Refusal."""
+    """Count submits against their rate limits, and add what is left to `headers`. Raises Refusal."""
     verdict = await admission.admit(identity.key, count)
     if verdict is None:
         return
-    if not identity.is_anonymous or not verdict.is_allowed:  # What all share is nobody's to plan with.
+    if not identity.is_anonymous or not verdict.is_allowed:  # a shared limit is nothing to plan with
         headers |= verdict.headers
     if not verdict.is_allowed:
         whose = "all callbacks together" if identity.is_anonymous else f"the {verdict.limit.whose}"

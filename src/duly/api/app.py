@@ -1,7 +1,7 @@
 """The application: a route for each operation, health and metrics, and the description of the API.
 
-HEAD is served wherever GET is. A request that says twice what may be said once could be read in two ways, by a proxy in front and
-by us, and PostgreSQL keeps no text with NUL in it: both are refused before routing, so that no operation has to think of them.
+HEAD is served wherever GET is. A request with duplicate headers could be read in two ways, by a proxy in front and by
+us, and PostgreSQL stores no text with NUL in it: both are refused before routing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,11 @@ def create(
     dispatcher: Dispatcher | None = None,
     pages: Sequence[HTTPRouteHandler] = (),
 ) -> Litestar:
-    """Build the application over the vitals of this process; without a dispatcher it serves health and metrics, without a key.
+    """Build the application over the vitals of this process; without a dispatcher it serves health and metrics, without
+    a key.
 
-    With one, metrics and the details of readiness are for the operator: they name queues, tenants and hosts of everybody.
-    `pages` are the dashboard, where there is one: it has the front page, and those who log in.
+    With one, metrics and the details of readiness are for the operator: they name queues, tenants and hosts of
+    everybody. `pages` are the dashboard, if there is one: it has the front page and the log-in.
     """
     operations = OPERATIONS if dispatcher is not None else []
     if dispatcher is not None:
@@ -60,7 +61,7 @@ def create(
 
 
 def create_for_one(dispatcher: Dispatcher, log: Log) -> Litestar:
-    """Build the application of a process that asks itself: the operations, and nothing for those who watch or read."""
+    """Build the application of a process that calls itself: only the operations."""
     return _app(served(dispatcher), log)
 
 
@@ -75,13 +76,13 @@ def _app(handlers: Sequence[HTTPRouteHandler], log: Log) -> Litestar:
         },
         openapi_config=None,
         logging_config=None,
-        request_max_body_size=None,  # Each operation has its own limit.
+        request_max_body_size=None,  # each operation has its own limit
         debug=False,
     )
 
 
 def served(dispatcher: Dispatcher) -> list[HTTPRouteHandler]:
-    """Return a route for each operation; those with a verb behind a name share one, for a name may contain slashes."""
+    """Return a route for each operation; those with a verb after a name share one, because a name may contain slashes."""
     together: dict[tuple[str, str], list[Operation]] = {}
     for operation in [*OPERATIONS, *(sessions.operations(dispatcher.auth.logins) if dispatcher.auth.logins else [])]:
         together.setdefault((operation.method, _route(operation)), []).append(operation)
@@ -89,7 +90,7 @@ def served(dispatcher: Dispatcher) -> list[HTTPRouteHandler]:
 
 
 def _route(operation: Operation) -> str:
-    """Return the path under which an operation is found; from a name on, all of it is the name's."""
+    """Return the path of an operation; from a name on, all of it belongs to the name."""
     path = re.sub(r"{name}.*$", "{name:path}", operation.path)
     return re.sub(r"{(\w+)}", r"{\1:str}", path)
 
@@ -104,7 +105,7 @@ def _served(dispatcher: Dispatcher, path: str, sharing: Sequence[Operation]) -> 
 
 
 def _meant(sharing: Sequence[Operation], request: AnyRequest) -> Operation:
-    """Return the operation of a shared route that the part of the path behind the name means. Raises NotFoundException."""
+    """Return the operation of a shared route that the path after the name means. Raises NotFoundException."""
     sent = sent_path(request)
     for operation in sharing:
         if sent.endswith(operation.path.partition("{name}")[2]):
@@ -130,7 +131,7 @@ def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
 
     @get(handbook.STYLE_PATH)
     async def style() -> Response[str]:
-        """Return the page its looks."""
+        """Return the style sheet of the page."""
         return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css")
 
     return [openapi, docs, style]
@@ -138,7 +139,7 @@ def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
 
 @get("/")
 async def _front_page() -> Response[None]:
-    """Lead people who typed the address alone to what there is to see."""
+    """Redirect people who typed only the address to a page."""
     return Response(None, status_code=303, headers={**_NO_STORE, "Location": "/docs"})
 
 
@@ -149,17 +150,17 @@ def _watching(vitals: Vitals, metrics: Metrics, dispatcher: Dispatcher | None) -
 
     @get(["/livez", "/healthz"])
     async def livez() -> Response[dict[str, str]]:
-        """Say that this process answers; nothing more."""
+        """Report that this process answers."""
         return _answer({"status": "alive"}, ok=True)
 
     @get("/startupz")
     async def startupz() -> Response[dict[str, str]]:
-        """Return whether the start is over."""
+        """Report whether the start is over."""
         return _answer({"status": "started" if vitals.started else "starting"}, ok=vitals.started)
 
     @get("/readyz")
     async def readyz(request: AnyRequest) -> Response[dict[str, Any]]:
-        """Return whether everything is in order; with ?verbose, what was looked at."""
+        """Report whether everything is in order; with ?verbose, all checks."""
         verbose = _is_asked(request, "verbose")
         if verbose:
             await check_operator(request)
@@ -181,7 +182,7 @@ def _answer(body: dict[str, Any], *, ok: bool) -> Response[dict[str, Any]]:
 
 
 def _is_asked(request: AnyRequest, name: str) -> bool:
-    """A bare `?verbose` counts, and so does any value but a plain no."""
+    """Return whether a flag is set: bare, or with any value but a plain no."""
     query = request.url.query.split("&")
     return any(
         part == name or (part.startswith(f"{name}=") and part not in (f"{name}=0", f"{name}=false")) for part in query
@@ -189,7 +190,7 @@ def _is_asked(request: AnyRequest, name: str) -> bool:
 
 
 def _summary(seen: Readiness, *, verbose: bool, brief: bool) -> dict[str, Any]:
-    """Summarize readiness: all that was looked at, which checks fail, or, where anybody may ask, neither."""
+    """Summarize readiness: all checks, the failing ones, or neither, for anonymous callers."""
     failing = [check.name for check in seen.checks if not check.ok]
     summary: dict[str, Any] = {"status": "not ready" if failing else "ready"}
     if verbose or not brief:
@@ -198,14 +199,14 @@ def _summary(seen: Readiness, *, verbose: bool, brief: bool) -> dict[str, Any]:
 
 
 class App(Litestar):
-    """An application that is asked for what GET would answer when it is asked for the head of it."""
+    """An application that answers HEAD as GET, without the body."""
 
     def __init__(self, *arguments: Any, problems: Problems, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._problems = problems
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Lead a request in."""
+        """Handle a request."""
         if scope["type"] == "http" and scope["method"] == "HEAD":
             scope, send = {**scope, "method": "GET"}, _without_body(send)
         if scope["type"] == "http" and (fault := _fault_of(scope)) is not None:
@@ -217,7 +218,7 @@ class App(Litestar):
 
 
 def _fault_of(scope: Any) -> tuple[str, str] | None:
-    """Return the problem as which a request is refused, and its detail; None if it may go on."""
+    """Return the problem with which a request is refused, and its detail; None if it may go on."""
     names = [name for name, _ in scope["headers"]]
     for name in _SAID_ONCE:
         if names.count(name) > 1:
@@ -232,7 +233,7 @@ def _fault_of(scope: Any) -> tuple[str, str] | None:
 
 
 def _without_body(send: Send) -> Send:
-    """Pass the head of an answer on, and end it there: what streams without end is told that nobody listens any more."""
+    """Send only the head of a response, and end it: an endless stream sees a disconnect."""
 
     async def passed_on(message: Message) -> None:
         if message["type"] == "http.response.start":

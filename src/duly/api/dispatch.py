@@ -41,13 +41,13 @@ from duly.store.connection.session import Opening, Sessions
 from duly.store.reads.pressure import Gauge
 from duly.wire.jobs.jobs import JobPatch
 
-# The first hint goes out at once; under load those of five milliseconds go together.
+# The first hint is sent at once; under load those of five milliseconds are sent together.
 WAKE_PAUSE_SECONDS = 0.005
 _FIGURE_TIMEOUT = timedelta(seconds=2)
 
 
 class Dispatcher:
-    """Leads each request to its operation, and its response back."""
+    """Routes each request to its operation, and returns its response."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Dispatcher:
         self._services_of_local = msgspec.structs.replace(self.services, allowed=any_program)
 
     async def dispatch(self, operation: Operation, request: AnyRequest) -> litestar.Response[Any]:
-        """Carry out the operation that a request asks for, and return its response, whatever happens."""
+        """Carry out a request's operation, and return its response, whatever happens."""
         began = self._database.clock.monotonic()
         request_id = request_id_of(request.headers, self.services.rng)
         headers = {"X-Request-ID": request_id}
@@ -104,7 +104,7 @@ class Dispatcher:
         return sent(response, headers)
 
     def close(self) -> None:
-        """End the streams that are open, so that a stop need not wait for them."""
+        """End the open streams, so that a stop need not wait for them."""
         self.services.hub.close()
 
     async def _respond(
@@ -113,7 +113,7 @@ class Dispatcher:
         requests.check_headers(request)
         identity = await self.auth.authorize(operation, request)
         prefer = request.headers.get("prefer") if operation.takes_prefer else None
-        if prefer is not None and seconds_asked(prefer):  # Before anything is made: a refusal says that nothing was.
+        if prefer is not None and seconds_asked(prefer):  # before anything is created: a refusal means that nothing was
             held.enter_context(self.services.open_requests.take(WAITS, identity.key))
         admit_more = partial(admit, self._admission, identity, headers)
         if operation.is_submit:
@@ -147,7 +147,7 @@ class Dispatcher:
         if prefer is not None:
             waiter = Waiter(identity.tenant, self._database.clock, partial(self._sessions.open, identity.tenant))
             response = unless_ended(waiter, prefer, response)
-        for queue in woken:  # After the commit: a worker that looked before it would find nothing.
+        for queue in woken:  # after the commit: an earlier look would find nothing
             self._wake(queue)
         return response
 
@@ -161,13 +161,13 @@ class Dispatcher:
     def _problem(self, operation: Operation, request: AnyRequest, request_id: str, error: Exception) -> Response:
         if isinstance(error, TimeoutError) and requests.is_arriving(request):
             error = Refusal("request_timeout", f"The body did not arrive within {operation.seconds_max:g} s.")
-        # A body that is a schedule has it at its root.
+        # If the body is a schedule, it is the root.
         has_schedule = operation.body is JobPatch or "schedule" in getattr(operation.body, "__struct_fields__", ())
         return self._problems.of_error(request, error, request_id, "/schedule" if has_schedule else "")
 
 
 def _actor(identity: Identity, request_id: str) -> Actor | None:
-    """Return in whose name a request is done; what is open is nobody's."""
+    """Return the actor of a request; None for open operations."""
     if identity.is_anonymous:
         return None
     key = identity.key

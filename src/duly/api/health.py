@@ -22,7 +22,7 @@ from duly.store.tables import pauses
 from duly.store.tables.shards import SHARDS
 
 LAG_SECONDS_MAX = 5.0
-# What has stopped is told within 5 s, so each limit leaves a second for the look.
+# A stopped loop is reported within 5 s, so each limit leaves a second for the look.
 STEP_AGE_SECONDS_MAX = 4.0
 REAPER_AGE_SECONDS_MAX = 4.0
 _HOLDS_TOLD_MAX = 20
@@ -39,7 +39,7 @@ class SchedulerStatus(Protocol):
 
 
 class Vitals(msgspec.Struct):
-    """The sources of health: the parts of this process, if it has any, and the database they share."""
+    """The sources of health: the parts of this process, if any, and the database."""
 
     database: Database
     scheduler: SchedulerStatus | None
@@ -77,12 +77,12 @@ class Readiness(msgspec.Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Whether everything is in order."""
+        """Return whether everything is in order."""
         return all(check.ok for check in self.checks)
 
 
 async def readiness(vitals: Vitals) -> Readiness:
-    """Look at everything once."""
+    """Run all checks once."""
     seen: Backlog | None = None
     held: list[Hold] = []
     rounds = None if vitals.rounds is None else vitals.rounds(vitals.clock.monotonic())
@@ -102,7 +102,7 @@ async def readiness(vitals: Vitals) -> Readiness:
 
 
 def precision(vitals: Vitals) -> str:
-    """Say what the tick means for punctuality."""
+    """Describe the effect of the tick on punctuality."""
     return (
         f"The scheduler looks every {vitals.tick_seconds:g} s and stages {vitals.horizon_seconds:g} s ahead; workers fire"
         " from memory on the database's clock, never early and within milliseconds of due. What is submitted for sooner"
@@ -117,7 +117,7 @@ def _database(seen: Backlog) -> Check:
 
 
 def _duties(vitals: Vitals, seen: Backlog | None) -> list[Check]:
-    """Look at staging and reaping: in this process where they run in it, and in the database, where all leave their mark."""
+    """Check staging and reaping: in this process if they run in it, and in the database, where all record their rounds."""
     now, scheduler = vitals.clock.monotonic(), vitals.scheduler
     lag = None if seen is None else seen.lag_seconds
     reaper_age = None if seen is None else seen.reaper_age_seconds
@@ -136,7 +136,10 @@ def _duties(vitals: Vitals, seen: Backlog | None) -> list[Check]:
 
 
 def _rounds(ages: Mapping[str, float]) -> Check:
-    """Name the loops that have not ended a round for too long. What nobody has told of is not missed: it may yet begin."""
+    """Return the loops that have not completed a round for too long.
+
+    A loop that never reported is not missed: it may yet begin.
+    """
     oldest = round(max(ages.values(), default=0.0), 3)
     late = ", ".join(f"{name} for {ages[name]:.0f} s" for name in overdue(ages))
     says = (
@@ -162,7 +165,7 @@ def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Hold]) -> list[
 
 
 def _paused(standing: list[Hold]) -> str:
-    """Name what a person has paused: that it waits is no fault, so it never makes us unready."""
+    """Return the pauses: waiting is intended there, so they never make us unready."""
     if not standing:
         return "nothing is paused"
     more = f" and {len(standing) - _HOLDS_TOLD_MAX} more" if len(standing) > _HOLDS_TOLD_MAX else ""

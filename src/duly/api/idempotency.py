@@ -1,8 +1,8 @@
-"""Idempotency keys: a change and the response to it are one transaction, so a request asked again gets the same response.
+"""Idempotency keys: a change and its response are one transaction, so a repeated request gets the same response.
 
-See docs/decisions/0036-one-write-path.md. Only the response of a request that was carried out is stored: one that was refused, or
-failed, has changed nothing and leaves its key free. A request that is done in several transactions stores how far it has come in
-each of them, and goes on from there when it is asked again.
+See docs/decisions/0036-one-write-path.md. Only the response of a request that was carried out is stored: one that was
+refused, or failed, has changed nothing and leaves its key free. A request that is done in several transactions stores
+its progress in each of them, and goes on from there when it is repeated.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from duly.store.tenancy import answers
 from duly.store.tenancy.answers import KeptAnswer
 
 Act = Callable[[Database], Awaitable[Response]]
-IN_PROGRESS = 102  # the status under which progress stands in place of a response
+IN_PROGRESS = 102  # the status that marks progress in place of a response
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of a request in parts: all that was done, and the position behind it."""
+    """The progress of a request in parts: the result so far, and the position after it."""
 
     done: Done
     after: Place | None
 
 
 class KeyedRequest:
-    """A request under its idempotency key. `progress`: how far an earlier try came."""
+    """A request under its idempotency key. `progress`: of an earlier try."""
 
     def __init__(self, tenant: int, route: str, key: str, digest: bytes) -> None:
         self._at = (tenant, route, key)
@@ -42,7 +42,7 @@ class KeyedRequest:
         self.progress: Progress | None = None
 
     async def begin(self, session: Database) -> Response | None:
-        """Take the key until the transaction ends. Return the response of an earlier try that was carried out.
+        """Lock the key until the transaction ends. Return the response of an earlier try that was carried out.
 
         Raises Refusal when another try is under way, or when the key was used for another request.
         """
@@ -63,7 +63,7 @@ class KeyedRequest:
         )
 
     async def store_progress(self, session: Database, done: Done, place: Place | None) -> None:
-        """Store how far it has come. Raises Refusal when another try under the same key has gone on meanwhile."""
+        """Store the progress. Raises Refusal when another try under the same key has gone on meanwhile."""
         await self._take_again(session)
         written = msgspec.json.encode(Progress(done, place))
         await self._store(session, IN_PROGRESS, {}, written)

@@ -1,8 +1,9 @@
-"""Operations: what can be asked for over HTTP. Each is a function and its declaration, from which routes and OpenAPI are made.
+"""Operations of the HTTP API. Each is a function and its declaration, from which routes and OpenAPI are made.
 
-A module of `api/routes` collects its operations in `Routes`. The function is given a `Call` and returns a `Response`; its
-docstring is the operation's description. The annotation of its parameter declares what it takes: `call: Call[Q, B]` decodes the
-query into Q and the body into B, and `None` as B is no body. `refuses` names its problems besides those of every operation.
+A module of `api/routes` collects its operations in `Routes`. The function receives a `Call` and returns a `Response`;
+its docstring is the operation's description. The annotation of its parameter declares the input: `call: Call[Q, B]`
+decodes the query into Q and the body into B, and `None` as B is no body. `refuses` lists its problems besides those of
+every operation.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ P = ParamSpec("P")
 
 MERGE_PATCH = "application/merge-patch+json"
 ACT_SECONDS = 10.0
-OPEN = "open"  # the scope of what needs no key: the path itself is the right to it
+OPEN = "open"  # the scope of operations without a key: the path itself is the right
 BODY_BYTES_MAX = 1_048_576
 SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -70,10 +71,9 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
     """One request on its way through an operation.
 
-    `database` is where it reads and writes: a session under the tenant's own rules, or, for operations that say so, the
-    engine's pool. `open` opens a session where an operation has none or wants another. `is_admitted` asks anew whether the
-    key may do this: what goes on for long asks again and again. `address` is who is at the other end of the connection, a proxy
-    perhaps.
+    `database` is where it reads and writes: a tenant's session, or, for operations that say so, the engine's pool.
+    `open` opens a session where an operation has none or wants another. `is_admitted` checks again whether the key may
+    do this: long requests call it repeatedly. `address` is the other end of the connection, perhaps a proxy.
     """
 
     services: Services
@@ -98,7 +98,7 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     @property
     def traceparent(self) -> str | None:
-        """The place of the request in a trace, as the caller names it."""
+        """The caller's `traceparent`."""
         return self.headers.get("traceparent")
 
     @property
@@ -107,87 +107,87 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
         return self.database.clock
 
     async def in_transaction(self, do: Callable[[Database], Awaitable[T]]) -> T:
-        """Do something in the transaction of this request, or where it has none in one of its tenant, in the caller's name."""
+        """Do something in the transaction of this request, or if it has none in one of its tenant, as the caller."""
         if self.database.in_transaction:
             return await do(self.database)
         return await in_session(self.open, lambda session: do(session.acting_as(self.actor)))
 
     @property
     def wants_events(self) -> bool:
-        """Whether the caller asks for server-sent events by name."""
+        """Return whether the caller asks for server-sent events by name."""
         ranges = (part.partition(";")[0].strip().lower() for part in self.headers.get("accept", "").split(","))
         return EVENT_STREAM in ranges
 
     @property
     def actor(self) -> Actor:
-        """In whose name this is done."""
+        """The actor of the request."""
         assert self.database.actor is not None
         return self.database.actor
 
     @property
     def unnamed(self) -> Database:
-        """The same database, for the parts of what is noted as a whole."""
+        """The same database without an actor, for the parts of a change that is recorded as a whole."""
         return self.database.acting_as(None)
 
     @property
     def now(self) -> datetime:
-        """The time, as far as it is known without asking the database."""
+        """The time, as far as it is known without the database."""
         return moment_of(self.clock.now())
 
     @property
     def run_metadata(self) -> dict[str, Any]:
-        """The metadata that runs carry of the request that made them: the caller's id for it, and its place in a trace."""
+        """The metadata that runs carry of their request: the caller's id for it, and its trace."""
         found: dict[str, Any] = {}
         if (given := self.headers.get("x-request-id")) is not None and given == self.request_id:
             found["request_id"] = given
         if self.traceparent is not None:
-            with suppress(InvalidOption):  # A trace that cannot be read is not passed on.
+            with suppress(InvalidOption):  # an unreadable trace is not passed on
                 found["traceparent"] = check_traceparent(self.traceparent)
         return found
 
     @property
     def tenant(self) -> int:
-        """Whose data this is about."""
+        """The tenant of the data."""
         return self.identity.tenant
 
     def check_operator(self, detail: str) -> None:
-        """Refuse a caller who is not the operator. Raises Refusal, with the sentence `detail`."""
+        """Refuse a caller that is not the operator. Raises Refusal, with the sentence `detail`."""
         if not self.identity.is_operator:
             raise Refusal("forbidden", detail)
 
     def tenant_or(self, asked: int | None, detail: str) -> int:
-        """Return the tenant that is asked for, or else the caller's own. Raises Refusal: another's is the operator's."""
+        """Return the requested tenant, or else the caller's own. Raises Refusal: another's is only for the operator."""
         if asked not in (None, self.tenant):
             self.check_operator(detail)
         return self.tenant if asked is None else asked
 
     @property
     def callbacks(self) -> CallbackTokens | None:
-        """The tokens of callbacks, where there is a keyring."""
+        """The tokens of callbacks, if there is a keyring."""
         return None if self.services.keyring is None else CallbackTokens(self.services.keyring)
 
     @property
     def needed_keyring(self) -> Keyring:
-        """The keys that secrets are sealed with. Raises Refused where there are none."""
+        """The keyring. Raises Refused without one."""
         if self.services.keyring is None:
             raise Refused(f"this server has no key to seal and open secrets with; its operator makes one: {NEW_KEY}")
         return self.services.keyring
 
     @property
     def name(self) -> str:
-        """The name in the path, which may contain what divides a path."""
+        """The name in the path, which may contain slashes."""
         return self.path["name"]
 
     @property
     def known_name(self) -> str:
-        """The name in the path of something that is there. Raises NotFound: what is no name is nothing's."""
+        """The name in the path of something that must exist. Raises NotFound, also for an invalid name."""
         try:
             return check_name(self.name, "name")
         except InvalidOption as error:
             raise NotFound(str(error)) from None
 
     def id(self, name: str) -> UUID:
-        """Read an id from the path. Raises NotFound: what is no id is the id of nothing."""
+        """Parse an id from the path. Raises NotFound, also for an invalid id."""
         try:
             return UUID(self.path[name])
         except ValueError:
@@ -202,13 +202,14 @@ async def _undeclared(call: Call[Any, Any]) -> Response:
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One thing that can be asked for.
+    """One operation.
 
-    A POST takes an idempotency key unless it says otherwise. `also_takes` are bodies of other types, by their type; one whose
-    headers `is_binary` accepts may be of any type, and is given as it came. An operation that `is_resumable` is done in parts,
-    and goes on where it was when it is asked again with the same key. A figure is read over a small pool of its own, in two
-    seconds or not at all; one of the operator's is of all tenants. One that `may_stream` answers with server-sent events to
-    whoever accepts them. What changes something names the actions that it `audits`, or why it is `unaudited`.
+    A POST takes an idempotency key unless it says otherwise. `also_takes` are bodies of other types, by their type; one
+    whose headers `is_binary` accepts may be of any type, and is passed as it came. An operation that `is_resumable` is
+    done in parts, and goes on where it was when it is repeated with the same key. A figure is read over a small pool of
+    its own, in two seconds or not at all; one of the operator's covers all tenants. One that `may_stream` answers with
+    server-sent events to callers that accept them. A change lists the actions that it `audits`, or why it is
+    `unaudited`.
     """
 
     method: str
@@ -242,17 +243,17 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def is_keyed(self) -> bool:
-        """Whether it takes an idempotency key."""
+        """Return whether it takes an idempotency key."""
         return self.takes_key and self.method == "POST"
 
     @property
     def has_key_inside(self) -> bool:
-        """Whether its body may name the idempotency key, too."""
+        """Return whether its body may name the idempotency key, too."""
         return self.is_keyed and "idempotency_key" in getattr(self.body, "__struct_fields__", ())
 
     @property
     def is_open(self) -> bool:
-        """Whether it needs no key."""
+        """Return whether it needs no key."""
         return self.scope == OPEN
 
 
@@ -262,12 +263,12 @@ Declare = Callable[[Act], Act]
 def _declared_as(
     make: Callable[Concatenate[str, str, P], Operation],
 ) -> Callable[[Callable[..., Declare]], Callable[Concatenate[Routes, str, P], Declare]]:
-    """Return a method the parameters of an operation, so that each is named and typed once."""
+    """Give a method the parameters of an operation, so that each is named and typed once."""
     return lambda method: method
 
 
 class Routes:
-    """The operations of one module: the scopes of those that read and of those that write, and the fields that all share."""
+    """The operations of one module: the scopes of reads and writes, and the fields that all share."""
 
     def __init__(self, group: str, *, reads: str = "", writes: str = "", **shared: Any) -> None:
         self._reads, self._writes = reads, writes
@@ -276,7 +277,7 @@ class Routes:
 
     @_declared_as(Operation)
     def add(self, served: str, **fields: Any) -> Declare:
-        """Declare an operation by its method and path, such as "GET /v1/jobs", and those of its fields that are its own.
+        """Declare an operation by its method and path, such as "GET /v1/jobs", and its own fields.
 
         Its query and its body are those of the `Call` that its function takes, unless they are named.
         """
@@ -299,7 +300,7 @@ def _shapes_of(act: Act) -> dict[str, Any]:
 
 
 def check_declared(operation: Operation) -> None:
-    """Refuse an operation that names no scope, or that changes something and is neither audited nor says why not.
+    """Refuse an operation without a scope, or a change that is neither audited nor says why not.
 
     Raises ValueError, so that a module with such an operation cannot be imported.
     """

@@ -1,4 +1,4 @@
-"""Pages: a token says where the next one begins, and to which list it belongs. What is in it is nobody's business."""
+"""Pages: an opaque token says where the next one begins, and to which list it belongs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _MARK_BYTES = 6
 
 
 def page(shape: type[Page[T]], items: Sequence[T], position: Any, of: str) -> Response:
-    """Answer with a page, and where the next one begins; without a position it is the last."""
+    """Return a page, and where the next one begins; without a position it is the last."""
     return Response(200, shape(items=list(items), next_page_token=next_token(position, of)))
 
 
 def next_token(position: Any, of: str) -> str | None:
-    """Write where the next page begins; None when there is none."""
+    """Encode where the next page begins; None when there is none."""
     return None if position is None else token(position, of)
 
 
 def token(position: Any, of: str) -> str:
-    """Write a position in a list; `of` names the list and its filter."""
+    """Encode a position in a list; `of` names the list and its filter."""
     text = _mark(of) + msgspec.msgpack.encode(position)
     return urlsafe_b64encode(text).rstrip(b"=").decode()
 
 
 def position(text: str | None, of: str, kind: type[T]) -> T | None:
-    """Read a position in a list. Raises Refusal when it is none, or one of another list."""
+    """Decode a position in a list. Raises Refusal when it is invalid, or of another list."""
     if text is None:
         return None
     try:

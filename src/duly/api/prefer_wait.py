@@ -1,4 +1,4 @@
-"""Waiting for the end of a run, as `Prefer: wait=n` asks for; between two looks nothing is held."""
+"""Waiting for the end of a run, as `Prefer: wait=n` asks for; nothing is held between two looks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})\s*(?:$|[,;\s])", re.ASCII 
 
 
 def seconds_asked(prefer: str | None) -> int | None:
-    """Read how long to wait, at most a minute; nothing when it is not asked for."""
+    """Parse how long to wait, at most a minute; None without the header."""
     found = _WAIT.search(prefer or "")
     return min(int(found[1]), WAIT_SECONDS_MAX) if found else None
 
 
 class Waiter(msgspec.Struct, frozen=True):
-    """A caller who waits: the tenant, the clock, and how to open a session."""
+    """A caller that waits: the tenant, the clock, and how to open a session."""
 
     tenant: int
     clock: Clock
@@ -41,7 +41,7 @@ class Waiter(msgspec.Struct, frozen=True):
 
 
 def unless_ended(waiter: Waiter, prefer: str | None, answer: Response) -> Response:
-    """Let an answer that a one-shot was accepted wait for its end, where that is asked for; a repeat waits anew."""
+    """Delay the response to an accepted one-shot until it ends, if requested; a repeat waits again."""
     seconds = seconds_asked(prefer)
     if seconds is None or answer.status != HTTP_ACCEPTED:
         return answer
@@ -53,7 +53,7 @@ def unless_ended(waiter: Waiter, prefer: str | None, answer: Response) -> Respon
 
 
 async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise: Response) -> Response:
-    """Wait until a one-shot has ended: then 200 with its run, else what is answered otherwise."""
+    """Wait until a one-shot has ended: then 200 with its run, else the usual response."""
     deadline, pause = waiter.clock.monotonic() + seconds, _LOOK_SECONDS_MIN
     applied = {**otherwise.headers, "Preference-Applied": f"wait={seconds}"}
     async with watched_connection() as hung_up:
@@ -73,7 +73,7 @@ async def for_the_end(waiter: Waiter, made: CreatedJob, seconds: int, otherwise:
 
 
 async def _look(session: Database, tenant: int, made: CreatedJob) -> Run | None:
-    """Read the run of a one-shot; that of one with a definition of its own is not there before it is staged."""
+    """Read the run of a one-shot; one with a definition of its own has none before it is staged."""
     assert made.run_id is not None
     try:
         return await shown_run(session, tenant, made.run_id)

@@ -1,7 +1,7 @@
-"""Problems: which document (RFC 9457) an exception becomes, inside an operation and before one is reached.
+"""Problems: the document (RFC 9457) for an exception, inside an operation and before one is reached.
 
-One table says which problem each of the domain's errors is. An exception that is not in it is a failure of ours: its reason goes
-to the log, and the caller gets `internal_error`.
+One table maps each of the domain's errors to a problem. Any other exception is a failure of ours: its reason goes to
+the log, and the caller gets `internal_error`.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ CODES: Mapping[type[Exception], str] = {
     errors.ClaimOver: "conflict",
     errors.LeaseOver: "lease_lost",
     errors.AttemptOver: "attempt_over",
-    errors.Refused: "conflict",  # whatever has no kind of its own
+    errors.Refused: "conflict",  # errors without a kind of their own
     errors.DatabaseUnusable: "unavailable",
     Unavailable: "unavailable",
     TimeoutError: "unavailable",
 }
 
 
-# In the scope of a request that a local account sends; see `api/auth/local.py`.
+# In the scope of a local account's request; see `api/auth/local.py`.
 LOCAL = "duly.local"
 
 
 class Refusal(DulyError):
-    """A refusal of the API itself: the code of its problem, its detail, and headers that belong to it."""
+    """A refusal of the API itself: the code of its problem, its detail, and its headers."""
 
     def __init__(
         self,
@@ -110,9 +110,11 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def found_in(error: Exception, base: str = "", *, is_local: bool = False) -> Found | None:
-    """Return the problem that an exception is; None when it is a failure of ours. `base` is where a schedule stands.
+    """Return the problem of an exception; None when it is a failure of ours.
 
-    A local caller is told what is wrong with the database: it is theirs.
+    `base` is the path of a schedule in the body.
+
+    A local caller sees the database's error: the database is theirs.
     """
     if isinstance(error, Refusal):
         return Found(error.code, str(error), error.headers, [], error.remedy, error.title)
@@ -125,7 +127,7 @@ def found_in(error: Exception, base: str = "", *, is_local: bool = False) -> Fou
 
 
 def _retry(error: Exception, code: str) -> dict[str, str]:
-    """Return the header that says when to ask again, where that helps: usage of a quota is counted anew by then."""
+    """Return the Retry-After header, where a retry helps: usage of a quota is counted again by then."""
     known = {"unavailable": RETRY_SECONDS, "key_in_progress": RETRY_SECONDS, "quota_reached": QUOTA_SECONDS}
     seconds = error.retry_seconds if isinstance(error, errors.Shed) else known.get(code)
     return {} if seconds is None else {"Retry-After": str(seconds)}
@@ -172,14 +174,14 @@ _TOKEN = re.compile(r"^(/+v1/+callbacks/+)[^/]+", re.IGNORECASE)
 
 
 class Problems:
-    """Turns exceptions into responses. What is a failure of ours goes to the log and not to the caller."""
+    """Turns exceptions into responses. Failures of ours go to the log and not to the caller."""
 
     def __init__(self, rng: Rng, log: Log) -> None:
         self._rng = rng
         self._log = log
 
     def of_error(self, request: AnyRequest, error: Exception, request_id: str, base: str = "") -> Response:
-        """Return the problem that an exception is. `base` is where a schedule stands in the body."""
+        """Return the problem of an exception. `base` is the path of a schedule in the body."""
         found = found_in(error, base, is_local=LOCAL in request.scope)
         if found is None:
             path = shown_path(request.url.path)
@@ -208,7 +210,7 @@ class Problems:
 
 
 def shown_path(path: str) -> str:
-    """Write a path for a response or a log, without the token of a callback, which is a right by itself."""
+    """Write a path for a response or a log, without the token of a callback, which is a secret."""
     return _TOKEN.sub(r"\1***", path)
 
 
@@ -226,7 +228,7 @@ def _response(request: AnyRequest, found: Found, request_id: str) -> Response:
 
 
 def _allowed(headers: Mapping[str, str]) -> dict[str, str]:
-    """Name HEAD wherever GET is served: the framework does not know that it is."""
+    """Add HEAD wherever GET is served: the framework does not know that it is."""
     return {
         name: f"{value}, HEAD" if name.lower() == "allow" and "GET" in value.split(", ") else value
         for name, value in headers.items()
@@ -234,7 +236,7 @@ def _allowed(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _detail(request: AnyRequest, error: HTTPException, headers: Mapping[str, str]) -> str:
-    """Name what was asked for, where the framework only names the status."""
+    """Name the requested thing, where the framework only names the status."""
     path = shown_path(request.url.path)
     if error.status_code == HTTP_404_NOT_FOUND:
         return f"Nothing is served at {path!r}."

@@ -1,4 +1,6 @@
-"""The request: its headers, path, query, body and idempotency key, bounded and read; and whether its caller has hung up."""
+"""The request: its headers, path, query, body and idempotency key, bounded and parsed; and whether its caller has
+disconnected.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from duly.wire.schema.reading import Misshapen, read_body, read_query
 
 Receive = Callable[[], Awaitable[Any]]
 
-# Set for each request; only a long poll asks for it.
+# Set for each request; only a long poll needs it.
 receive: ContextVar[Receive] = ContextVar("receive")
 
 HEADER_BYTES_MAX = 8_192
@@ -47,7 +49,7 @@ def check_headers(request: AnyRequest) -> None:
 
 
 async def take_in(operation: Operation, request: AnyRequest) -> bytes:
-    """Take the body in, up to the operation's limit. Raises Refusal."""
+    """Read the body, up to the operation's limit. Raises Refusal."""
     if operation.body is None:
         return b""
     given, taken_types = _media_type(request), _types_of(operation)
@@ -74,12 +76,12 @@ async def _whole(operation: Operation, request: AnyRequest) -> bytearray:
 
 
 def is_arriving(request: AnyRequest) -> bool:
-    """Return whether the body was still awaited."""
+    """Return whether the body had not fully arrived."""
     return bool(request.scope.get(_ARRIVING))
 
 
 def _types_of(operation: Operation) -> tuple[str, ...]:
-    """Name the types of bodies that an operation takes; what is JSON may be called so."""
+    """Return the content types that an operation accepts; JSON may be named as such."""
     plain = (JSON,) if operation.media_type.endswith("+json") else ()
     return (operation.media_type, *operation.also_takes, *plain)
 
@@ -93,7 +95,7 @@ def _is_binary(operation: Operation, request: AnyRequest) -> bool:
 
 
 def key_of(operation: Operation, request: AnyRequest, body: bytes) -> str | None:
-    """Return the idempotency key, from the header or the body; both must say the same. Raises Refusal, Misshapen."""
+    """Return the idempotency key, from the header or the body; both must be the same. Raises Refusal, Misshapen."""
     if not operation.is_keyed:
         return None
     header, inside = request.headers.get("idempotency-key"), _key_inside(operation, body)
@@ -114,11 +116,11 @@ def _key_inside(operation: Operation, body: bytes) -> str | None:
     try:
         return msgspec.json.decode(body, type=_Peek).idempotency_key
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None  # It is refused when the body is read.
+        return None  # it is refused when the body is read
 
 
 def path_of(operation: Operation, request: AnyRequest) -> Mapping[str, str]:
-    """Return what stands in the path. A name is read as it was sent, because slashes may be part of it."""
+    """Return the parameters in the path. A name is read as it was sent, because slashes may be part of it."""
     head, name, rest = operation.path.partition("{name}")
     if not name:
         return request.path_params
@@ -127,13 +129,13 @@ def path_of(operation: Operation, request: AnyRequest) -> Mapping[str, str]:
 
 
 def sent_path(request: AnyRequest) -> str:
-    """Return the path as it was sent, with nothing taken out of its signs."""
+    """Return the path as it was sent, still percent-encoded."""
     path: bytes = request.scope["raw_path"]
     return path.decode("latin-1").partition("?")[0]
 
 
 def query_of(operation: Operation, request: AnyRequest) -> Any:
-    """Read the query into its shape. Raises Refusal."""
+    """Parse the query into its shape. Raises Refusal."""
     try:
         pairs = parse_qsl(request.url.query, keep_blank_values=True, errors="strict", max_num_fields=PARAMETERS_MAX)
         return read_query(pairs, operation.query)
@@ -146,14 +148,14 @@ def query_of(operation: Operation, request: AnyRequest) -> Any:
 
 
 def body_of(operation: Operation, request: AnyRequest, body: bytes) -> Any:
-    """Read the body into its shape. Raises Malformed, Misshapen."""
+    """Parse the body into its shape. Raises Malformed, Misshapen."""
     if operation.body is None or operation.body is bytes or _is_binary(operation, request):
         return body
     return read_body(body or b"{}", operation.also_takes.get(_media_type(request), operation.body))
 
 
 def digest(operation: Operation, request: AnyRequest, body: bytes) -> bytes:
-    """Return what tells one request under a key from another; in binary mode, part of it stands in headers."""
+    """Return a digest that tells requests under one key apart; in binary mode, it includes headers."""
     parts = [request.url.path.encode(), request.url.query.encode(), body]
     if _is_binary(operation, request):
         parts.append(repr(attributes(request.headers.items())).encode())
@@ -162,7 +164,7 @@ def digest(operation: Operation, request: AnyRequest, body: bytes) -> bytes:
 
 @asynccontextmanager
 async def watched_connection() -> AsyncIterator[asyncio.Task[None]]:
-    """Return a task that is done when the caller has hung up. The request's body must have been read."""
+    """Return a task that is done when the caller has disconnected. The request's body must have been read."""
     watch = asyncio.create_task(_hang_up(receive.get()), name="duly-connection")
     try:
         yield watch
@@ -176,7 +178,7 @@ async def _hang_up(ask: Receive) -> None:
 
 
 def read_duration(value: Duration, what: str, least: timedelta, most: timedelta) -> timedelta:
-    """Read a duration within bounds. Raises InvalidOption."""
+    """Parse a duration within bounds. Raises InvalidOption."""
     try:
         span = parse(value, what)
     except InvalidSchedule as error:

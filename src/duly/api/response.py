@@ -20,9 +20,9 @@ _ALWAYS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A response: a shape, or a stream of bytes that is written as it comes.
+    """A response: a shape, or a stream of bytes.
 
-    `then` is done after the commit, and gives the response instead: what waits for others must hold nothing.
+    `then` runs after the commit, and its result replaces the response: waiting must hold no transaction.
     """
 
     status: int

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 class Bare(msgspec.Struct, frozen=True):
-    """How fast the parts go: rows inserted, rows claimed and recorded, and both together, each per second."""
+    """The rates of the baseline's parts: rows inserted, rows claimed and recorded, and both together, each per second."""
 
     insert_per_second: float
     drain_per_second: float
@@ -91,7 +91,7 @@ class Baseline:
 
     @property
     def bare(self) -> Bare:
-        """What was measured so far."""
+        """The measurements so far."""
         return Bare(
             rate(self._measured, self._insert_seconds),
             rate(self._measured, self._drain_seconds),

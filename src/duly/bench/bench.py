@@ -1,4 +1,4 @@
-"""What a scenario is given: where it runs, how it shows its steps, and how many processes it may start."""
+"""The surroundings of a scenario: where it runs, how it shows its steps, and how many processes it may start."""
 
 from __future__ import annotations
 

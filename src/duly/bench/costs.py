@@ -1,4 +1,4 @@
-"""What a run costs in CPU: of PostgreSQL, and of Duly's own processes."""
+"""CPU costs of a run: of PostgreSQL, and of Duly's own processes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Spent(msgspec.Struct, frozen=True):
     seconds: float
 
     def per_run(self, runs: int) -> dict[str, float | None]:
-        """Give microseconds of CPU for each run."""
+        """Return microseconds of CPU for each run."""
         return {
             "duly": round(self.duly / max(1, runs) * 1e6, 1),
             "postgres": None if self.postgres is None else round(self.postgres / max(1, runs) * 1e6, 1),
         }
 
     def percent(self) -> dict[str, float | None]:
-        """Give the share of one core."""
+        """Return the share of one core."""
         of_postgres = None if self.postgres is None else self.postgres / self.seconds * 100
         return {
             "duly": round(self.duly / self.seconds * 100, 2),
@@ -43,7 +43,7 @@ class Meter:
         self._began = self._read()
 
     def spent(self) -> Spent:
-        """Tell what was spent so far."""
+        """Return the costs so far."""
         now = self._read()
         postgres = None if self._server_pid is None else now[1] - self._began[1]
         return Spent(now[0] - self._began[0], postgres, now[2] - self._began[2])

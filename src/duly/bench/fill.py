@@ -73,7 +73,7 @@ select job_id from chunk order by job_id desc limit 1
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """What to fill in: `spread` is the span over which the first fires of all jobs lie."""
+    """The jobs to fill in: `spread` is the span of the first fires of all jobs."""
 
     number: int
     handler: str

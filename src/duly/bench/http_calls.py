@@ -57,7 +57,7 @@ async def connected(port: int, number: int) -> list[Connection]:
 
 
 async def ask_all(connections: Sequence[Connection], requests: Iterator[bytes], status: int) -> list[float]:
-    """Send requests over all connections, each as fast as it is answered. Gives how long each took."""
+    """Send requests over all connections, each as fast as it is answered. Returns how long each took."""
     took: list[float] = []
 
     async def ask(connection: Connection) -> None:

@@ -1,4 +1,5 @@
-"""Where a scenario runs: a temporary PostgreSQL of its own, removed at the end, or a scratch database that was given.
+"""The database of a scenario: a temporary PostgreSQL of its own, removed at the end, or a scratch database that was
+given.
 
 A given database is refused when it holds a schema `duly` that no benchmark made: that may be somebody's jobs.
 """

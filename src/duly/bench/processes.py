@@ -1,4 +1,4 @@
-"""What processes cost: CPU and memory of a process and all below it, from `/proc`. Elsewhere there is nothing to read."""
+"""Costs of processes: CPU and memory of a process and all below it, from `/proc`. Elsewhere there is nothing to read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 def can_look() -> bool:
-    """Say whether this system tells."""
+    """Return whether this system reports them."""
     return (_PROC / "self" / "stat").exists()
 
 

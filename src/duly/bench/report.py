@@ -1,4 +1,4 @@
-"""What a scenario came to: one JSON object for programs, a table for people.
+"""Results of a scenario: one JSON object for programs, a table for people.
 
 `skew_ms` is start minus due. `latency_ms` is what the scenario is about: its own docstring says from where to where.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Percentiles(msgspec.Struct, frozen=True):
-    """How a quantity is spread; nothing where a scenario has none of it."""
+    """The distribution of a quantity; None where a scenario has none of it."""
 
     p50: float | None = None
     p95: float | None = None
@@ -66,7 +66,7 @@ def percentiles(seconds: Iterable[float]) -> Percentiles:
 
 
 def at_share(ordered: Sequence[float], share: float) -> float:
-    """Give the smallest value that at least this share of them does not exceed."""
+    """Return the smallest value that at least this share of them does not exceed."""
     return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
 
 
@@ -76,7 +76,7 @@ def milliseconds(seconds: float) -> float:
 
 
 def rate(number: float, seconds: float) -> float:
-    """Say how many a second."""
+    """Return how many a second."""
     return round(number / seconds, 1) if seconds > 0 else 0.0
 
 

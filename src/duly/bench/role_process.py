@@ -30,7 +30,7 @@ _STARTING_SECONDS = 0.02
 
 
 class RoleConfig(msgspec.Struct, frozen=True):
-    """What to run. The handlers' stamps go to the file `stamps` at the end."""
+    """The role to run. The handlers' stamps go to the file `stamps` at the end."""
 
     role: str
     url: str
@@ -43,7 +43,7 @@ class RoleConfig(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """How far a role is, at a moment of the monotonic clock that all processes share."""
+    """The progress of a role, at a moment of the monotonic clock that all processes share."""
 
     ready: bool
     done: int
@@ -82,7 +82,7 @@ def _webhooks_to(ports: Sequence[int]) -> Targets:
 
 
 async def schedule(config: RoleConfig) -> None:
-    """Be a scheduler and keep the house in order, which the real process does too."""
+    """Be a scheduler with maintenance, as the real process is."""
     from duly.maintenance.service import Maintenance
     from duly.scheduler.service import Scheduler
     from duly.store.connection.database import Database
@@ -106,7 +106,7 @@ async def schedule(config: RoleConfig) -> None:
 
 
 async def serve(config: RoleConfig) -> None:
-    """Be the front door."""
+    """Serve the API."""
     from duly.bench.api_server import opened
 
     async with opened(config.url, config.port) as server:

@@ -25,7 +25,7 @@ _NOT_INHERITED = ("PYTHONDONTWRITEBYTECODE", "DULY_")
 
 
 def environment() -> dict[str, str]:
-    """Give the environment for a process that is measured: nobody's settings but the defaults."""
+    """Return the environment for a process that is measured: nobody's settings but the defaults."""
     return {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
 
 
@@ -111,12 +111,12 @@ class Roles:
 
     @property
     def settled(self) -> int:
-        """How many runs the workers have settled."""
+        """Return how many runs the workers have settled."""
         return sum(worker.told.done for worker in self.workers)
 
     @property
     def told_at(self) -> float:
-        """When the last of the workers told, on the monotonic clock."""
+        """Return when the last of the workers reported, on the monotonic clock."""
         return max(worker.told.at for worker in self.workers)
 
     async def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:

@@ -1,4 +1,4 @@
-"""What sends webhooks to a sink, signed and with the guard on: as a worker does, or the sending alone, to compare it with."""
+"""Senders of webhooks to a sink, signed and guarded: as a worker, or the sending alone, for comparison."""
 
 from __future__ import annotations
 

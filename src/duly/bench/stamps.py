@@ -19,7 +19,7 @@ class Stamp(NamedTuple):
 
     @property
     def skew(self) -> float:
-        """How late it was; negative: early."""
+        """The start delay; negative: early."""
         return self.started - self.due
 
     def shifted(self, seconds: float) -> Stamp:

@@ -1,1 +1,1 @@
-"""The command line: the door for people, and the place where the parts are built and wired."""
+"""The command line, and the place where the parts are built and wired."""

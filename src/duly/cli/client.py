@@ -1,6 +1,7 @@
-"""The client of a command: of the Duly that --url or DULY_URL names, of the `duly up` of this folder, or of a database.
+"""The client of a command: of the server that --url or DULY_URL names, of the `duly up` of this folder, or of a
+database.
 
-An address that was typed goes before one from elsewhere. With a database alone, the API runs in the process of the command. Both
+A typed address goes before a configured one. With a database alone, the API runs in the process of the command. Both
 the `duly up` and the database are used as the operator, and the audit names the account.
 """
 
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-_DEADLINE_SECONDS, _CONNECT_SECONDS = 20.0, 1.5  # A person waits.
+_DEADLINE_SECONDS, _CONNECT_SECONDS = 20.0, 1.5  # a person waits
 _UNKNOWN = "may or may not have been done; before you ask again, look with `duly audit`, and for runs with `duly runs`"
 
 
 def is_remote(settings: Settings) -> bool:
-    """Say whether we speak to a Duly over HTTP; a database that was typed goes before an address that was not."""
+    """Return whether we speak to a server over HTTP; a typed database goes before a configured address."""
     typed = [name for name in ("url", "database_url", "data") if settings.sources[name].startswith("--")]
     return settings.url is not None and ("url" in typed or not typed)
 
 
 def with_client(*names: str, options: Callable[[Command], Command] = json_option) -> Callable[[Command], Command]:
-    """Make a command of a coroutine function that takes `client`, and what its flags give: --json, --url and settings."""
+    """Make a command of a coroutine function that takes `client`, and the values of its flags: --json, --url and settings."""
 
     def decorate(function: Command) -> Command:
         @wraps(function)
@@ -48,7 +49,9 @@ def with_client(*names: str, options: Callable[[Command], Command] = json_option
 
 
 def lists(columns: Columns, empty: str) -> Callable[[Command], Command]:
-    """Make a command of a coroutine function that reads rows with `client`: they are shown in columns, or `empty` is said."""
+    """Make a command of a coroutine function that reads rows with `client`: they are shown in columns, or `empty` is
+    printed.
+    """
 
     def decorate(function: Command) -> Command:
         @wraps(function)
@@ -61,7 +64,10 @@ def lists(columns: Columns, empty: str) -> Callable[[Command], Command]:
 
 
 def ask(settings: Settings, question: Callable[[AsyncClient], Awaitable[T]]) -> T:
-    """Connect, ask, and give the answer. Raises InvalidAddress, DatabaseUnusable, and what asking raises."""
+    """Connect, send the request, and return the response.
+
+    Raises InvalidAddress, DatabaseUnusable, and what the request raises.
+    """
 
     return asyncio.run(_answer(settings, question))
 
@@ -79,7 +85,7 @@ async def _answer(settings: Settings, question: Callable[[AsyncClient], Awaitabl
 
 
 def _in_flags(error: Unavailable) -> Unavailable:
-    """Advise to ask again with a key only where a flag takes one."""
+    """Suggest a retry with a key only where a flag takes one."""
     key = error.idempotency_key
     if key is None or key not in error.remedy:
         return error
@@ -90,7 +96,7 @@ def _in_flags(error: Unavailable) -> Unavailable:
 
 
 def connected(settings: Settings) -> AsyncClient:
-    """Give the client of where the settings lead; nothing is asked before its first request.
+    """Return the client that the settings lead to; nothing is sent before its first request.
 
     Raises InvalidAddress, SettingsError.
     """
@@ -107,7 +113,7 @@ def connected(settings: Settings) -> AsyncClient:
         return _keyless(settings, "http://duly-up", socket, _DEADLINE_SECONDS)
     from duly.cli.in_process import Opening  # It takes the server's modules.
 
-    # The database is asked again by who asks it: a second try here would only wait longer.
+    # The database's own code retries: a second try here would only wait longer.
     return _keyless(settings, "http://in-process", Opening(settings), 0.0)
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def database_url(settings: Settings) -> str:
-    """Find the database: the one that was named, or the one that `duly up` runs on the data folder."""
+    """Return the database: the named one, or the one that `duly up` runs on the data folder."""
     if is_remote(settings) and settings.database_url is None:
         raise SettingsError(
             f"this needs the database itself, and {settings.sources['url']} names a Duly over HTTP; give --database-url"
@@ -36,7 +36,7 @@ def database_url(settings: Settings) -> str:
 
 @asynccontextmanager
 async def opened(settings: Settings, *, size_max: int = 2) -> AsyncIterator[Database]:
-    """Open the database and see that its schema is the one this version needs."""
+    """Open the database and check its schema."""
     keyring = partial(keyring_of, settings)
     url = database_url(settings)
     async with Database(url, pooler=settings.pooler, size_max=size_max, keyring=keyring) as database:
@@ -45,7 +45,7 @@ async def opened(settings: Settings, *, size_max: int = 2) -> AsyncIterator[Data
 
 
 def run_loop(main: Coroutine[object, object, T]) -> T:
-    """Run a role to its end on the fastest loop there is."""
+    """Run a role to its end on the fastest loop."""
     try:
         from uvloop import new_event_loop
     except ImportError:

@@ -1,4 +1,4 @@
-"""What went wrong, in one sentence with its remedy, and the exit code that goes with it."""
+"""Failures of commands: one sentence with its remedy, and the exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Exit codes:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """Give the sentence for a person and the exit code."""
+    """Return the sentence for a person and the exit code."""
     says, code = _explained(error)
     return in_commands(says), code
 
@@ -62,7 +62,7 @@ def _explained(error: Exception) -> tuple[str, int]:
 
 
 def _detail(error: Exception) -> str:
-    """Leave out what the API advises on every refusal of a kind where this one says itself what can be done."""
+    """Leave out the API's general remedy where this refusal has its own."""
     detail = getattr(error, "detail", "")
     return detail if "; " in detail else str(error)
 
@@ -75,7 +75,7 @@ def _fault(error: Exception) -> str:
 
 
 def in_commands(text: str) -> str:
-    """Say the command where a route is named; what has none stays as it is."""
+    """Replace a route by its command, if it has one."""
     return _ROUTE.sub(lambda found: _command(found) or found[0], text)
 
 

@@ -21,14 +21,14 @@ from duly.log import Log
 from duly.settings import Settings, shown
 from duly.store.connection.local import this_account
 
-_UNREAD_MAX = 16  # Messages of a response that wait to be read.
+_UNREAD_MAX = 16  # messages of a response that wait to be read
 
 
 @asynccontextmanager
 async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncBaseTransport]:
     """Open the database and serve the API to this process, as the operator. Raises DatabaseUnusable."""
     if not settings.is_given("log_level"):
-        logging.getLogger("duly.api").setLevel(logging.ERROR)  # Whoever asks is told themselves.
+        logging.getLogger("duly.api").setLevel(logging.ERROR)  # the caller sees the errors itself
     allowed = Allowed(check_call=submitted_check(settings))
     age_limit = span(settings, "queue_age_limit")
     async with (
@@ -40,7 +40,7 @@ async def in_process(settings: Settings) -> AsyncIterator[httpx2.AsyncBaseTransp
 
 
 class Opening(httpx2.AsyncBaseTransport):
-    """Opens the database and the API over it at the first request: what is wrong with a command itself is said before."""
+    """Opens the database and the API over it at the first request: errors of the command itself come first."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class Opening(httpx2.AsyncBaseTransport):
 
 
 class InProcessTransport(httpx2.AsyncBaseTransport):
-    """Hands requests to an application, and gives its response as it is written."""
+    """Passes requests to an application, and returns its response as it is written."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -77,7 +77,7 @@ class InProcessTransport(httpx2.AsyncBaseTransport):
 
 
 class _Exchange:
-    """One request and what is sent in answer to it."""
+    """One request and its response."""
 
     def __init__(self, body: bytes) -> None:
         self._request: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -92,7 +92,7 @@ class _Exchange:
         await self._sent.put(None)
 
     async def next(self) -> dict[str, Any]:
-        """Give the next message; raises what the application raised."""
+        """Return the next message; raises what the application raised."""
         message = await self._sent.get()
         if isinstance(message, BaseException):
             raise message

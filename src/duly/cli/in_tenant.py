@@ -1,4 +1,4 @@
-"""The tenant that a local caller acts in, apart from `in_process`: beside a `duly up` no command loads a server."""
+"""The tenant that a local caller acts in; separate from `in_process`, because beside a `duly up` no command loads a server."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class InTenant(httpx2.AsyncBaseTransport):
         self._tenant = quote(tenant)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request on."""
+        """Pass one request on."""
         request.headers[TENANT_HEADER] = self._tenant
         return await self._transport.handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Close what it sends through."""
+        """Close the transport below."""
         await self._transport.aclose()

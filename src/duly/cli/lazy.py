@@ -20,7 +20,7 @@ class LazyGroup(click.Group):
         self._places = {name: place for section in sections.values() for name, (place, _) in section.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands, in the order of the help."""
+        """Return the commands, in the order of the help."""
         return list(self._places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:

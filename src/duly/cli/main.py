@@ -109,7 +109,7 @@ def main() -> None:
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code."""
     try:
         code = cli.main(list(arguments), prog_name="duly", standalone_mode=False)
     except click.exceptions.Exit as request:
@@ -124,7 +124,7 @@ def call(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # The reader has gone: flush to nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader has closed the pipe
         return REFUSED
     except Exception as error:  # noqa: BLE001 - the last line: a person gets a sentence, never a trace
         return _say(*explain(error))

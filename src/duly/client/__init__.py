@@ -1,4 +1,4 @@
-"""The client of a Duly over HTTP: `Client`, `AsyncClient`, the shapes that they take and give, and what they raise.
+"""The HTTP client of Duly: `Client`, `AsyncClient`, their shapes, and their errors.
 
 See docs/client.md and docs/decisions/0042-python-client.md.
 """

@@ -1,4 +1,4 @@
-"""Where a Duly is, and the key that opens it."""
+"""The address of a Duly server, and the API key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from duly.settings import load
 
 
 class InvalidAddress(InvalidOption):
-    """What is no URL of a Duly, or no key of one."""
+    """An invalid URL or API key."""
 
 
 class Address:
@@ -19,7 +19,7 @@ class Address:
     __slots__ = ("_key", "url")
 
     def __init__(self, url: str | None, key: str | None) -> None:
-        """Take what is given, and the rest from DULY_URL and DULY_API_KEY. Raises InvalidAddress, SettingsError."""
+        """Take the given values, and the rest from DULY_URL and DULY_API_KEY. Raises InvalidAddress, SettingsError."""
         settings = load() if url is None or key is None else None
         found = url if settings is None or url is not None else settings.url
         secret = key if settings is None or key is not None else settings.api_key
@@ -27,7 +27,7 @@ class Address:
         self._key = None if secret is None else Secret(_printable(secret))
 
     def headers(self) -> dict[str, str]:
-        """Give what shows the server who asks."""
+        """Return the headers that authenticate the caller."""
         return {} if self._key is None else {"Authorization": f"Bearer {self._key.reveal()}"}
 
 
@@ -40,7 +40,7 @@ def _checked(url: str | None) -> str:
     except ValueError:
         is_good = False
         parts = urlsplit("")
-    if "@" in parts.netloc:  # Not shown: whoever wrote it there meant it for a password.
+    if "@" in parts.netloc:  # not shown: it may be a password
         raise InvalidAddress("the URL of a Duly takes no user and password; pass key=, or set DULY_API_KEY")
     if not is_good or parts.query or parts.fragment:
         raise InvalidAddress(f"{url!r} is not the URL of a Duly; write it as http://127.0.0.1:7300")

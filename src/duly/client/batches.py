@@ -1,4 +1,4 @@
-"""Many jobs: cut into requests that the server takes, and their answers counted through."""
+"""Batches of jobs: split into requests, and their responses numbered."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from duly.wire.jobs.batches import LINES_MAX, LineAnswer
 
 CHUNK_LINES = 5_000
 _CHUNK_BYTES = 8_388_608
-_SECONDS_MORE = 60.0  # The server takes as long as this for a batch.
+_SECONDS_MORE = 60.0  # the server may take so long for a batch
 _decoder = msgspec.json.Decoder(LineAnswer)
 
 
 def batches(jobs: Iterable[JobSpec], key: str | None, lines: int = CHUNK_LINES) -> Iterator[Ask[list[LineAnswer]]]:
-    """Cut jobs into requests of so many lines; under a key, the same jobs cut the same way are made once."""
+    """Split jobs into requests of so many lines; under a key, the same jobs split the same way are created once."""
     assert 1 <= lines <= LINES_MAX
     for number, (first, body) in enumerate(_chunks(jobs, lines)):
         yield Ask(
@@ -33,7 +33,7 @@ def batches(jobs: Iterable[JobSpec], key: str | None, lines: int = CHUNK_LINES) 
 
 
 def _chunks(jobs: Iterable[JobSpec], lines: int) -> Iterator[tuple[int, bytes]]:
-    """Give each chunk with the number of its first line, counted from 1 over all."""
+    """Yield each chunk with the number of its first line, counted from 1 over all."""
     first, chunk, size = 1, list[bytes](), 0
     for job in jobs:
         line = written(job)

@@ -1,4 +1,4 @@
-"""Definitions of jobs as they are sent, and the question whether a job is as it was asked to be."""
+"""Definitions of jobs as they are sent, and the check whether a job has the requested definition."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | Work
 """What a job runs: a plain name is that of a handler, and what was read of a job can be sent as it is."""
 
 
-_NOW = datetime(2000, 1, 1, tzinfo=UTC)  # stands for the moment of a job that says none
+_NOW = datetime(2000, 1, 1, tzinfo=UTC)  # stands in for the moment of a job that has none
 
 
 class JobFields(TypedDict, total=False):
-    """The fields of a definition besides its target. What is left out has the server's default."""
+    """The fields of a definition besides its target. Those left out have the server's default."""
 
     name: str | None
     queue: str
@@ -46,7 +46,7 @@ class JobFields(TypedDict, total=False):
 
 
 def definition(target: Target, fields: Mapping[str, object]) -> dict[str, Any]:
-    """Write a definition: what was given, and no more."""
+    """Write a definition with the given fields only."""
     chosen = FunctionTarget(handler=target) if isinstance(target, str) else target
     return {"target": chosen, **fields}
 
@@ -67,13 +67,13 @@ def _fields(job: JobSpec) -> list[tuple[str, Any]]:
 
 
 class SubmittedJob(CreatedJob, frozen=True):
-    """A job that was accepted; `is_replayed`: it was submitted before under its key, and nothing new was made."""
+    """An accepted job; `is_replayed`: it was submitted before under its key, and nothing was created."""
 
     is_replayed: bool = False
 
 
 def creating(body: Mapping[str, Any], key: str | None, wait: int | None) -> Ask[SubmittedJob]:
-    """Ask for a job to be made, and perhaps for its end to be waited for."""
+    """Build the request that creates a job, and perhaps waits for its end."""
     headers = {} if wait is None else {"Prefer": f"wait={wait}"}
     ask = posting(path("jobs"), SubmittedJob, body, key=key, headers=headers, seconds_more=wait or 0)
     return msgspec.structs.replace(ask, read=_submitted)
@@ -84,7 +84,7 @@ def _submitted(reply: Reply) -> SubmittedJob:
 
 
 def triggering(job_id: Id, body: object, key: str | None) -> Ask[TriggeredRun]:
-    """Ask for a job to be run now."""
+    """Build the request that runs a job now."""
     ask = posting(path("jobs", job_id, "trigger"), TriggeredRun, body, key=key)
     return msgspec.structs.replace(ask, read=_triggered)
 
@@ -95,12 +95,12 @@ def _triggered(reply: Reply) -> TriggeredRun:
 
 
 def replacing(job_id: Id, version: int | None, body: Mapping[str, Any]) -> Ask[Job]:
-    """Ask for a job's definition to be replaced, if it is still of that version; None: whatever its version."""
+    """Build the request that replaces a job's definition, if it still has that version; None: any."""
     return _editing("PUT", job_id, version, body, JSON)
 
 
 def changing(job_id: Id, version: int | None, patch: Mapping[str, Any]) -> Ask[Job]:
-    """Ask for parts of a job's definition to be changed, if it is still of that version; None: whatever its version."""
+    """Build the request that changes parts of a job's definition, if it still has that version; None: any."""
     return _editing("PATCH", job_id, version, patch, MERGE_PATCH)
 
 
@@ -108,7 +108,7 @@ def _editing(method: str, job_id: Id, version: int | None, asked: Mapping[str, A
     where, body = path("jobs", job_id), write(asked)
 
     def settle(error: ApiError) -> Settling[Job]:
-        """Find out whether it was our own first try that changed the version, because its answer was lost."""
+        """Return whether our own first try changed the version, and its response was lost."""
         if not isinstance(error, VersionChanged) or version is None:
             raise error
         job: Job = yield getting(where, Job)
@@ -135,8 +135,8 @@ def _editing(method: str, job_id: Id, version: int | None, asked: Mapping[str, A
 
 
 def _is_as_asked(job: Job, asked: Mapping[str, Any], *, is_patch: bool) -> bool:
-    """Say whether a job is as a change has asked for it to be. When in doubt, it is not."""
-    # Here, because a lost answer is rare, and to compile takes much of the domain.
+    """Return whether a job has the requested definition. When in doubt, it has not."""
+    # Here, because a lost response is rare, and compiling loads much of the domain.
     from duly.domain.jobs.compile import compile_recurring
     from duly.domain.jobs.manifest_diff import compared
     from duly.wire.schema.reading import merge_patch

@@ -1,4 +1,4 @@
-"""What a Duly over HTTP refuses or fails at, as exceptions.
+"""Errors of the HTTP client.
 
 ApiError
 ├── Invalid            the request itself is wrong; `errors` names each place (400, 413, 415, 422, 428, 431)
@@ -31,7 +31,7 @@ from duly.wire.problems import Fault, Problem
 
 
 class ApiError(errors.DulyError):
-    """Why a request was not answered as asked; `code` is stable, `detail` and `remedy` are for people."""
+    """The error of a request; `code` is stable, `detail` and `remedy` are for people."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class NotFound(ApiError, errors.NotFound):
 
 
 class Conflict(ApiError, errors.Refused):
-    """It cannot be done as things stand."""
+    """The request conflicts with the current state."""
 
 
 class NameTaken(Conflict, errors.NameTaken):
@@ -99,7 +99,7 @@ class VersionChanged(Conflict, errors.VersionChanged):
 
 
 class RateLimited(ApiError):
-    """Too many requests, for longer than we were to wait."""
+    """Too many requests, for longer than the deadline."""
 
 
 class QuotaReached(RateLimited, errors.QuotaReached):
@@ -115,11 +115,11 @@ class ServerFailed(ApiError):
 
 
 class Unavailable(ApiError):
-    """No answer within the deadline; with `idempotency_key` the same request can be made again, and is done once."""
+    """No response within the deadline; with `idempotency_key` the same request can be repeated, and is done once."""
 
 
 class UnexpectedAnswer(ApiError):
-    """An answer that is not of the shape that this client knows."""
+    """A response that is not of the shape that this client knows."""
 
 
 _BY_CODE: dict[str, type[ApiError]] = {
@@ -151,7 +151,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def error_of(status: int, body: bytes, retry_after: float | None) -> ApiError:
-    """Turn an answer that is no success into its exception; whoever stands between us and the server may have given it."""
+    """Turn an error response into its exception; a proxy may have sent it."""
     try:
         problem = msgspec.json.decode(body, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

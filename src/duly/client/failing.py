@@ -1,4 +1,4 @@
-"""Failed tries: whether the request may have arrived, whether another try makes sense, and the wait before it."""
+"""Failed tries: whether the request may have arrived, whether a retry makes sense, and the wait before it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def no_reply(error: httpx2.RequestError, url: str) -> NoReply:
-    """Say what became of a try that got no answer; of the exception only its words are kept, for it holds the request."""
-    import httpx2  # Here, so that whoever only names the client does not pay for it.
+    """Describe a try without a response; only the words of the exception are kept, because it holds the request."""
+    import httpx2  # here, so that importing the client does not load it
 
     never_sent = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
     ours = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)
@@ -38,7 +38,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 async def async_pause(seconds: float) -> None:
-    """Wait, and let others on the loop go on."""
+    """Wait, without blocking the loop."""
     await SystemClock().sleep(seconds)
 
 

@@ -1,4 +1,4 @@
-"""Which jobs or runs are meant where many are changed at once."""
+"""The selection of jobs or runs for a bulk change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from duly.client.requests import Ask, Id, given, posting
 from duly.wire.jobs.bulk import LIMIT_DEFAULT, ManyDone
 
-MANY_SECONDS = 50.0  # The server takes a minute for many; ten seconds are waited for anything.
+MANY_SECONDS = 50.0  # the server takes up to a minute for a bulk change; ten seconds are waited for anything
 
 
 class Matching(TypedDict, total=False):
@@ -30,7 +30,7 @@ class Chosen(Matching, total=False):
 
 
 def rest_of(chosen: Chosen, done: ManyDone) -> Chosen:
-    """Say which are meant by the request that goes on where the server stopped half way."""
+    """Return the selection for the request that goes on where the server stopped half way."""
     rest: Chosen = {**chosen, "page_token": done.next_page_token or ""}
     limit = chosen.get("limit")
     if limit is not None or not done.dry_run:
@@ -39,7 +39,7 @@ def rest_of(chosen: Chosen, done: ManyDone) -> Chosen:
 
 
 def both(first: ManyDone, then: ManyDone) -> ManyDone:
-    """Add up what two requests have done, the second of which went on where the first had stopped."""
+    """Add up the results of two requests, the second of which went on where the first had stopped."""
     return msgspec.structs.replace(
         then,
         matched=first.matched + then.matched,
@@ -50,5 +50,5 @@ def both(first: ManyDone, then: ManyDone) -> ManyDone:
 
 
 def changing_many(where: str, chosen: Chosen, **more: object) -> Ask[ManyDone]:
-    """Ask for many to be changed."""
+    """Build the request of a bulk change."""
     return posting(where, ManyDone, given(**chosen, **more), seconds_more=MANY_SECONDS)

@@ -1,4 +1,4 @@
-"""What a Duly tells, read by a client that may be older: fields that it does not know are left out, wherever they stand."""
+"""Reading of responses by a client that may be older: unknown fields are ignored, at any depth."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 def read(body: bytes, shape: type[T]) -> T:
-    """Read JSON into a shape. Raises msgspec.MsgspecError."""
+    """Decode JSON into a shape. Raises msgspec.MsgspecError."""
     try:
         return msgspec.json.decode(body, type=shape)
-    except msgspec.ValidationError:  # Shapes that callers write refuse what they do not know, also where they are told.
+    except msgspec.ValidationError:  # shapes of requests refuse unknown fields, also within responses
         return msgspec.convert(_known(msgspec.json.decode(body), _kind(cast("Hashable", shape))), shape)
 
 
@@ -26,7 +26,7 @@ def _kind(shape: Any) -> inspect.Type:
 
 
 def _known(value: Any, kind: inspect.Type) -> Any:
-    """Give a value without the fields that its shape does not know."""
+    """Return a value without the fields that its shape does not have."""
     match kind:
         case inspect.Metadata():
             return _known(value, kind.type)

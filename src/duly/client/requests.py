@@ -1,4 +1,4 @@
-"""A request to a Duly as a value: what is sent, and how its answer is read. Nothing here sends anything."""
+"""Requests as values: what is sent, and how the response is decoded. Nothing here sends anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MERGE_PATCH = "application/merge-patch+json"
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An answer, read whole. The names of headers are in lower case."""
+    """A response, read whole. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -30,14 +30,14 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def is_replayed(self) -> bool:
-        """Whether it is the answer that was given before to the same request under its key."""
+        """Return whether it is the stored response of a repeated request."""
         return self.headers.get("idempotency-replayed") == "true"
 
 
 class NoReply(msgspec.Struct, frozen=True):
-    """A try that got no answer: why, whether the request may have arrived, and whether another try makes sense.
+    """A try without a response: why, whether the request may have arrived, and whether a retry makes sense.
 
-    `is_unreached`: nobody took the connection.
+    `is_unreached`: nothing accepted the connection.
     """
 
     why: str
@@ -49,8 +49,9 @@ class NoReply(msgspec.Struct, frozen=True):
 class Ask(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """One request.
 
-    `settle` says what a refusal means when an earlier try may have been done already: it may ask more, and gives the answer
-    or raises. What is not `is_repeatable` would be done twice: it is not tried again once it may have arrived.
+    `settle` resolves a refusal when an earlier try may have been carried out: it may send more, and returns the result
+    or raises. A request that is not `is_repeatable` would be carried out twice: it is not retried once it may have
+    arrived.
     """
 
     method: str
@@ -71,35 +72,35 @@ Settling = Generator[Ask[Any], Any, T]
 
 
 def path(*steps: object) -> str:
-    """Write the path to a thing; a name may contain whatever divides a path. Raises Invalid."""
+    """Build the path of a thing; a name may contain slashes. Raises Invalid."""
     return "/v1/" + "/".join(quote(check_step(str(step)), safe="") for step in steps)
 
 
 def getting(where: str, shape: type[T], **query: object) -> Ask[T]:
-    """Ask for what is there."""
+    """Build a GET request."""
     return Ask(method="GET", path=where, read=reader(shape), query=query_of(query))
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """Some of a list, and what names the next page; without it there is no more."""
+    """A part of a list, and the token of the next page; None: there is no more."""
 
     items: list[T]
     next_page_token: str | None = None
 
 
 def listing(where: str, item: type[T], **query: object) -> Ask[Page[T]]:
-    """Ask for the first page of a list."""
+    """Build the request of a list's first page."""
     shape: Any = Page
     return getting(where, shape[item], **query)
 
 
 def after(ask: Ask[Page[T]], token: str) -> Ask[Page[T]]:
-    """Ask for the page that a token names."""
+    """Build the request of the page that a token names."""
     return msgspec.structs.replace(ask, query={**ask.query, "page_token": token})
 
 
 class Asking(TypedDict, Generic[T], total=False):
-    """The parts of a request that few requests have."""
+    """Optional parts of a request."""
 
     query: Mapping[str, str]
     media_type: str
@@ -111,33 +112,33 @@ class Asking(TypedDict, Generic[T], total=False):
 
 
 def posting(where: str, shape: type[T], body: object = None, **more: Unpack[Asking[T]]) -> Ask[T]:
-    """Ask for something to be done, once under its key."""
+    """Build a POST request, done once under its key."""
     written = None if body is None else write(body)
     return Ask(method="POST", path=where, read=reader(shape), body=written, **more)
 
 
 def patching(where: str, read: Callable[[Reply], T], body: object) -> Ask[T]:
-    """Ask for parts of something to be as told."""
+    """Build a PATCH request."""
     return Ask(method="PATCH", path=where, read=read, body=write(body))
 
 
 def putting(where: str, shape: type[T], body: object) -> Ask[T]:
-    """Ask for something to be as told."""
+    """Build a PUT request."""
     return Ask(method="PUT", path=where, read=reader(shape), body=write(body))
 
 
 def deleting(where: str, shape: type[T], **query: object) -> Ask[T]:
-    """Ask for something to end."""
+    """Build a DELETE request."""
     return Ask(method="DELETE", path=where, read=reader(shape), query=query_of(query))
 
 
 def removing(where: str) -> Ask[None]:
-    """Ask for something to be gone; that it is gone already is no error after a try whose answer was lost."""
+    """Build a DELETE request for which "not found" is a success after a try whose response was lost."""
     return Ask(method="DELETE", path=where, read=nothing, settle=_gone)
 
 
 def reader(shape: type[T]) -> Callable[[Reply], T]:
-    """Give what reads an answer into a shape. It raises UnexpectedAnswer."""
+    """Return a decoder of responses, which raises UnexpectedAnswer."""
 
     def read(reply: Reply) -> T:
         try:
@@ -149,11 +150,11 @@ def reader(shape: type[T]) -> Callable[[Reply], T]:
 
 
 def nothing(reply: Reply) -> None:
-    """Read an answer that tells nothing."""
+    """Decode an empty response."""
 
 
 def unexpected(reply: Reply, why: str) -> UnexpectedAnswer:
-    """Say that an answer is not of the shape we know."""
+    """Return the error of a response of another shape."""
     return UnexpectedAnswer(
         f"The answer was {reply.status}, but cannot be read: {why}.",
         reply.status,
@@ -169,7 +170,7 @@ def query_of(parameters: Mapping[str, object]) -> dict[str, str]:
 
 
 def given(**fields: object) -> dict[str, object]:
-    """Keep the fields that were given: what is not sent is left to the server, also by clients that are newer than it."""
+    """Keep the given fields: the rest is left to the server, also by clients that are newer than it."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -181,7 +182,7 @@ def _written(value: object) -> str:
 
 
 def uncertain(error: ApiError) -> NoReturn:
-    """Say that a refusal may come from our own first try, whose answer was lost."""
+    """Return whether a refusal may come from our own first try, whose response was lost."""
     raise type(error)(
         f"{error.detail.rstrip('.')}. The answer to a first try was lost, so this may be what that try did.",
         *error.args[1:],
@@ -191,4 +192,4 @@ def uncertain(error: ApiError) -> NoReturn:
 def _gone(error: ApiError) -> Settling[None]:
     if not isinstance(error, NotFound):
         raise error
-    yield from ()  # There is nothing more to ask.
+    yield from ()  # there is nothing more to send

@@ -1,9 +1,9 @@
-"""One request to its end: tries, pauses and a deadline, without any I/O, so that both colours of client are this one code.
+"""Retries of one request: tries, pauses and a deadline, without any I/O, so that both clients share this code.
 
-`converse` says what to do next and is told what came of it: `Send` is answered by a `Reply` or a `NoReply`, `Pause` by
-nothing. A request is tried again when trying again is safe and may help: after a lost connection, after 502, 503 and 504,
-after 429, and after a 409 that says when to come back. A POST carries one key through all its tries, so it is done once.
-PUT, PATCH and DELETE can be repeated as they are; where a repeat is refused because the first try was done after all, the
+`converse` yields what to do next and receives the result: `Send` is answered by a `Reply` or a `NoReply`, `Pause` by
+nothing. A request is retried when that is safe and may help: after a lost connection, after 502, 503 and 504, after
+429, and after a 409 with a Retry-After. A POST carries one key through all its tries, so it is done once. PUT, PATCH
+and DELETE can be repeated as they are; where a repeat is refused because the first try was carried out after all, the
 request's `settle` finds out.
 """
 
@@ -24,13 +24,14 @@ from duly.clock import Rng
 T = TypeVar("T")
 
 _UNREACHED = "See that DULY_URL is right, and that `duly api` or `duly up` runs there."
-_TRY_SECONDS_MIN = 0.5  # A try that is begun just before the deadline gets as long as this.
+_TRY_SECONDS_MIN = 0.5  # a try that begins just before the deadline gets as long as this
 
 
 class Patience(msgspec.Struct, frozen=True):
-    """How long we try: seconds for one try, for all together, and pauses that double from the first to the longest.
+    """The limits of retrying: seconds for one try, for all together, and pauses that double from the first to the
+    longest.
 
-    `connect_deadline` is for all tries of a read while nobody takes the connection.
+    `connect_deadline` is for all tries of a read while nothing accepts the connection.
     """
 
     timeout: float = 15.0
@@ -40,13 +41,13 @@ class Patience(msgspec.Struct, frozen=True):
     pause_max: float = 5.0
 
     def pause(self, tries: int, chance: float, retry_after: float | None) -> float:
-        """Give the pause after so many tries: half of it by chance, and never shorter than the server asks for."""
+        """Return the pause after so many tries: half of it random, and at least the server's Retry-After."""
         backoff = min(self.pause_max, self.pause_first * 2.0 ** min(tries - 1, 30))
         return max(backoff * (0.5 + 0.5 * chance), retry_after or 0.0)
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Send this, and wait so long for the answer."""
+    """Send this, and wait so long for the response."""
 
     method: str
     path: str
@@ -68,7 +69,7 @@ Conversation = Generator[Step, Came, T]
 
 
 class Manners(msgspec.Struct, frozen=True):
-    """What conversations need of the world: patience, seconds that never step, and chance."""
+    """The inputs of retrying: patience, a monotonic clock, and randomness."""
 
     patience: Patience
     monotonic: Callable[[], float]
@@ -76,7 +77,7 @@ class Manners(msgspec.Struct, frozen=True):
 
 
 def converse(ask: Ask[T], manners: Manners) -> Conversation[T]:
-    """Lead one request to its answer. Raises ApiError."""
+    """Take one request to its response. Raises ApiError."""
     began = manners.monotonic()
     ends_at = began + manners.patience.deadline + ask.seconds_more
     headers = _headers(ask, manners.rng)
@@ -116,7 +117,7 @@ def _settle(ask: Ask[T], error: ApiError, manners: Manners) -> Conversation[T]:
 
 
 def _headers(ask: Ask[T], rng: Rng) -> dict[str, str]:
-    """Write the headers once for all tries: the key says that they are one request."""
+    """Write the headers once for all tries, with one idempotency key."""
     headers = {"Accept": "*/*", "User-Agent": f"duly-python/{__version__}", **ask.headers}
     if ask.body is not None:
         headers["Content-Type"] = ask.media_type
@@ -126,7 +127,7 @@ def _headers(ask: Ask[T], rng: Rng) -> dict[str, str]:
 
 
 def _fresh(rng: Rng) -> str:
-    """Make up a name that no other process has, one that was forked off this one included."""
+    """Make up a key that no other process has, forks included."""
     return rng.secret(16).hex()
 
 
@@ -137,19 +138,19 @@ def _send(ask: Ask[T], headers: dict[str, str], manners: Manners, ends_at: float
 
 
 def error_in(event: Reply | NoReply) -> ApiError:
-    """Give the exception that an answer, or its absence, means."""
+    """Return the exception of a response, or of its absence."""
     if isinstance(event, NoReply):
         return Unavailable(event.why, code="no_answer", remedy=_UNREACHED if event.is_unreached else "")
     return error_of(event.status, event.body, _seconds(event.headers.get("retry-after")))
 
 
 def _seconds(text: str | None) -> float | None:
-    """Read Retry-After; a date, which only others than a Duly send, counts as none."""
+    """Parse Retry-After; a date, which Duly never sends, counts as none."""
     return float(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
 def is_worth_repeating(event: Reply | NoReply, error: ApiError) -> bool:
-    """Say whether another try may help."""
+    """Return whether a retry may help."""
     match event:
         case NoReply():
             return not event.is_hopeless
@@ -173,7 +174,7 @@ def _how_to_go_on(ask: Ask[T], key: str | None) -> str:
 
 
 def _gave_up(ask: Ask[T], error: ApiError, headers: dict[str, str], tries: int, *, may_be_done: bool) -> ApiError:
-    """Say that we stopped trying, and how to ask again."""
+    """Return the error after the last try, with the idempotency key."""
     key = headers.get("Idempotency-Key")
     if not may_be_done or ask.method == "GET":
         return gave_up_on(error, tries, key=key)
@@ -181,7 +182,7 @@ def _gave_up(ask: Ask[T], error: ApiError, headers: dict[str, str], tries: int, 
 
 
 def gave_up_on(error: ApiError, tries: int, remedy: str | None = None, key: str | None = None) -> ApiError:
-    """Say that we stopped trying."""
+    """Return the error after the last try."""
     return type(error)(
         f"{error.detail.rstrip('.')}; given up after {tries} {'try' if tries == 1 else 'tries'}.",
         error.status,

@@ -1,4 +1,4 @@
-"""Streams: server-sent events read line by line, and gone on with where the connection was lost. No I/O."""
+"""Streams: server-sent events read line by line, and resumed where the connection was lost. No I/O."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from duly.client.requests import NoReply, Reply, unexpected
 from duly.client.retry import Manners, error_in, gave_up_on, is_worth_repeating
 from duly.wire.runs import LogEnd, LogLine
 
-# The server sends a comment every 15 seconds; whoever is silent for three times as long is gone.
+# The server sends a comment every 15 seconds; after three times as long the connection is considered lost.
 SILENCE_SECONDS = 45.0
-_LOSSES_OF_SILENCE = 2  # A stream that was cut off is gone on with at once, unless nobody answers.
+_LOSSES_OF_SILENCE = 2  # an interrupted stream is resumed at once, unless the server does not answer
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened, as CloudEvents 1.0 has it; `place` is where the stream can be gone on with."""
+    """An event, as in CloudEvents 1.0; `place` is where the stream can be resumed."""
 
     type: str
     id: str
@@ -36,21 +36,21 @@ OnSilence = Callable[[ApiError], None]
 
 
 def read_event(name: str, text: str, place: str) -> Event:
-    """Read an event of the stream of events."""
+    """Decode an event of the event stream."""
     return msgspec.structs.replace(msgspec.json.decode(text, type=Event), place=place)
 
 
 def read_log(name: str, text: str, place: str) -> LogLine | LogEnd:
-    """Read an event of a log that is followed."""
+    """Decode an event of a followed log."""
     if name == "end":
         return msgspec.json.decode(text, type=LogEnd)
     return msgspec.json.decode(text, type=LogLine)
 
 
 class Listening(Generic[T]):
-    """What is known of a stream: the place of the last event, and how long nothing was heard.
+    """The state of a stream: the place of the last event, and how long it was silent.
 
-    `read` makes of an event's name, its data and its place what the caller gets.
+    `read` turns an event's name, data and place into the caller's value.
     """
 
     def __init__(self, since: str | None, manners: Manners, read: Read[T], on_silence: OnSilence | None = None) -> None:
@@ -64,13 +64,13 @@ class Listening(Generic[T]):
         self._name = self._next_place = ""
 
     def headers(self) -> dict[str, str]:
-        """Ask for what came after the last event."""
-        self._data, self._name, self._next_place = [], "", ""  # What was cut off comes again, whole.
+        """Return the headers that ask for what came after the last event."""
+        self._data, self._name, self._next_place = [], "", ""  # an interrupted event comes again, whole
         place = {} if self._place is None else {"Last-Event-ID": self._place}
         return {"Accept": "text/event-stream", **place}
 
     def hear(self, line: str) -> T | None:
-        """Take a line; give the event that it ends."""
+        """Take a line; return the event that it completes."""
         self._heard_at, self._losses = self._manners.monotonic(), 0
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
@@ -92,7 +92,7 @@ class Listening(Generic[T]):
             raise unexpected(Reply(200, {}, b""), str(error)) from None
 
     def pause(self, lost: Reply | NoReply) -> float:
-        """Say how long to wait before the stream is asked for again. Raises ApiError when it is not."""
+        """Return how long to wait before the stream is requested again. Raises ApiError when it is not."""
         error = error_in(lost)
         if not is_worth_repeating(lost, error):
             raise error

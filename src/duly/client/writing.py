@@ -1,4 +1,4 @@
-"""What callers give, written for the wire; what JSON, a path or a header cannot say is refused before anything is sent."""
+"""Encoding of requests; values that JSON, a path or a header cannot carry are refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REMEDY = "Nothing was sent."
 
 
 def write(body: object) -> bytes:
-    """Write a body as JSON. Raises Invalid, which names the place of what cannot be written."""
+    """Encode a body as JSON. Raises Invalid, which names the place of the value."""
     try:
         _check(body, "")
         return msgspec.json.encode(body)
@@ -26,7 +26,7 @@ def write(body: object) -> bytes:
 
 
 def check_text(text: str, what: str) -> str:
-    """Refuse text that is none. Raises Invalid."""
+    """Refuse a value that is not text. Raises Invalid."""
     if not text.isascii():
         try:
             text.encode()
@@ -38,7 +38,7 @@ def check_text(text: str, what: str) -> str:
 
 
 def check_step(name: str) -> str:
-    """Refuse a name that stands for another place in a path. Raises Invalid."""
+    """Refuse a name that would change the path. Raises Invalid."""
     if name in (".", ".."):
         raise _refused(f"{name!r} is no name; give the name of what you mean")
     return check_text(name, "name")

@@ -68,7 +68,7 @@ class File(msgspec.Struct, frozen=True):
     cache: str
 
     def answer(self, accepted: str) -> Response[bytes]:
-        """Give it to whoever accepts these encodings."""
+        """Return the response for a client that accepts these encodings."""
         headers = {**HEADERS, "Cache-Control": self.cache}
         if self.packed is None or "gzip" not in accepted:
             return Response(self.body, headers=headers, media_type=self.media_type)
@@ -76,7 +76,7 @@ class File(msgspec.Struct, frozen=True):
 
 
 def pages(static: Traversable = STATIC) -> list[HTTPRouteHandler]:
-    """Give the routes of the dashboard. The files are read when the first of them is asked for."""
+    """Return the routes of the dashboard. The files are read on first use."""
 
     @cache
     def known() -> dict[str, File]:
@@ -84,11 +84,11 @@ def pages(static: Traversable = STATIC) -> list[HTTPRouteHandler]:
 
     @get(["/", "/ui", "/ui/{path:path}"])
     async def page(request: AnyRequest) -> Response[bytes]:
-        """Give a file, or the page that shows what the path names. Raises NotFoundException."""
+        """Return a file, or the page of a path. Raises NotFoundException."""
         asked = request.url.path.removeprefix("/ui").lstrip("/")
         found = known().get(asked)
         if found is None and asked.startswith(_ASSETS):
-            raise NotFoundException  # A page of an older build asks: what it wants is gone.
+            raise NotFoundException  # a page of an older build asks for a file that no longer exists
         return (found or known()[INDEX]).answer(request.headers.get("accept-encoding", ""))
 
     return [page]

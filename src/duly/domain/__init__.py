@@ -1,1 +1,1 @@
-"""What we know: frozen values and pure rules, with no I/O and no clock."""
+"""The domain: frozen values and pure rules, without I/O and without a clock."""

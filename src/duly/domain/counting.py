@@ -11,6 +11,6 @@ def some(count: int, singular: str, plural: str | None = None) -> str:
 
 
 def few(names: Sequence[object], most: int = 5) -> str:
-    """List names, so many as fit a sentence: `a, b and 3 more`."""
+    """List as many names as fit a sentence: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(map(str, names[:most])) + more

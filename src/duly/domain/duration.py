@@ -16,7 +16,7 @@ LONGEST = timedelta(days=300 * 366)
 
 
 def parse(value: Duration, what: str, longest: timedelta = LONGEST) -> timedelta:
-    """Read `value`, which the caller knows as `what`. Raises InvalidSchedule when it is no duration, or one too long."""
+    """Parse `value`, which messages call `what`. Raises InvalidSchedule when it is no duration, or too long."""
     try:
         duration = _read(value)
     except OverflowError:
@@ -38,7 +38,7 @@ def parse(value: Duration, what: str, longest: timedelta = LONGEST) -> timedelta
 
 
 def parse_option(value: Duration, what: str) -> timedelta:
-    """Read a duration that is an option of a job, and no part of its schedule. Raises InvalidOption."""
+    """Parse a duration that is an option of a job. Raises InvalidOption."""
     try:
         return parse(value, what)
     except InvalidSchedule as error:
@@ -46,7 +46,7 @@ def parse_option(value: Duration, what: str) -> timedelta:
 
 
 def _read(value: object) -> timedelta | None:
-    """Read a duration, None if it is none. Raises OverflowError when it cannot be counted."""
+    """Parse a duration; None if it is none. Raises OverflowError when it is too large."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or value != value:  # NaN is the only number that is not itself.

@@ -24,7 +24,7 @@ class DulyError(Exception):
 
 
 class Refused(DulyError):
-    """What was asked cannot be done; nothing has been written."""
+    """The request cannot be carried out; nothing has been written."""
 
 
 class InvalidPayload(Refused):
@@ -40,14 +40,14 @@ class InvalidSchedule(Refused):
 
 
 class AtPast(InvalidSchedule):
-    """A one-shot whose moment is past by more than the grace; the code and the field are those of a trigger that is."""
+    """A one-shot whose moment is past by more than the grace period; it has the code and field of the trigger error."""
 
     code = "AT_PAST"
     field = "at"
 
 
 class InvalidOption(Refused):
-    """An option outside its range. `field` names it, where one value alone is at fault and has a name."""
+    """An option outside its range. `field` names it, if a single named value is at fault."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class InvalidOption(Refused):
 
 
 class InvalidWorkflow(Refused):
-    """A workflow that cannot be kept. `where` leads to what is wrong: names and numbers, as of a JSON pointer."""
+    """A workflow that cannot be stored. `where` is the path to the fault: names and indexes, as in a JSON pointer."""
 
     def __init__(self, message: str, where: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -63,7 +63,7 @@ class InvalidWorkflow(Refused):
 
 
 class WorkflowChanged(Refused):
-    """What was asked of a workflow does not fit where it stands by now."""
+    """The request does not fit the state that the workflow has by now."""
 
 
 class UnknownHandler(Refused):
@@ -87,7 +87,7 @@ class NameTaken(Refused):
 
 
 class DeclaredInCode(Refused):
-    """A program declares that schedule, so it is changed there and nowhere else."""
+    """A program declares that schedule, so it can only be changed there."""
 
 
 class VersionChanged(Refused):
@@ -95,33 +95,33 @@ class VersionChanged(Refused):
 
 
 class TenantSuspended(Refused):
-    """The tenant may add nothing until somebody lets it go on."""
+    """The tenant is suspended and may add nothing."""
 
 
 class QuotaReached(Refused):
-    """The tenant has as many schedules, or as much that waits, as it may have."""
+    """The tenant has reached its quota of schedules or of waiting work."""
 
 
 class Shed(Refused):
-    """The queue is overloaded, and takes no work of that priority before `retry_seconds` have passed."""
+    """The queue is overloaded, and refuses work of that priority for `retry_seconds`."""
 
     retry_seconds = 1
 
 
 class ClaimOver(Refused):
-    """The claim of a worker over HTTP was answered before, or a later one was."""
+    """This claim of an HTTP worker, or a later one, was answered before."""
 
 
 class LeaseOver(Refused):
-    """The run is not, or no longer, in that worker's hands."""
+    """That worker does not hold a lease on the run, or no longer."""
 
 
 class ParentEnded(Refused):
-    """The run whose subtask this was to be is not there, or has ended."""
+    """The parent run of this subtask does not exist, or has ended."""
 
 
 class AttemptOver(Refused):
-    """An attempt that has ended otherwise than its receiver says."""
+    """The attempt has already ended with another outcome than its receiver reports."""
 
 
 class NotFound(Refused):
@@ -129,11 +129,11 @@ class NotFound(Refused):
 
 
 class JobEnded(NotFound):
-    """The job fires no more: it can be read, and neither changed nor run."""
+    """The job has ended: it can be read, but neither changed nor run."""
 
 
 class Unsettled(DulyError):
-    """The change could not be made just now, and nothing was changed; try again."""
+    """The change failed for a moment, and nothing was changed; try again."""
 
     def __init__(self, what: str, why: str = "it kept changing while we looked") -> None:
         super().__init__(f"{what}: {why}; try again")
@@ -144,4 +144,4 @@ class DatabaseUnusable(DulyError):
 
 
 class WorkerExpired(DulyError):
-    """The worker's lease has ended, so it may neither claim nor start anything."""
+    """The worker's lease has expired, so it may neither claim nor start anything."""

@@ -13,7 +13,7 @@ from duly.domain.runs.run import NAME_CHARACTERS_MAX, NOT_BLANK
 
 TAGS_MAX = 32
 
-# Schemas state these patterns; the domain checks the values, with better words than a pattern has.
+# Schemas state these patterns; the domain checks the values, with clearer messages.
 TEXT_PATTERN = r"^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$"
 NAME_PATTERN = r"^ *[\p{L}\p{M}\p{N}\p{P}\p{S}][\p{L}\p{M}\p{N}\p{P}\p{S} ]*$"
 DURATION_PATTERN = r"^P(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d{1,6})?S)?)?$"
@@ -45,7 +45,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def non_defaults(spec: msgspec.Struct) -> dict[str, Any]:
-    """Give the fields of a spec that differ from their defaults, as plain values."""
+    """Return the fields of a spec that differ from their defaults, as plain values."""
     config = spec.__struct_config__
     found: dict[str, Any] = {} if config.tag is None else {str(config.tag_field): config.tag}
     for field in msgspec.structs.fields(spec):

@@ -1,4 +1,4 @@
-"""Reading plain values into a struct with all that is wrong gathered, each thing under its path."""
+"""Reading of plain values into a struct, with every problem gathered under its path."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def gather(kind: type[S], value: object, path: Path, problems: list[Problem], raw: Collection[str] = ()) -> S | None:
-    """Read a struct; None where something is wrong, which is then among the problems.
+    """Read a struct, or return None and add to the problems.
 
-    Fields named in `raw` are taken unread, here and in the structs within.
+    Fields named in `raw` are taken unread, here and in nested structs.
     """
     before = len(problems)
     found = gather_fields(kind, value, path, problems, raw)
@@ -28,7 +28,7 @@ def gather(kind: type[S], value: object, path: Path, problems: list[Problem], ra
 def gather_fields(
     kind: type[msgspec.Struct], value: object, path: Path, problems: list[Problem], raw: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Read the fields of a struct that can be read; what is wrong with the others is then among the problems."""
+    """Read the fields of a struct that can be read; problems of the others are gathered."""
     if not isinstance(value, Mapping):
         problems.append(Problem(path, f"{shown(value)} is not a mapping with keys such as {_first(kind)}"))
         return {}
@@ -50,7 +50,7 @@ def gather_fields(
 
 
 def unknown_key(key: str, known: Iterable[str], path: Path) -> Problem:
-    """Say that a key is none, and which was meant."""
+    """Report an unknown key, and suggest the nearest known one."""
     if key == "<<":
         return Problem((*path, key), "merge keys are not read; what several jobs share goes under defaults")
     return Problem((*path, key), f"{shown(key)} is no key here; {suggest_name(key, known)}")
@@ -91,17 +91,17 @@ def _read_struct(
 
 
 def _remedy(message: str, kind: Any, within: Path) -> str:
-    """Say what may stand there, where the value itself is a choice or a moment."""
+    """Describe the allowed values, if the value is a choice or a moment."""
     is_told = message.startswith(("Invalid enum value", "Invalid RFC3339")) and not within
     return f"; give {describe_shape(kind)}" if is_told else ""
 
 
 def _at(value: Any, path: Path) -> Any:
-    """Find what stands at a path, so that what stands beside it is not repeated: it may be a secret."""
+    """Return the value at a path, without its neighbours: one of them may be a secret."""
     for step in path:
         try:
             value = value[step]
-        except (LookupError, TypeError):  # The place of a key has no name: any of them may be meant.
+        except (LookupError, TypeError):  # A path that ends in a key has no name: any key may be meant.
             return "a part"
     return value
 
@@ -112,7 +112,7 @@ def _is_struct(kind: Any) -> bool:
 
 @cache
 def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
-    """Give the fields by the name they have outside; asking for them costs more than reading a value does."""
+    """Return the fields by their encoded names; cached, because reflection costs more than reading a value."""
     return {field.encode_name: field for field in msgspec.structs.fields(kind)}
 
 

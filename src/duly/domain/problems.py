@@ -1,4 +1,4 @@
-"""What is wrong with a document of many parts: each thing with its path, and its place in the text where there is one."""
+"""Problems of a document with many parts: each with its path, and its position in the text if there is one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEP = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that is wrong. Lines and columns count from 1."""
+    """One problem. Lines and columns count from 1."""
 
     path: Path
     message: str
@@ -30,21 +30,21 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         return pointer_of(self.path)
 
     def placed(self, places: Places) -> Problem:
-        """Give it its place in the text, or that of the nearest part around it."""
+        """Return the problem with its position in the text, or that of the nearest part around it."""
         for length in range(len(self.path), -1, -1):
             if place := places.get(self.path[:length]):
                 return msgspec.structs.replace(self, line=place[0], column=place[1])
         return self
 
     def told(self, name: str) -> str:
-        """Write it on a line, as a compiler does, for a document of this name."""
+        """Write the problem on one line, as compilers do, for a document of this name."""
         place = name if self.line is None else f"{name}:{self.line}:{self.column}"
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path).removeprefix(".")
         return f"{place}: {path}: {self.message}" if path else f"{place}: {self.message}"
 
 
 class InvalidManifest(Refused):
-    """A file of schedules that cannot be read; it carries all that is wrong with it."""
+    """A file of schedules that cannot be read; it carries all of its problems."""
 
     def __init__(self, problems: Sequence[Problem], name: str = "manifest") -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
@@ -60,5 +60,5 @@ def pointer_of(path: Sequence[str | int]) -> str:
 
 
 def path_of(field: str) -> Path:
-    """Read the path of a field: `calendars[0].name` is three steps."""
+    """Parse the path of a field: `calendars[0].name` has three steps."""
     return tuple(int(step[1]) if step[1] else step[2] for step in _STEP.finditer(field))

@@ -1,4 +1,6 @@
-"""Descriptions for error messages: the values that a shape takes, why a value does not fit, and the nearest known name."""
+"""Descriptions for error messages: the values that a shape accepts, why a value does not fit, and the nearest known
+name.
+"""
 
 from __future__ import annotations
 
@@ -22,50 +24,50 @@ _PLAIN: dict[type[inspect.Type], str] = {
 
 
 def describe_mismatch(told: str, what: str, remedy: str = "") -> str:
-    """Say why a value does not fit, from what the reader of its shape said; `told` is the value as it may be repeated."""
+    """Explain why a value does not fit, from the decoder's message; `told` is the value as it may be repeated."""
     if what.endswith(_BLANK):
         return f"{told or 'the value'} is blank; give at least one character that is no space"
     return f"{told} does not do: {lower_first(what)}{remedy}" if told else f"{lower_first(what)}{remedy}"
 
 
 def lower_first(what: str) -> str:
-    """Write a sentence of the reader so that it may stand within one of ours."""
+    """Write the decoder's sentence so that it can stand inside one of ours."""
     return f"{what[:1].lower()}{what[1:]}"
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
-    """Name the nearest known name, or list those that there are."""
+    """Suggest the nearest known name, or list the known names."""
     names = list(known)
     near = nearest(name, names)
     return f"did you mean {near}?" if near else f"known are {', '.join(names)}" if names else "none is known here"
 
 
 def describe_shape(shape: Any) -> str:
-    """Say what a value of a shape may be; nothing where anything may stand."""
+    """Describe the values of a shape; empty where any value fits."""
     return describe_kinds([inspect.type_info(shape)])
 
 
 def describe_kinds(kinds: Iterable[inspect.Type]) -> str:
-    """Say what a value of any of these kinds may be; nothing where anything may stand."""
+    """Describe the values of any of these kinds; empty where any value fits."""
     given = list(kinds)
     every = flatten_kinds(given)
     words = [text for kind in every if (text := _word(kind))]
     choices = [str(value) for kind in every for value in _choices(kind)]
     if choices:
         words.insert(0, one_of(choices))
-    # What may be there or not is rather told what it may be: that it may be left out is no remedy.
+    # For an optional value, describe the value: that it may be left out does not help.
     told = [word for word in dict.fromkeys(words) if word != _PLAIN[inspect.NoneType]] or words
     return " or ".join(told) + (_example(given) if told and not choices else "")
 
 
 def one_of(choices: Sequence[str]) -> str:
-    """Name what there is to choose from."""
+    """List the choices."""
     told = ", ".join(choices[:_CHOICES_MAX])
     return told if len(choices) == 1 else f"one of {told}{', …' if len(choices) > _CHOICES_MAX else ''}"
 
 
 def flatten_kinds(kinds: Iterable[inspect.Type]) -> list[inspect.Type]:
-    """Give the kinds that stand behind unions and descriptions."""
+    """Return the kinds behind unions and annotations."""
     found: list[inspect.Type] = []
     for kind in kinds:
         inner = kind.type if isinstance(kind, inspect.Metadata) else kind

@@ -1,1 +1,1 @@
-"""What keeps the house in order: the reaper, vacuum of the hot boxes, partitions and retention."""
+"""Maintenance: the reaper, vacuum of the hot boxes, partitions and retention."""

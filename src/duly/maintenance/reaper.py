@@ -1,13 +1,15 @@
-"""The reaper: takes away the lease of a worker whose heart has stopped, and moves its runs on.
+"""The reaper: expires the lease of a worker without heartbeats, and moves its runs on.
 
-A worker is dead when its lease has passed in database time and its beat has not changed for a whole lease on the reaper's
-own monotonic clock; so a step of the database's clock forwards kills nobody. After a step backwards `until` lies far ahead
-of what a lease can be: then the unchanged beat alone decides. The worker's row is taken first: no claim can follow it.
+A worker is lost when its lease has expired in database time and its heartbeat has not changed for a whole lease on the
+reaper's own monotonic clock; so a step of the database clock forwards expires nobody. After a step backwards `until`
+lies far ahead of what a lease can be: then the unchanged heartbeat alone decides. The worker's row is removed first: no
+claim can follow it.
 
-What of one worker the store refuses holds up no other worker: it is put off, longer each time, and each time said.
+Rows of one worker that the store refuses delay no other worker: they are postponed, longer each time, and logged each
+time.
 
-A step every quarter of a second sees a beat within that time, and its absence within another: what hung on a dead worker can be
-claimed half a second after its lease at the latest, and a hint says so.
+A step every quarter of a second sees a heartbeat within that time, and its absence within another: runs of a lost
+worker can be claimed half a second after its lease at the latest, and a hint says so.
 """
 
 from __future__ import annotations
@@ -31,19 +33,19 @@ _PUT_OFF_SECONDS_MAX = 60.0
 
 
 class Reaper:
-    """Watches the beats of all workers."""
+    """Watches the heartbeats of all workers."""
 
     def __init__(self, database: Database, *, rng: Rng, log: Log) -> None:
         self._database = database
         self._rng = rng
         self._log = log
-        self._seen: dict[UUID, tuple[int, float]] = {}  # beat, and when it was first seen on our own clock
+        self._seen: dict[UUID, tuple[int, float]] = {}  # heartbeat, and when it was first seen on our own clock
         self._put_off: dict[UUID, tuple[int, float]] = {}  # how often, and until when on our own clock
         self._steps = 0
         self.reaped = 0
 
     async def step(self) -> int:
-        """Expire dead workers and move their runs on. Returns how many runs were moved."""
+        """Expire lost workers and move their runs on. Returns how many runs were moved."""
         living = await workers.live(self._database)
         self._seen = {row.worker_id: self._first_seen(row) for row in living}
         for row in living:
@@ -61,7 +63,7 @@ class Reaper:
         return sum([await self._reclaim(gone) for gone in departed if self._put_off[gone.worker_id][1] <= now])
 
     async def _reclaim(self, gone: Departed) -> int:
-        """Move on what hangs on one worker. Raises Unavailable."""
+        """Move on the runs of one lost worker. Raises Unavailable."""
         moved = 0
         try:
             while (batch := await reclaim(self._database, gone, self._rng)).moved:
@@ -69,7 +71,7 @@ class Reaper:
                 moved += len(batch.moved)
         except (
             Unavailable
-        ):  # It may be this one's alone, as a row that somebody has locked; so the others come first next time.
+        ):  # it may be this worker's alone, such as a row that somebody has locked; so the others come first next time
             tries, _ = self._put_off[gone.worker_id]
             self._put_off[gone.worker_id] = (tries, self._database.clock.monotonic() + _PUT_OFF_SECONDS)
             raise

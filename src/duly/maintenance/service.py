@@ -1,4 +1,4 @@
-"""The maintenance loop: each duty at its own pace, each surviving the failure of the others."""
+"""The maintenance loop: each task at its own interval, each surviving the failure of the others."""
 
 from __future__ import annotations
 
@@ -37,40 +37,39 @@ from duly.store.tenancy import tenants
 
 PARTITION_DAYS_AHEAD = 4
 BATCH_MAX = 10_000
-HOLLOW_BYTES = (
-    32 * 1024 * 1024
-)  # What a box of a quiet system may take on the disk: whoever reads all of it does so in no time.
+HOLLOW_BYTES = 32 * 1024 * 1024  # the disk space that a box of a quiet system may take: scanning it takes no time
 WORKFLOWS_MAX = 100  # of a thousand nodes each
 REAP = "reap"
-EVENTS_KEPT = timedelta(days=7)  # for so long one that comes again is known
-DESTINATIONS_KEPT = timedelta(days=400)  # unused: what is called once a year keeps the secret that its receiver knows
+EVENTS_KEPT = timedelta(days=7)  # for so long a repeated event is recognized
+# unused: a destination that is called once a year keeps the secret that its receiver has
+DESTINATIONS_KEPT = timedelta(days=400)
 CHANGES_KEPT = timedelta(hours=2)  # of definitions; a listener may come back an hour later
-_DUTY_SECONDS = 0.5  # between two times of what others wait for
-_SLOW_DUTY_SECONDS = 1.0  # and of what nobody waits for
-_LOOK_SECONDS = 0.1  # for so long what was seen of the work is believed
+_DUTY_SECONDS = 0.5  # interval of tasks that others wait for
+_SLOW_DUTY_SECONDS = 1.0  # and of tasks that nobody waits for
+_LOOK_SECONDS = 0.1  # how long the last look at pending work is valid
 _NOTE_SECONDS = 0.9
 _NOTE_ROUNDS_SECONDS = 5.0
-_MIND_IDLE_SECONDS = 0.5  # how often destinations are looked at while none needs it
+_MIND_IDLE_SECONDS = 0.5  # how often destinations are checked while none needs it
 ROLLUPS_KEPT = timedelta(days=90)
-_COUNT_SHARE = 0.05  # of our time, at most: where much waits, it is counted less often
+_COUNT_SHARE = 0.05  # of our time, at most: a large backlog is counted less often
 
 Duty = Callable[[], Awaitable[object]]
 Need = Callable[[Work], bool]
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """How long history is kept."""
+    """The retention of history."""
 
     succeeded: timedelta = timedelta(days=7)
     failed: timedelta = timedelta(days=90)
     logs: timedelta = timedelta(days=7)
     audit: timedelta = timedelta(days=400)
-    jobs: timedelta | None = None  # definitions that are over; None: for ever
-    payload_bytes: int = 8_192  # of a success; of all else the payload is kept whatever its size
+    jobs: timedelta | None = None  # ended definitions; None: for ever
+    payload_bytes: int = 8_192  # of a success; of all else the whole payload is kept
 
 
 class Maintenance:
-    """Runs the duties. Safe to run in any number of processes: every duty is a guarded move or can be done twice."""
+    """Runs the maintenance tasks. Safe in any number of processes: every task is a guarded move or idempotent."""
 
     def __init__(
         self,
@@ -99,7 +98,7 @@ class Maintenance:
         self._seen: tuple[float, Work] | None = None
 
     async def run(self) -> None:
-        """Do every duty for ever, until stopped."""
+        """Do every task until stopped."""
         paces: list[tuple[float, Duty, Need]] = [
             (STEP_SECONDS, self._reap, _always),
             (_DUTY_SECONDS, self._carry_out, lambda work: work.signals),
@@ -135,7 +134,7 @@ class Maintenance:
         self._stopping.set()
 
     async def keep_history(self) -> None:
-        """Make partitions ahead of time and drop those past their retention, whole; what is in none, in batches."""
+        """Create partitions ahead of time and drop those past their retention; rows in none are deleted in batches."""
         await history.limit_payloads(self._database, self._retention.payload_bytes)
         await history.make_partitions(self._database, PARTITION_DAYS_AHEAD)
         today = (await self._database.read_clock()).date()
@@ -150,7 +149,7 @@ class Maintenance:
                 pass
 
     async def _reap(self) -> None:
-        """Move on what dead workers held: apart from all else, because it has to be soon."""
+        """Move on the runs of lost workers: separately, because it has to be soon."""
         await self.reaper.step()
         self.reaped_at = self._database.clock.monotonic()
         if self.reaped_at >= self._noted_at + _NOTE_SECONDS:
@@ -158,53 +157,53 @@ class Maintenance:
             await maintenance_tasks.note(self._database, {REAP: 0.0, **self._rounds_to_note(self.reaped_at)})
 
     def _rounds_to_note(self, now: float) -> dict[str, float]:
-        """Give the rounds of this process, every few seconds, for those who cannot see into it."""
+        """Return the rounds of this process, every few seconds, for other processes."""
         if now < self._rounds_noted_at + _NOTE_ROUNDS_SECONDS:
             return {}
         self._rounds_noted_at = now
         return self.rounds.ages(now)
 
     async def _carry_out(self) -> None:
-        """Cancel what was asked to stop while it was on the move, and what does not stop."""
+        """Carry out cancels of runs that were moving, and of runs that do not stop."""
         await carry_out(self._database)
         for run_id in await void_overstayed(self._database):
             self._log.warning("run_overstayed", run_id=run_id)
 
     async def _release(self) -> None:
-        """Let in what waits at a gate that has a place, and what was recalled by somebody who is gone."""
+        """Release runs at concurrency keys with a free slot, and recalled runs whose caller is gone."""
         await history.release_waiting(self._database, BATCH_MAX)
         await put_back(self._database)
 
     async def _time_out(self) -> None:
-        """End what its receiver has not settled in time."""
+        """Time out runs that their receiver has not settled."""
         while await receive.time_out(self._database, self._rng) == receive.BATCH_MAX:
             pass
 
     async def _tell(self) -> None:
-        """Tell jobs of ends: apart from the reaper, because one that is held by somebody keeps us waiting."""
+        """Deliver completion callbacks to jobs: separately from the reaper, because a locked job makes us wait."""
         await tell(self._database, self._log)
 
     async def _run_errands(self) -> None:
-        """Do what is left to do for workflows, and settle runs whose workflow has ended."""
+        """Do pending workflow tasks, and settle runs whose workflow has ended."""
         if await run_errands(self._database):
             await settle_ended(self._database, self._rng, self._log)
 
     async def _check_followers(self) -> None:
-        """Let go what was submitted after jobs that had ended, or were about to."""
+        """Release runs whose dependencies had ended at the submit, or were about to."""
         await check_followers(self._database)
 
     async def _expire(self) -> None:
-        """End what waits and is worthless by now: a worker may never come for it."""
+        """End waiting runs that have expired: a worker may never come for them."""
         if ended := await expire(self._database):
             self._log.info("runs_expired", runs=ended)
 
     async def _mind(self) -> None:
-        """Try destinations that were left alone, and let go on what waits for those that take it."""
+        """Probe destinations with open circuits, and release runs that wait for healthy ones."""
         if not await mind(self._database, self._rng):
             await self._database.clock.sleep(_MIND_IDLE_SECONDS - TICK_SECONDS)
 
     async def _pace(self) -> None:
-        """Give turns to what waits for its rate."""
+        """Grant reservations to runs that wait at a rate limit."""
         if not await pace(self._database):
             await self._database.clock.sleep(IDLE_SECONDS - TURNS_SECONDS)
 
@@ -212,27 +211,27 @@ class Maintenance:
         await retention.vacuum(self._database)
 
     async def fold(self) -> None:
-        """Add what ended to the roll-ups, in batches; what another process folds meanwhile is not ours to do."""
+        """Add ended runs to the roll-ups, in batches; another process's batches are skipped."""
         while await figures.fold(self._database, BATCH_MAX) == BATCH_MAX:
             pass
 
     async def _count_usage(self) -> None:
-        """Count what waits for those tenants that may have only so much, and rest."""
+        """Count the backlog of tenants with a quota, and rest."""
         await self._with_rest(tenants.count_usage(self._database))
 
     async def _note_overloads(self) -> None:
-        """Note which queues have more than they can do, and rest."""
+        """Record the overloads, and rest."""
         await self._with_rest(note_overloads(self._database, self._age_limit))
 
     async def _with_rest(self, work: Awaitable[object]) -> None:
-        """Do something, and rest in proportion to what it took."""
+        """Do something, and rest in proportion to its duration."""
         clock = self._database.clock
         began = clock.monotonic()
         await work
         await clock.sleep(max(0.0, (clock.monotonic() - began) / _COUNT_SHARE - _SLOW_DUTY_SECONDS))
 
     async def _set_aside(self) -> None:
-        """Set aside what nobody knows."""
+        """Set unroutable runs aside."""
 
         async def batch() -> int:
             moved, self._next_line = await set_aside(self._database, self._unroutable, self._next_line)
@@ -241,11 +240,11 @@ class Maintenance:
         await self._in_batches(batch, "runs_set_aside", _SLOW_DUTY_SECONDS)
 
     async def _bring_back(self) -> None:
-        """Put in line again what a worker knows that lives by now."""
+        """Return runs to their queues whose handler a live worker has by now."""
         await self._in_batches(lambda: bring_back(self._database), "runs_brought_back", _DUTY_SECONDS)
 
     async def _in_batches(self, batch: Callable[[], Awaitable[int]], event: str, pace: float) -> None:
-        """Move batch after batch, each followed by as long a rest, until there is none; the look in vain by a longer one."""
+        """Move batch after batch, each followed by as long a rest, until there is none; an empty look rests longer."""
         clock, runs, moved, took = self._database.clock, 0, 1, 0.0
         while moved:
             await clock.sleep(took)
@@ -292,7 +291,7 @@ class Maintenance:
             await self._database.clock.sleep(seconds)
 
     async def _work(self) -> Work:
-        """Tell what there may be to do. One look serves all who ask at about the same time."""
+        """Return the pending work. One look serves all callers at about the same time."""
         async with self._looking:
             now = self._database.clock.monotonic()
             if self._seen is None or now - self._seen[0] >= _LOOK_SECONDS:

@@ -1,1 +1,1 @@
-"""What happens to a run: one verb a file. Each move is one transaction, guarded by what it deletes."""
+"""Moves: the transitions of a run, one verb a file. Each move is one transaction, guarded by the rows it deletes."""

@@ -1,8 +1,8 @@
-"""Jobs and runs in bulk: what a filter chooses, or what is named, up to a cap, in transactions of bounded size.
+"""Bulk changes of jobs and runs: all that a filter matches, or that are named, up to a cap, in bounded transactions.
 
-They are taken in the order of their list, from a position on, and each is looked at once. Each job, and each batch of runs, is
-a transaction of its own: what was done stays done when a later one is refused. Where it has to stop half way, it says how far it
-came and where to go on. A dry run counts, and changes nothing.
+They are taken in the order of their list, from a position on, and each is visited once. Each job, and each batch of
+runs, is a transaction of its own: earlier changes stay when a later one is refused. A change that stops half way
+reports how far it came and where to go on. A dry run counts, and changes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from duly.store.connection.together import OpenSession
 from duly.store.reads.lists import Page
 
 JOBS_MAX = 500  # changed by one call; each is a transaction
-OPEN = ("active", "paused")  # the states of jobs of which something can be ended
+OPEN = ("active", "paused")  # the states of jobs that can be ended
 LIVE = ("scheduled", "blocked", "ready", "running", "retrying")  # and of runs that can be cancelled
 _BATCH = 500
 _COUNTED = 2_000  # a page of a count
@@ -38,24 +38,24 @@ Read = Callable[[Database, int, "UUID | None", int], Awaitable[Page[UUID]]]
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where to go on, and how many were taken before."""
+    """The position to go on from, and how many were taken before."""
 
     after: UUID
     passed: int = 0
 
 
 class NotDone(msgspec.Struct, frozen=True):
-    """One that was left as it was, and why."""
+    """One that was left unchanged, and why."""
 
     id: UUID
     why: str
 
 
 class Done(msgspec.Struct, frozen=True):
-    """How many were chosen, up to the cap, how many of them were changed, and a few that were refused.
+    """The result: how many matched, up to the cap, how many of them were changed, and a few that were refused.
 
-    `after` is where to go on when more fit; none: these were all. `is_partial`: it stopped before the cap, because the time was
-    over or the database did not answer.
+    `after` is where to go on when more match; None: these were all. `is_partial`: it stopped before the cap, because
+    the time was over or the database did not answer.
     """
 
     matched: int
@@ -71,9 +71,10 @@ async def _keeps_nothing(session: Database, done: Done, place: Place | None) -> 
 
 
 class Way(msgspec.Struct, frozen=True, kw_only=True):
-    """From where to where: up to `limit`, none being all, from `place` on, with what was `done` before; until time `is_over`.
+    """The extent of a bulk change: up to `limit`, None being all, from `place` on, with the earlier `done`; until time
+    `is_over`.
 
-    `keep` is called in the transaction of each part, with all that was done and the position behind it.
+    `keep` is called in the transaction of each part, with the result so far and the position after it.
     """
 
     limit: int | None
@@ -84,12 +85,12 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def most(self) -> float:
-        """How many are taken in all."""
+        """Return how many are taken in all."""
         return inf if self.limit is None else self.limit
 
     @property
     def left(self) -> float:
-        """How many more are taken."""
+        """Return how many more are taken."""
         return self.most - self.done.matched
 
 
@@ -106,7 +107,7 @@ async def change_jobs(open_session: OpenSession, job_ids: Sequence[UUID], change
 
 
 async def change_jobs_matching(open_session: OpenSession, read: Read, change: ChangeJob, way: Way) -> Done:
-    """Change the jobs that a list gives, each in a transaction of its own. Raises Unavailable if none was changed."""
+    """Change the jobs of a list, each in a transaction of its own. Raises Unavailable if none was changed."""
 
     async def each(job_ids: Sequence[UUID], _: Place | None, done: Done) -> AsyncIterator[tuple[Done, Place | None]]:
         for job_id in job_ids:
@@ -125,7 +126,7 @@ async def change_jobs_matching(open_session: OpenSession, read: Read, change: Ch
 
 
 async def change_runs_matching(open_session: OpenSession, read: Read, change: ChangeRuns, way: Way) -> Done:
-    """Change the runs that a list gives, a transaction a batch. Raises Unavailable if none was changed."""
+    """Change the runs of a list, a transaction a batch. Raises Unavailable if none was changed."""
     before = 0 if way.place is None else way.place.passed - way.done.matched
 
     async def batch(
@@ -141,7 +142,7 @@ async def change_runs_matching(open_session: OpenSession, read: Read, change: Ch
 
 
 async def count_matching(open_session: OpenSession, read: Read, key: str, way: Way) -> Done:
-    """Count what a list gives, and change nothing."""
+    """Count a list, and change nothing."""
 
     async def count(ids: Sequence[UUID], behind: Place | None, done: Done) -> AsyncIterator[tuple[Done, Place | None]]:
         yield together(done, Done(len(ids), 0, list(ids[:_SAMPLE_MAX]))), behind
@@ -156,7 +157,7 @@ Part = Callable[[Sequence[UUID], "Place | None", Done], AsyncIterator[tuple[Done
 async def _go(
     open_session: OpenSession, read: Read, key: str, way: Way, part: Part, *, size: int | None = None
 ) -> Done:
-    """Go from page to page, and say how far it came: what was done is told, whatever ends it."""
+    """Go from page to page, and report how far it came, whatever ends it."""
     done, place, passed = way.done, way.place, 0 if way.place is None else way.place.passed - way.done.matched
     try:
         async for ids, behind in _pages(open_session, read, key, way, size or _BATCH):
@@ -179,7 +180,7 @@ def _stopped(done: Done, place: Place, passed: int) -> Done:
 async def _pages(
     open_session: OpenSession, read: Read, key: str, way: Way, size: int
 ) -> AsyncIterator[tuple[list[UUID], Place | None]]:
-    """Give what fits, up to the limit, page by page, each with the position behind it."""
+    """Return the matches, up to the limit, page by page, each with the position after it."""
     after, left = None if way.place is None else way.place.after, way.left
     while left > 0:
         async with open_session() as session:
@@ -192,7 +193,7 @@ async def _pages(
 
 
 async def _with_place(open_session: OpenSession, read: Read, done: Done, last: Place | None, passed: int) -> Done:
-    """Say where to go on: nowhere, when nothing behind the last position fits."""
+    """Add where to go on: None, when nothing after the last position matches."""
     at = None if last is None else last.after
     while at is not None:
         async with open_session() as session:
@@ -204,7 +205,7 @@ async def _with_place(open_session: OpenSession, read: Read, done: Done, last: P
 
 
 def together(one: Done, other: Done) -> Done:
-    """Add what was done after it to what was done; where to go on is not told."""
+    """Add up two results, without the position."""
     return Done(
         one.matched + other.matched,
         one.changed + other.changed,

@@ -1,4 +1,4 @@
-"""Cancel: one verb for what is to come, one for what is running. The answer tells the truth."""
+"""Cancel: one verb for waiting runs, one for active ones. The answer says which it was."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from duly.store.tables import declared, jobs
 
 _LOOKS_MAX = 100
 _BATCH = 5_000
-_LEAVING_MAX = 100_000  # few, unless they stand in a line
+_LEAVING_MAX = 100_000  # few, unless they wait in order
 _LOOK_PAUSE_SECONDS = 0.02
-SUBTASKS_MAX = 10_000  # taken along by one cancel
+SUBTASKS_MAX = 10_000  # cancelled together with one run
 _SUBTASKS = 500
 _FIRST = UUID(int=0)
 _WITH_PARENT = "cancelled with its parent"
-# How long a run that its successor replaces may take to stop. A process of its own is killed after 5 s, and what it came to is
-# on record by then; so this is for plain functions, which nobody can stop.
+# How long a run that its successor replaces may take to stop. An isolated run is killed after 5 s and its outcome
+# recorded by then; so this is for plain functions, which cannot be stopped.
 STOP_TIMEOUT = timedelta(seconds=10)
 
 
 class CancelAnswer(StrEnum):
-    """What became of the request."""
+    """The result of a cancel."""
 
-    CANCELLED = "cancelled"  # it was waiting, for its start or for its receiver, and does so no more
-    REQUESTED = "requested"  # it is in a worker's hands, who has been asked; what it came to will be on the run
+    CANCELLED = "cancelled"  # it was waiting, for its start or for its receiver
+    REQUESTED = "requested"  # a worker holds it and has been asked to stop it; the run will show its outcome
     TOO_LATE = "too_late"  # it had ended already
 
 
 async def cancel_run(database: Database, run_id: UUID, reason: str = "cancelled") -> CancelAnswer:
-    """Cancel one run, wherever it stands. Raises NotFound, Unsettled."""
-    async with recalled(database, run_ids=[run_id]):  # Before the transaction, which would hold a connection meanwhile.
+    """Cancel one run, in any box. Raises NotFound, Unsettled."""
+    async with recalled(database, run_ids=[run_id]):  # before the transaction, which would hold a connection meanwhile
         return await _cancel_one(database, run_id, reason)
 
 
@@ -54,7 +54,7 @@ async def _cancel_one(database: Database, run_id: UUID, reason: str) -> CancelAn
 
 
 class CancelledTree(msgspec.Struct, frozen=True):
-    """What became of a run, and how many subtasks were cancelled along with it."""
+    """The result of cancelling a run, and how many subtasks were cancelled with it."""
 
     answer: CancelAnswer
     subtasks: int
@@ -76,8 +76,8 @@ async def _cancel_tree(database: Database, run_id: UUID) -> CancelledTree:
 
 
 async def _cancel_run(database: Database, run_id: UUID, reason: str, *, started: bool = True) -> CancelAnswer:
-    """Cancel one run, or leave it alone if it has `started` and that is not meant. Raises NotFound, Unsettled."""
-    for _ in range(_LOOKS_MAX):  # A row may be on the move between two looks; it is never nowhere for long.
+    """Cancel one run, unless it has `started` and only waiting ones are meant. Raises NotFound, Unsettled."""
+    for _ in range(_LOOKS_MAX):  # a row may move between two looks; it is never nowhere for long
         if await runs.cancel(database, [run_id], reason):
             return CancelAnswer.CANCELLED
         if started and await awaited.cancel(database, [run_id], reason):
@@ -126,7 +126,7 @@ async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAn
             f"job {found['name']!r} is declared in {found['source']}, which would make it again;"
             " take the schedule out of its decorator, or pause the job"
         )
-    for _ in range(_LOOKS_MAX):  # While the schedule is being staged its timer is not there: look again.
+    for _ in range(_LOOKS_MAX):  # while the schedule is being staged its timer is not there: look again
         if await _cancel_schedule(database, job_id):
             await _cancel_waiting(database, job_id, reason)
             await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel")
@@ -139,7 +139,7 @@ async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAn
 
 
 async def _cancel_schedule(database: Database, job_id: UUID) -> bool:
-    """End a schedule that is not over, and record what it has named and not fired by now. False: look again."""
+    """End an active schedule, and record its occurrences that have not fired by now. False: look again."""
     try:
         seen = await see(database, job_id)
     except NotFound:
@@ -148,10 +148,11 @@ async def _cancel_schedule(database: Database, job_id: UUID) -> bool:
 
 
 async def _cancel_waiting(database: Database, job_id: UUID, reason: str) -> int:
-    """Cancel the runs of a schedule that wait. Says how many.
+    """Cancel the waiting runs of a schedule. Returns how many.
 
-    Batch by batch: a long weekend may have left any number. All of it may be one transaction, in which a gate is locked last:
-    whoever waits for it may hold one of these runs. So those that leave one come behind all others, and together.
+    Batch by batch: a long weekend may have left any number. All of it may be one transaction, in which a concurrency
+    key is locked last: one of its waiters may hold a lock on one of these runs. So runs that free a slot come after all
+    others, and together.
     """
     outside = await _cancel_found(database, lambda: jobs.waiting_outside(database, job_id, _BATCH), reason)
     return outside + await _cancel_found(database, lambda: jobs.waiting_runs(database, job_id, _LEAVING_MAX), reason)
@@ -161,14 +162,14 @@ async def _cancel_found(database: Database, find: Callable[[], Awaitable[list[UU
     cancelled = 0
     while waiting := await find():
         taken = await runs.cancel(database, waiting, reason)
-        if not taken:  # Others are moving them.
+        if not taken:  # other processes are moving them
             break
         cancelled += len(taken)
     return cancelled
 
 
 async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelAnswer:
-    """Cancel what a job that fires no more has left: its last occurrence may wait for a worker, or for another attempt."""
+    """Cancel the remaining runs of an ended job: its last occurrence may wait for a worker, or for another attempt."""
     if await _cancel_waiting(database, job_id, reason):
         return CancelAnswer.CANCELLED
     if await runs.signal(database, await jobs.held_ahead(database, job_id), "cancel"):
@@ -178,9 +179,10 @@ async def _cancel_left(database: Database, job_id: UUID, reason: str) -> CancelA
 
 @audited
 async def cancel_subtasks(database: Database, run_id: UUID) -> int:
-    """Cancel the subtasks of a run, and theirs: those that wait are taken out, and of those that run the worker is asked.
+    """Cancel the subtasks of a run, and theirs: waiting ones are removed, and the workers of active ones are asked to
+    stop.
 
-    Returns how many these were.
+    Returns how many there were.
     """
     taken = await _cancel_subtasks(database, run_id)
     await note_runs(database, Action.RUN_CANCELLED, [run_id], taken, subtasks=taken)
@@ -193,7 +195,7 @@ async def _cancel_subtasks(database: Database, run_id: UUID) -> int:
         parent, after = parents.pop(), _FIRST
         while live := await runs.live_subtasks(database, parent, after, _SUBTASKS):
             taken += await _cancel_live(database, live, _WITH_PARENT)
-            parents += live  # Each may have subtasks of its own: one that runs, or waits for another attempt.
+            parents += live  # each may have subtasks of its own: one that runs, or waits for another attempt
             after = live[-1]
     return taken
 
@@ -202,7 +204,7 @@ async def _cancel_subtasks(database: Database, run_id: UUID) -> int:
 async def cancel_live(database: Database, run_ids: Sequence[UUID], reason: str) -> int:
     """Cancel runs that wait, for their start or for their receiver, and ask the workers of the others to stop them.
 
-    Returns how many these were; those that have ended, or are on the move at this moment, are left as they are.
+    Returns how many there were; runs that have ended, or are just moving, are left as they are.
     """
     count = await _cancel_live(database, run_ids, reason)
     await note_runs(database, Action.RUN_CANCELLED, run_ids, count)
@@ -219,7 +221,8 @@ async def _cancel_live(database: Database, run_ids: Sequence[UUID], reason: str)
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """The end of a job: of its future runs, how many started runs were asked to end, and the runs whose worker does not answer.
+    """The result of ending a job: of its future runs, how many started runs were asked to end, and the runs whose
+    worker does not answer.
 
     Such a run has started or may still start.
     """
@@ -230,7 +233,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 async def end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
-    """End a schedule or a one-shot; what has started goes on, or with `stop` is asked to end.
+    """End a schedule or a one-shot; started runs go on, or with `stop` are asked to end.
 
     Raises NotFound, DeclaredInCode, Unsettled.
     """
@@ -256,10 +259,10 @@ async def _end_job(database: Database, job_id: UUID, *, stop: bool) -> Ended:
 
 
 async def carry_out(database: Database) -> int:
-    """Carry out cancels whose run left its holder's hands before the holder heard of them. Returns how many there were."""
+    """Carry out cancels whose run left its holder before the holder saw the signal. Returns how many there were."""
     return len(await runs.carry_out(database))
 
 
 async def void_overstayed(database: Database) -> list[UUID]:
-    """Let the next run of a job take the place of one that was asked to stop and did not in time; its outcome is fenced."""
+    """Let the next run of a job take the slot of one that did not stop in time; that one's outcome is fenced."""
     return await leased.void_overstayed(database, STOP_TIMEOUT)

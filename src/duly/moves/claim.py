@@ -1,6 +1,6 @@
-"""Claim: move runs from ready into a worker's hands, under a new fence.
+"""Claim: lease ready runs to a worker, under a new fence.
 
-They are shared out between queues and between tenants by weight, and within a tenant by rank, at the moment of the claim.
+Queues and tenants share by weight, and within a tenant runs go by rank, at the moment of the claim.
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ async def claim(
     limit: int,
     weights: Sequence[int] = (),
 ) -> list[Run]:
-    """Claim up to `limit` runs whose handlers the worker knows; a queue without a weight weighs 1. Raises WorkerExpired."""
+    """Claim up to `limit` runs whose handlers the worker has; a queue without a weight weighs 1. Raises WorkerExpired."""
     assert limit >= 1
     return await ready.claim(database, worker_id, queues, handlers, limit, weights)

@@ -1,8 +1,8 @@
-"""Dead letters: replay, discard or edit runs that are named, or all that a filter chooses.
+"""Dead letters: replay, discard or edit named runs, or all that a filter matches.
 
-By a filter they are moved up to a cap, in statements of bounded size. They are taken in the order of their list, from a position
-on, and each is looked at once: what dies again meanwhile is buried behind us, and left where it is. A dry run counts and shows a
-few, and changes nothing.
+With a filter they are moved up to a cap, in statements of bounded size. They are taken in the order of their list, from
+a position on, and each is visited once: a run that dies again meanwhile is buried behind the position, and left there.
+A dry run counts and shows a few, and changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 10_000
 _STATEMENT_MAX = 500  # runs moved by one statement
 _COUNTED = 2_000  # a page of a count
-_COUNT_SECONDS = 5.0  # then a dry run says how far it came
+_COUNT_SECONDS = 5.0  # after this a dry run reports how far it came
 _LOOKS = 10_000
 _SAMPLE_MAX = 10
 
@@ -40,10 +40,11 @@ Move = Callable[[Database, Sequence[UUID], int], Awaitable[list[UUID]]]
 
 
 class Bulk(msgspec.Struct, frozen=True):
-    """What a filter chose, up to the cap, and how many of them were moved: none by a dry run, and not what others took first.
+    """The result: how many a filter matched, up to the cap, and how many were moved: none by a dry run, nor those that
+    others took first.
 
-    `after` is where to go on when more than the cap fit; none: these were all. `is_partial`: the time was over before all were
-    counted.
+    `after` is where to go on when more than the cap match; None: these were all. `is_partial`: the time was over before
+    all were counted.
     """
 
     matched: int
@@ -57,7 +58,7 @@ class Bulk(msgspec.Struct, frozen=True):
 async def replay(
     database: Database, run_ids: Sequence[UUID], *, rate: float | None = None, first: int = 0
 ) -> list[UUID]:
-    """Give dead runs another set of attempts, at once or so many a second, when `first` went before them.
+    """Replay dead runs with a new set of attempts, at once or so many a second, when `first` went before them.
 
     They keep their ids, and attempt numbers go on. Returns those that were dead.
     """
@@ -69,7 +70,7 @@ async def replay(
 
 @audited
 async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
-    """Give dead runs up for good, with a record. Returns those that were dead."""
+    """Discard dead runs for good, with a record. Returns those that were dead."""
     discarded = await runs.discard(database, run_ids)
     await note_runs(database, Action.DEAD_DISCARDED, discarded)
     return discarded
@@ -77,7 +78,7 @@ async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
 
 @audited
 async def edit(database: Database, tenant: int, run_ids: Sequence[UUID], payload: Any) -> list[UUID]:
-    """Give dead runs another payload, for their replay. Returns those that were dead. Raises InvalidPayload."""
+    """Change the payload of dead runs, for their replay. Returns those that were dead. Raises InvalidPayload."""
     edited = await runs.edit_dead(database, tenant, run_ids, payloads.encode(payload, "the payload"))
     await note_runs(database, Action.DEAD_EDITED, edited)
     return edited
@@ -94,7 +95,7 @@ class BulkOptions(TypedDict, total=False):
 async def replay_matching(
     database: Database, tenant: int, chosen: Filter, *, rate: float | None = None, **options: Unpack[BulkOptions]
 ) -> Bulk:
-    """Give the dead runs that fit another set of attempts, at once or so many a second. Raises InvalidOption."""
+    """Replay the dead runs that match, at once or so many a second. Raises InvalidOption."""
     check_rate(rate)
     return await _move_audited(
         database,
@@ -108,7 +109,7 @@ async def replay_matching(
 
 
 async def discard_matching(database: Database, tenant: int, chosen: Filter, **options: Unpack[BulkOptions]) -> Bulk:
-    """Give the dead runs that fit up for good, with a record. Raises InvalidOption."""
+    """Discard the dead runs that match, with a record. Raises InvalidOption."""
     action = Action.DEAD_DISCARDED
     return await _move_audited(
         database, tenant, action, chosen, lambda inside, ids, _: runs.discard(inside, ids), **options
@@ -118,7 +119,7 @@ async def discard_matching(database: Database, tenant: int, chosen: Filter, **op
 async def edit_matching(
     database: Database, tenant: int, chosen: Filter, payload: Any, **options: Unpack[BulkOptions]
 ) -> Bulk:
-    """Give the dead runs that fit another payload, the same for all. Raises InvalidOption, InvalidPayload."""
+    """Change the payload of the dead runs that match, the same for all. Raises InvalidOption, InvalidPayload."""
     text, action = payloads.encode(payload, "the payload"), Action.DEAD_EDITED
     return await _move_audited(
         database, tenant, action, chosen, lambda inside, ids, _: runs.edit_dead(inside, tenant, ids, text), **options
@@ -147,9 +148,9 @@ async def _move_audited(
 async def _move_matching(
     database: Database, tenant: int, chosen: Filter, limit: int | None, after: DeadAt | None, move: Move | None
 ) -> Bulk:
-    """Move what fits, up to the limit; without a move it is counted, all of it where there is no limit."""
+    """Move the matches, up to the limit; without a move they are counted, all of them where there is no limit."""
     most = inf if limit is None and move is None else _check_limit(LIMIT_DEFAULT if limit is None else limit)
-    database = database.acting_as(None)  # All of them are noted once.
+    database = database.acting_as(None)  # all of them are recorded once
     matched = moved = 0
     sample: list[UUID] = []
     last, before = after, 0 if after is None else after.passed
@@ -168,7 +169,7 @@ async def _move_matching(
 async def _matching(
     database: Database, tenant: int, chosen: Filter, limit: float, after: DeadAt | None, size: int
 ) -> AsyncIterator[tuple[list[UUID], DeadAt | None]]:
-    """Give what fits, up to the limit, page by page, each with the position behind it."""
+    """Return the matches, up to the limit, page by page, each with the position after it."""
     while limit > 0:
         page = await lists.dead(database, tenant, chosen, int(min(limit, size)), after, _LOOKS)
         limit -= len(page.rows)
@@ -179,7 +180,7 @@ async def _matching(
 
 
 async def _next(database: Database, tenant: int, chosen: Filter, after: DeadAt) -> DeadAt | None:
-    """Say where to go on: nowhere, when nothing behind a position fits."""
+    """Return where to go on: None, when nothing after a position matches."""
     at: DeadAt | None = after
     while at is not None:
         page = await lists.dead(database, tenant, chosen, 1, at, _LOOKS)
@@ -190,7 +191,7 @@ async def _next(database: Database, tenant: int, chosen: Filter, after: DeadAt) 
 
 
 def check_rate(rate: float | None) -> float | None:
-    """Take how many runs a second are to be due. Raises InvalidOption."""
+    """Check how many runs a second are to be due. Raises InvalidOption."""
     if rate is not None and not 0 < rate <= RATE_MAX:
         raise InvalidOption(
             f"rate {rate:g} is not above 0 and up to {RATE_MAX:,.0f} runs a second; leave it out for all at once"

@@ -1,8 +1,8 @@
-"""Defer: take runs out of their worker's hands that wait for something before there is an outcome.
+"""Defer: take leased runs from their worker that wait for something before there is an outcome.
 
-A run whose destination is not to be called now is parked: it stands in `blocked`, under the origin of the destination, and
-no attempt was made. One that its receiver has taken on goes into the receiver's hands, and its attempt goes on. Where the lease
-was lost there is nothing to do: whoever took it away has moved the run on.
+A run whose destination must not be called now is parked in `blocked`, under the origin of the destination, and no
+attempt was made. The lease of a run that its receiver accepted passes to the receiver, and its attempt goes on. Where
+the lease was lost there is nothing to do: the run has been moved on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Deferred(msgspec.Struct, frozen=True, gc=False):
 
 
 async def defer(database: Database, worker_id: UUID, deferred: Sequence[Deferred]) -> None:
-    """Put each run where it waits."""
+    """Move each run to where it waits."""
     parked = [(item.run, item.why.origin) for item in deferred if isinstance(item.why, Parked)]
     taken_on = [
         awaited.TakenOn(item.run, item.started_at, timedelta(seconds=item.why.seconds))

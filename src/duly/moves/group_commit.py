@@ -1,7 +1,7 @@
-"""Group commit: one-shots that callers submit at the same moment share a transaction, and each caller is answered at its commit.
+"""Group commit: one-shots submitted at the same moment share a transaction, and each caller is answered at its commit.
 
-A submit that comes alone goes alone and at once. While the store is busy, others queue up and go together next: the busier it is,
-the more share one transaction. Nobody waits for a moment to pass.
+A lone submit goes at once. While the store is busy, others queue up and go together next: the busier it is, the more
+share one transaction. No submit waits for a timer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from duly.moves.submit import submit, submit_each
 from duly.store.connection.database import Database
 from duly.store.tables.jobs import Submitted
 
-AT_ONCE_MAX = 2  # While PostgreSQL commits some, it may insert others.
+AT_ONCE_MAX = 2  # while PostgreSQL commits some, it may insert others
 TOGETHER_MAX = 200
 
 _Waiting = tuple[Submission, Actor, "asyncio.Future[Submitted]"]
@@ -33,7 +33,7 @@ class GroupCommit:
         self._submitting: set[asyncio.Task[None]] = set()
 
     async def submit(self, database: Database, job: Submission, *, key: str | None, tenant: int) -> Submitted:
-        """Submit one in the name of the database's actor: in its transaction, or where it has none, in one with others.
+        """Submit one for the database's actor: in its transaction, or without one, in a shared transaction.
 
         Raises Refused.
         """
@@ -55,7 +55,7 @@ class GroupCommit:
             some = [waiting.popleft() for _ in range(min(TOGETHER_MAX, len(waiting)))]
             del self._waiting[tenant]
             if waiting:
-                self._waiting[tenant] = waiting  # Behind the other tenants.
+                self._waiting[tenant] = waiting  # behind the other tenants
             await self._submit_some(tenant, some)
 
     async def _submit_some(self, tenant: int, some: list[_Waiting]) -> None:
@@ -64,7 +64,7 @@ class GroupCommit:
         except Refused as error:
             if len(some) == 1:
                 _refuse(some, error)
-            else:  # One of them cannot be taken, and none was.
+            else:  # one of them was refused, and none was stored
                 for one in some:
                     await self._submit_some(tenant, [one])
         except BaseException as error:

@@ -1,8 +1,9 @@
-"""Recall: take runs back from the workers that hold them ahead of their moment, so that somebody can change them.
+"""Recall: take runs back from workers that hold them ahead of their moment, so that they can be changed.
 
-A worker gives back what it has not started, and the run waits in `blocked`, where nothing claims it. Whoever recalled it then
-cancels it, or makes it a pending fire again; what is left over becomes ready when the block ends, or by maintenance if the
-caller dies. Signals go through the database outside of any open transaction: a worker sees nothing of that before its commit.
+A worker gives back what it has not started, and the run waits in `blocked`, where nothing claims it. The caller then
+cancels it, or makes it a pending fire again; the rest becomes ready when the block ends, or by maintenance if the
+caller dies. Signals go through the database outside of any open transaction: a worker would not see them before its
+commit.
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ async def taking_back(
     change: Callable[[list[UUID] | None], Awaitable[T]],
     settle: Callable[[list[UUID]], Awaitable[T]] | None = None,
 ) -> T:
-    """Change a schedule, and take back what it has staged and nobody has started, also from workers.
+    """Change a schedule, and take back the runs it has staged that have not started, also from workers.
 
-    The change is given the runs whose worker did not answer, or None while nobody has been asked. It raises `Held` while a
-    coming run is out of reach; if that is one of those, `settle` makes the change without it, if it can. A schedule that fires no
-    more is looked at again when its last run is known to have started. Raises NotFound; and Unsettled where a worker that does
-    not answer holds a run that was coming when it was asked, also if that has fallen due meanwhile.
+    The change receives the runs whose worker did not answer, or None before the workers are asked. It raises `Held`
+    while a coming run is out of reach; if its worker did not answer, `settle` makes the change without it, if it can. A
+    schedule that fires no more is checked again when its last run is known to have started. Raises NotFound; and
+    Unsettled where a worker that does not answer holds a run that was coming when it was asked, even if that is due by
+    now.
     """
     try:
         return await change(None)
@@ -51,7 +53,7 @@ async def taking_back(
     except NotFound:
         if not await runs.has_held(database, job_id):
             raise
-    for _ in range(_TRIES_MAX):  # Another may be staged and claimed between the recall and the change.
+    for _ in range(_TRIES_MAX):  # another run may be staged and claimed between the recall and the change
         asked_at = await database.outside.read_clock()
         async with recalled(database, job_ids=[job_id]) as silent:
             if silent:
@@ -84,14 +86,14 @@ async def _without_answer(
 
 
 def unless_held(answer: str) -> str:
-    """Give an answer of the store, unless it is `held`: then raise Held."""
+    """Return an answer of the store. Raises Held if it is `held`."""
     if answer == "held":
         raise Held
     return answer
 
 
 async def unless_unstarted(database: Database, silent: list[UUID] | None, *, is_held: bool) -> None:
-    """Raise Held while a worker that has not been asked, or does not answer, holds a run that it may still start."""
+    """Raise Held while a worker that was not asked, or does not answer, holds a run that it may still start."""
     if (silent is None and is_held) or (silent and await runs.may_start(database, silent)):
         raise Held
 
@@ -102,7 +104,7 @@ async def recalled(
 ) -> AsyncIterator[list[UUID]]:
     """Take coming runs of these schedules, and these runs, back from their workers for the block.
 
-    Gives the runs whose worker did not answer: those may still start.
+    Yields the runs whose worker did not answer: those may still start.
     """
     outside = database.outside
     asked = await runs.recall(outside, job_ids, run_ids)

@@ -1,8 +1,9 @@
-"""Reclaim: settle for a worker that is gone.
+"""Reclaim: settle the runs of a lost worker.
 
-What it had provably not started goes back unused: runs due after its last safe moment, and suspects it had not announced.
-A webhook, a command and a container run no code of the user's in the worker, so they are started without being announced.
-Every other run of it counts an attempt `lost`; only a run that was announced, alone, is to blame for the death.
+Runs that it had provably not started go back unused: those due after its last safe moment, and suspects it had not
+announced. A webhook, a command and a container run no user code in the worker, so they are started without being
+announced. Every other run of it counts an attempt `lost`; only a run that was announced, alone, is to blame for the
+loss.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ BATCH_MAX = 500
 
 
 class Reclaimed(msgspec.Struct, frozen=True):
-    """What became of one batch: none were moved: it is done, but for those that the store refuses, each with what it says."""
+    """The result of one batch. None moved: it is done, except for runs that the store refuses, each with its error."""
 
     moved: list[Run]
     refused: dict[Handle, Exception]
 
 
 async def reclaim(database: Database, worker: Departed, rng: Rng) -> Reclaimed:
-    """Move one batch of a departed worker's runs on; one that the store refuses holds up no other."""
+    """Move one batch of a lost worker's runs on; a run that the store refuses does not delay others."""
     held = await leased.held_by(database, worker.worker_id, BATCH_MAX)
     unstarted = [run for run in held if _was_not_started(run, worker)]
     lost = [(run, Lost(named=worker.has_named(run))) for run in held if not _was_not_started(run, worker)]

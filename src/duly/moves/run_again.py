@@ -1,4 +1,4 @@
-"""Run again: make a new run that does what an ended run did, as it was or changed. The ended run stays as it is."""
+"""Run again: create a new run from an ended one, unchanged or changed. The ended run stays as it is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from duly.store.tables.jobs import Submitted
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """What is otherwise than it was; `payload` is JSON text. What is None stays."""
+    """The changes to the run; `payload` is JSON text. None leaves a value."""
 
     payload: str | None = None
     queue: str | None = None
@@ -33,7 +33,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class MadeAgain(msgspec.Struct, frozen=True):
-    """The new run, a one-shot: when it is due, on which queue, and whether the same was asked under its key before."""
+    """The new run, a one-shot: when it is due, on which queue, and whether it was requested under its key before."""
 
     run_id: UUID
     scheduled_at: datetime
@@ -56,9 +56,9 @@ async def run_again(
     marks: Mapping[str, str] | None = None,
     check: Check | None = None,
 ) -> MadeAgain:
-    """Submit what an ended run was as a new one-shot, once under its key; `marks` are of this request.
+    """Submit a new one-shot from an ended run, once under its key; `marks` are of this request.
 
-    Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer kept.
+    Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer stored.
     """
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
@@ -83,7 +83,7 @@ async def run_again(
 
 
 def _payload(found: Mapping[str, Any], carried: Mapping[str, Any]) -> str:
-    """Give the payload that the run had. Raises InvalidOption."""
+    """Return the payload that the run had. Raises InvalidOption."""
     run_id, payload = found["run_id"], carried.get("payload")
     if payload is None:
         again = "" if found["job_id"] == run_id else f", or trigger job {found['job_id']}"

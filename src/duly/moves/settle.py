@@ -1,9 +1,9 @@
-"""Settle: record what attempts came to and move their runs on.
+"""Settle: record the outcomes of attempts and move their runs on.
 
-A run is taken out of its holder's hands by place and fence, then, where that misses, by id and fence. What is missing
-still was either settled by us before (the commit's answer was lost) or taken away (the lease was lost): then the outcome is
-refused and recorded as fenced. One bad row never holds a batch: on a data error it is halved down to the row, which is
-settled bare. One that is refused even so is told of when all others are settled.
+A lease is ended by place and fence, then, where that misses, by id and fence. A run still missing was either settled by
+us before (the commit's answer was lost) or its lease was lost: then the outcome is refused and recorded as fenced. One
+bad row never blocks a batch: on a data error the batch is halved down to the row, which is settled without its details.
+A row that is refused even so is reported when all others are settled.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Send: TypeAlias = Callable[[Sequence[_Some]], Awaitable[Collection[Handle]]]
 
 
 class Unstorable(Exception):
-    """What the store refuses of a batch, even bare; all others of it are settled, or were `fenced`."""
+    """The runs of a batch that the store refuses even without details; all others are settled, or were `fenced`."""
 
     def __init__(self, runs: Sequence[Run], fenced: Sequence[Run], cause: Exception) -> None:
         super().__init__(
@@ -47,7 +47,7 @@ class Unstorable(Exception):
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """An attempt that has ended. `left_behind`: it saved something that must go when the run is final."""
+    """An ended attempt. `left_behind`: it saved something that must go when the run is final."""
 
     run: Run
     started_at: datetime | None
@@ -74,7 +74,7 @@ async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[S
     """Record `settled` inside a transaction and move each run on. Returns those that were there."""
 
     async def send(batch: Sequence[Moved]) -> set[Handle]:
-        async with database.transaction():  # A bad row undoes its own batch, and nothing else of it.
+        async with database.transaction():  # a bad row undoes only its own batch
             return await leased.settle(database, worker_id, batch, HORIZON)
 
     now = await _now(database)
@@ -82,21 +82,21 @@ async def settle_by_key(database: Database, worker_id: UUID, settled: Sequence[S
 
 
 async def settle_for(database: Database, holder: UUID, settled: Sequence[Settled], rng: Rng) -> set[Handle]:
-    """Settle in the name of whoever holds the runs. Returns those that were there; someone else has moved the others on."""
+    """Settle for the holder of the runs. Returns those that were there; the others have been moved on."""
     now = await _now(database)
     moved = [_moved(item, rng, now) for item in settled]
     return await _apply(moved, lambda batch: leased.settle(database, holder, batch, HORIZON))
 
 
 async def lose(database: Database, worker_id: UUID, lost: Sequence[tuple[Run, Lost]], rng: Rng) -> _Sent:
-    """Settle for a worker that is gone. Returns those that were there, and those that the store refuses."""
+    """Settle for a lost worker. Returns those that were there, and those that the store refuses."""
     now = await _now(database)
     moved = [_moved(Settled(run, None, None, outcome), rng, now) for run, outcome in lost]
     return await _sent(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
 
 
 async def give_back(database: Database, worker_id: UUID, runs: Sequence[Run]) -> _Sent:
-    """Hand back for a worker that is gone. Returns those that were there, and those that the store refuses."""
+    """Hand back for a lost worker. Returns those that were there, and those that the store refuses."""
 
     async def alone(run: Run, error: Exception) -> _Sent:
         return set(), {(run.run_id, run.fence): error}
@@ -110,7 +110,7 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
 
 
 async def _now(database: Database) -> datetime:
-    """Give the database's time: the bound that we keep of it, or what it says where we keep none yet."""
+    """Return the database's time: the bound that we keep of it, or a fresh reading where we keep none yet."""
     known = database.clock.now()
     return moment_of(known) if math.isfinite(known) else await database.read_clock()
 
@@ -129,7 +129,7 @@ async def _settle_moved(database: Database, worker_id: UUID, moved: Sequence[Mov
     if not moved:
         return []
     found, failed = await _sent(moved, lambda batch: leased.settle(database, worker_id, batch, HORIZON))
-    there = {*found, *failed}  # Those that were refused are in our hands still.
+    there = {*found, *failed}  # the refused ones are still leased to us
     missing = [item for item in moved if (item.run.run_id, item.run.fence) not in there]
     refused = await _refused(database, worker_id, missing) if missing else []
     if failed:
@@ -139,9 +139,9 @@ async def _settle_moved(database: Database, worker_id: UUID, moved: Sequence[Mov
 
 
 async def _refused(database: Database, worker_id: UUID, missing: Sequence[Moved]) -> list[Run]:
-    """Record the outcomes that came too late, of those whose run was not there. Returns their runs."""
+    """Record the late outcomes of runs that were not there. Returns those runs."""
     ours = await leased.already_settled(database, worker_id, [(item.run.run_id, item.run.fence) for item in missing])
-    # A loss that we tell of ourselves, because its child died, is no news to whoever has recorded a loss: us, or the reaper.
+    # A loss that we report because a child died is no news to those who recorded a loss: us, or the reaper.
     refused = [item for item in missing if (item.run.run_id, item.run.fence) not in ours and item.outcome != "lost"]
     if refused:
         await leased.record_fenced(database, worker_id, refused)
@@ -149,7 +149,7 @@ async def _refused(database: Database, worker_id: UUID, missing: Sequence[Moved]
 
 
 async def _apply(batch: Sequence[_Item], send: _Send[_Item]) -> set[Handle]:
-    """Send a batch, bad rows bare. Raises what the store says of one that it refuses even so, when all others are sent."""
+    """Send a batch, bad rows without details. Raises the error of one that is refused even so, when all others are sent."""
     there, failed = await _sent(batch, send)
     for error in failed.values():
         raise error
@@ -157,7 +157,7 @@ async def _apply(batch: Sequence[_Item], send: _Send[_Item]) -> set[Handle]:
 
 
 async def _sent(batch: Sequence[_Item], send: _Send[_Item]) -> _Sent:
-    """Send a batch; on a data error, halve it down to the bad row and send that bare."""
+    """Send a batch; on a data error, halve it down to the bad row and send that without details."""
 
     async def bare(item: _Item, _: Exception) -> _Sent:
         try:
@@ -186,7 +186,7 @@ async def _halved(
 
 
 def _is_plain(item: Settled) -> bool:
-    """Say whether nothing follows from an outcome but its record, and that says nothing more."""
+    """Return whether an outcome has no effect but a plain record."""
     outcome = item.outcome
     if type(outcome) is not Succeeded or outcome.detail is not None or outcome.reason is not None or item.left_behind:
         return False
@@ -194,7 +194,7 @@ def _is_plain(item: Settled) -> bool:
 
 
 def _bare(item: _Item) -> _Item:
-    """Strip everything that could be refused."""
+    """Remove everything that could be refused."""
     if isinstance(item, Finished):
         return msgspec.structs.replace(item, result=None)
     return msgspec.structs.replace(item, result=None, detail=None, reason="the outcome could not be stored")
@@ -208,7 +208,7 @@ def _finished(item: Settled) -> Finished:
 
 
 def _moved(item: Settled, rng: Rng, now: datetime) -> Moved:
-    """Decide what becomes of one run; one that cannot be decided must not hold up the others."""
+    """Decide what becomes of one run; one that cannot be decided must not delay the others."""
     try:
         return _decided(item, rng, now)
     except (ArithmeticError, TypeError, ValueError) as error:
@@ -240,7 +240,7 @@ def _decided(item: Settled, rng: Rng, now: datetime) -> Moved:
 
 
 def _with_missed(detail: str | None, run: Run) -> str | None:
-    """Note how many missed occurrences a run stood for: its options, which say so, end with it."""
+    """Record how many missed occurrences a run stood for: its options, which have that, end with it."""
     if not run.history.missed:
         return detail
     known = {} if detail is None else msgspec.json.decode(detail)

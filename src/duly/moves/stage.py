@@ -1,7 +1,7 @@
-"""Stage: move what falls due within the horizon from timers into ready, and arm the next fires, in one statement.
+"""Stage: move runs due within the horizon from timers into ready, and arm the next fires, in one statement.
 
-What a fire of a cohort leads to is computed before, once for all jobs of the cohort, and handed to the statement; a fire
-whose answer is missing stays where it is until the next look.
+The plan for a cohort's fire is computed before, once for all jobs of the cohort, and passed to the statement; a fire
+without a plan stays where it is until the next look.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CALENDARS_SECONDS = 10.0
 
 
 class Cohorts:
-    """The schedules that fire, compiled once for each cohort, and what they answered lately. One for each scheduler."""
+    """The schedules that fire, compiled once for each cohort, with their recent plans. One for each scheduler."""
 
     def __init__(self, log: Log | None = None) -> None:
         self._schedules: dict[int, Schedule | None] = {}
@@ -40,19 +40,19 @@ class Cohorts:
         self._log = log or Log("scheduler")
         self._looked_at = 0.0
         self._held_back: frozenset[str] = frozenset()
-        self.holds_missed = False  # while a recovery is open: what was missed waits for a decision
+        self.holds_missed = False  # while a recovery is open: missed fires wait for a decision
 
     @property
     def holds_back(self) -> bool:
-        """Whether there is anything that is yet to be timed anew."""
+        """Return whether anything has yet to be retimed."""
         return bool(self._held_back)
 
     def hold_back(self, names: Iterable[str]) -> None:
-        """Leave those schedules of the zones unanswered that are yet to be timed anew."""
+        """Plan no fires of schedules of these zones that have yet to be retimed."""
         self._held_back = frozenset(names)
 
     async def answers(self, database: Database, fires: Sequence[DueFire]) -> list[Answer]:
-        """Say what each fire leads to; one whose schedule cannot be read is left out, and the log says so."""
+        """Return the plan for each fire; one whose schedule cannot be read is left out and logged."""
         self._forget_calendars(database.clock.monotonic())
         unknown = {fire.cohort for fire in fires} - self._schedules.keys()
         if unknown:
@@ -61,14 +61,14 @@ class Cohorts:
         return [answer for answer in found if answer is not None]
 
     def cut(self, answer: Answer, moments: Collection[datetime]) -> Answer:
-        """Say with an answer what calendars left out from each of the moments on."""
+        """Add to a plan what calendars blocked from each of the moments on."""
         schedule = self._schedules.get(answer.fire.cohort)
         if schedule is None or not moments:
             return answer
         return msgspec.structs.replace(answer, plan=cut_to(schedule, answer.plan, moments))
 
     def _forget_calendars(self, monotonic: float) -> None:
-        """Read schedules with calendars anew now and then: one that was submitted while a calendar changed names the old one."""
+        """Reload schedules with calendars now and then: one submitted while a calendar changed uses the old one."""
         if monotonic - self._looked_at < _CALENDARS_SECONDS:
             return
         self._looked_at = monotonic
@@ -86,13 +86,13 @@ class Cohorts:
         return Answer(fire, self._plan(schedule, fire), schedule.misfire.rate)
 
     def _waits(self, cohort: int, schedule: Schedule) -> bool:
-        """Say whether other time zone data than ours has timed the fires of a cohort, and the clocks go otherwise by it."""
+        """Return whether other time zone data than ours has timed the fires of a cohort, and the clocks differ."""
         return bool(self._held_back and zones_of(schedule) & self._held_back and cohort != cohort_of(schedule))
 
     def _plan(self, schedule: Schedule, fire: DueFire) -> FirePlan:
         if fire.is_late and self.holds_missed:
             return hold_fire(schedule, fire.scheduled_at, fire.read_at)
-        if fire.is_late:  # Rests on the moment too, so it is no use to keep it.
+        if fire.is_late:  # depends on the moment too, so it is not worth keeping
             return plan_fire(schedule, fire.scheduled_at, is_late=True, now=fire.read_at)
         place = fire.cohort, fire.scheduled_at
         plan = self._plans.get(place)
@@ -122,13 +122,13 @@ async def look(
     horizon: timedelta = HORIZON,
     batch: int = BATCH_MAX,
 ) -> list[Answer]:
-    """Say what the fires of cohorts lead to that fall due within the horizon. Nothing is moved yet."""
+    """Plan the fires of cohorts that are due within the horizon. Nothing is moved yet."""
     fires = await timers.due_fires(database, list(shards), horizon, _per_shard(batch, shards))
     answers = await cohorts.answers(database, fires) if fires else []
     firsts = {answer.fire: first for answer in answers if (first := first_left_out(answer.plan)) is not None}
     if not firsts:
         return answers
-    # Some jobs may have come after the first that was left out: for them the count begins later.
+    # Some jobs may have been created after the first blocked occurrence: for them the count begins later.
     found = await timers.due_accounts(database, list(shards), horizon, _per_shard(batch, shards), firsts)
     return [cohorts.cut(answer, found.get((answer.fire.cohort, answer.fire.scheduled_at), ())) for answer in answers]
 
@@ -143,7 +143,10 @@ async def move(
     batch: int = BATCH_MAX,
     left_out: LeftOut | None = None,
 ) -> Staged:
-    """Move one batch over the shards held. A stale epoch moves nothing; a fire without its answer stays, and what is refused."""
+    """Stage one batch over the held shards.
+
+    A stale epoch moves nothing; a fire without a plan stays, and so does one that is refused.
+    """
     asked = Batch(
         database, holder, horizon, _per_shard(batch, epochs), answers, LeftOut() if left_out is None else left_out
     )

@@ -1,10 +1,10 @@
-"""Stage around what the store refuses: one bad row must not hold up everything that falls due beside it.
+"""Staging around rows that the store refuses: one bad row must not delay everything that is due beside it.
 
-Staging is one statement over all shards held, so a timer that cannot be moved, whatever the reason, fails all of it. Then it is
-found by halves, first of the shards and then of what is due in one of them; what is good in each half is staged on the way. Each
-half is named, and nothing beside it is tried: so what stage leaves where it is may stand before the bad one in any number, and
-nobody is blamed who was not refused alone. The bad one stays where it is, is left out of what follows, and is tried again, less
-and less often.
+Staging is one statement over all held shards, so a timer that cannot be moved, for whatever reason, fails all of it. It
+is then found by halves, first of the shards and then of what is due in one of them; the good rows of each half are
+staged on the way. Each half is named, and nothing beside it is tried: so any number of rows that staging leaves alone
+may come before the bad one, and only a row that was refused alone is blamed. The bad row stays where it is, is left
+out, and is tried again, less and less often.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SUSPECTS_MAX = 1_000  # of one shard, tried together
 
 
 class LeftOut:
-    """Timers that the store refused to stage, by run or, of a next fire, by job. One for each scheduler."""
+    """Timers that the store refused to stage, by run or, for a next fire, by job. One for each scheduler."""
 
     def __init__(self, log: Log | None = None) -> None:
         self._log = log or Log("scheduler")
@@ -38,7 +38,7 @@ class LeftOut:
         return len(self._again_at)
 
     def ids(self, monotonic: float) -> list[UUID]:
-        """Name those whose time to be tried again has not come."""
+        """Return those that are not to be tried again yet."""
         self._forget(monotonic)
         return [id_ for id_, again_at in self._again_at.items() if again_at > monotonic]
 
@@ -49,13 +49,13 @@ class LeftOut:
         self._log.error("stage_refused", timer=id_, error=repr(error), again_seconds=pause)
 
     def _forget(self, monotonic: float) -> None:
-        """Forget those that were tried again and not refused: nothing was heard of them for long after their time had come."""
+        """Forget those that were tried again and not refused: they were not reported for long after their time had come."""
         for id_ in [id_ for id_, again_at in self._again_at.items() if again_at + AGAIN_SECONDS_MAX <= monotonic]:
             del self._again_at[id_], self._pauses[id_]
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """What one staging is asked for."""
+    """The arguments of one staging."""
 
     database: Database
     holder: UUID
@@ -71,7 +71,7 @@ class Batch(msgspec.Struct, frozen=True):
         )
 
     async def stage_only(self, shard: Mapping[int, int], ids: Sequence[UUID]) -> Staged:
-        """Stage of one shard what is named, without what is left out."""
+        """Stage the named timers of one shard, without what is left out."""
         return await timers.stage(
             self.database, self.holder, shard, self.horizon, len(ids), self.answers, self._left_out(), ids
         )
@@ -81,7 +81,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 async def stage_around(batch: Batch, epochs: Mapping[int, int]) -> Staged:
-    """Stage what can be of these shards. All of it, unless the store refuses something."""
+    """Stage these shards: everything, except what the store refuses."""
     try:
         return await batch.stage(epochs)
     except BAD_ROW:
@@ -93,7 +93,7 @@ async def stage_around(batch: Batch, epochs: Mapping[int, int]) -> Staged:
 
 
 async def _without_the_bad(batch: Batch, shard: Mapping[int, int]) -> Staged:
-    """Find one that is refused among what is due in a shard, and leave it out. Further ones are found at the next looks."""
+    """Find one refused timer among those due in a shard, and leave it out. The next looks find further ones."""
     [number] = shard
     count, place, refused = 0, timers.FIRST, False
     while not refused and (due := await timers.due(batch.database, number, batch.horizon, SUSPECTS_MAX, place)):
@@ -101,13 +101,16 @@ async def _without_the_bad(batch: Batch, shard: Mapping[int, int]) -> Staged:
         count, place = count + moved, due[-1]
     try:
         staged = await batch.stage(shard)
-    except BAD_ROW:  # There is another.
+    except BAD_ROW:  # there is another
         staged = await msgspec.structs.replace(batch, per_shard=0).stage(shard)
     return msgspec.structs.replace(staged, count=count + staged.count)
 
 
 async def _moved_until_refused(batch: Batch, shard: Mapping[int, int], ids: Sequence[UUID]) -> tuple[int, bool]:
-    """Stage some timers by halves up to the first that is refused, which is left out. Says how many, and if there was one."""
+    """Stage some timers by halves up to the first that is refused, which is left out.
+
+    Returns how many, and whether there was one.
+    """
     try:
         return (await batch.stage_only(shard, ids)).count, False
     except BAD_ROW as error:

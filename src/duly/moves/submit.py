@@ -25,9 +25,9 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 async def submit(connection: Connection, job: Submission, *, key: str, tenant: int = TENANT_DEFAULT) -> Submitted:
-    """Submit one. Asked again with the same key and body, it answers the same. Raises KeyConflict on another body.
+    """Submit one. Repeated with the same key and body, it returns the same. Raises KeyConflict on another body.
 
-    Where somebody is named, their audit entry and the quotas of the tenant are part of the statement. Raises QuotaReached.
+    With an actor, the audit entry and the quotas of the tenant are part of the statement. Raises QuotaReached.
     """
     job, actor = sealed(connection, tenant, job), actor_of(connection)
     if actor is None:
@@ -62,12 +62,12 @@ def _digest(jobs: Sequence[Submission]) -> bytes:
 
 
 async def note_jobs(connection: Connection, tenant: int, count: int) -> None:
-    """Note that so many jobs were made by one request."""
+    """Record that so many jobs were created by one request."""
     await note(connection, tenant, Action.JOB_CREATED, Subject("job"), count)
 
 
 class Accepted(Submitted, frozen=True):
-    """The store's answer to a recurring job, and its schedule as it was compiled."""
+    """The store's answer to a recurring job, and its compiled schedule."""
 
     schedule: Schedule
 
@@ -76,7 +76,7 @@ class Accepted(Submitted, frozen=True):
 async def submit_recurring(
     connection: Connection, job: Recurring, *, key: str, tenant: int = TENANT_DEFAULT
 ) -> Accepted:
-    """Submit a recurring job with its next-fire timer. Raises TriggerError when its schedule cannot be kept."""
+    """Submit a recurring job with its next-fire timer. Raises TriggerError when its schedule cannot be stored."""
     job = sealed(connection, tenant, job)
     accepted = await _submit_recurring(connection, job, key, tenant)
     subject, count = Subject("job", str(accepted.job_id), job.name), int(not accepted.replayed)
@@ -94,11 +94,9 @@ async def _submit_recurring(connection: Connection, job: Recurring, key: str, te
     timing = timing_of(
         job.schedule, job_id=str(found.job_id), now=found.now, calendars=calendars, least_period=found.least_period
     )
-    # What was accepted before is not judged again: its moment may have passed since.
+    # An accepted schedule is not judged again: its moment may have passed since.
     submitted = found.before or await store.submit_recurring(connection, tenant, key, found.job_id, job, timing)
-    if (
-        submitted.replayed and found.before is None
-    ):  # Somebody was faster: under the id it has, and from the moment it began.
+    if submitted.replayed and found.before is None:  # another process was faster: take its id and its creation moment
         began, job_id = submitted.scheduled_at, str(submitted.job_id)
         timing = timing_of(job.schedule, job_id=job_id, now=began, calendars=calendars)
     return _accepted(submitted, timing, calendars)

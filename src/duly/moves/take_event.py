@@ -1,4 +1,4 @@
-"""Take an event: one run of each job that waits for it, at once and together with the note that it has come."""
+"""Accept an event: one run of each job that matches it, at once and together with the record of the event."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from duly.store.tables.events import Taken
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An event as a run is given it, under `event` in its payload."""
+    """An event as a run receives it, under `event` in its payload."""
 
     id: str
     source: str
@@ -29,13 +29,13 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 async def take_event(database: Database, tenant: int, event: Event, marks: Mapping[str, Any]) -> Taken:
-    """Take an event. Its source and id are its key for 7 days at least: asked again, the answer names the same runs."""
+    """Accept an event. Its source and id are its key for at least 7 days: repeated, the answer names the same runs."""
     text = msgspec.json.encode(event).decode()
     return await events.take(database, tenant, event.source, event.id, event.type, text, options_of(**marks))
 
 
 async def note_events(database: Database, tenant: int, events: Sequence[Event], taken: Sequence[Taken]) -> None:
-    """Note the events of one request that were taken now, and how many runs they have made."""
+    """Record the events of one request that were accepted now, and how many runs they have created."""
     fresh = [(event, one) for event, one in zip(events, taken, strict=True) if not one.is_duplicate]
     made = sum(len(one.runs) for _, one in fresh)
     subject, source = Subject("event"), None

@@ -1,7 +1,7 @@
-"""Tell: trigger the jobs that were named to be told of a run's end.
+"""Completion callbacks: trigger the jobs named in a run's callbacks.
 
-The end of the run has noted it, in the same transaction. Here each job is triggered in a transaction of its own, as if somebody
-had asked for it, with the note's id as the key: whatever happens, once. One that cannot be told holds no other up.
+The end of the run has recorded them, in the same transaction. Here each job is triggered in a transaction of its own,
+with the record's id as the key: exactly once. A callback that fails does not delay others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BATCH_MAX = 500
 
 
 async def tell(database: Database, log: Log) -> int:
-    """Trigger the jobs, the oldest note first. Returns how many runs were made, or were on record as skipped."""
+    """Trigger the jobs, the oldest callback first. Returns how many runs were created, or were recorded as skipped."""
     told, after, busy = 0, callbacks.FIRST, set[UUID]()
     while batch := await callbacks.pending(database, after, BATCH_MAX):
         delivered = [await _told(database, one, busy, log) for one in batch]
@@ -38,7 +38,7 @@ async def _told(database: Database, one: Pending, busy: set[UUID], log: Log) -> 
         return await callbacks.deliver(database, one.callback_id)
     except Unavailable:
         raise
-    except KeyBusy:  # Somebody holds the job for long: it is told at the next look, and waited for once.
+    except KeyBusy:  # another process holds the job for long: it is triggered at the next look, and waited for once
         log.warning("telling_delayed", callback_id=one.callback_id, job_id=one.job_id)
         busy.add(one.job_id)
     except Exception as error:  # noqa: BLE001 - whatever is wrong with one, the others are told

@@ -16,7 +16,7 @@ from duly.store.tables import jobs, schedules
 
 
 class TriggerState(StrEnum):
-    """What became of the request."""
+    """The result of a trigger."""
 
     READY = "ready"  # it starts as soon as a worker has room
     BLOCKED = "blocked"  # it waits for the run that is active, as its overlap policy says
@@ -25,7 +25,7 @@ class TriggerState(StrEnum):
 
 
 class Triggered(msgspec.Struct, frozen=True):
-    """The run that was made, and where it stands."""
+    """The run that was created, and its state."""
 
     run_id: UUID
     state: TriggerState
@@ -34,7 +34,7 @@ class Triggered(msgspec.Struct, frozen=True):
 async def trigger(
     database: Database, job_id: UUID, *, key: str, payload: str | None = None, beside: bool = False
 ) -> Triggered:
-    """Run a job now; with `beside`, whatever its overlap policy says. One key is one run. Raises NotFound.
+    """Run a job now; with `beside`, whatever its overlap policy. One key is one run. Raises NotFound.
 
     Under `skip`, a fire that has not started is taken back, and judged by this run when it is due.
     """

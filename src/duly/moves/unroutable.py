@@ -1,6 +1,8 @@
-"""Unroutable runs: no live worker has their handler. Many of them in front of a queue are set aside until such a worker comes.
+"""Unroutable runs: no live worker has their handler.
 
-They are still ready; claims do not walk over them.
+Many of them at the head of a queue are set aside until such a worker comes.
+
+They are still ready; claims do not read past them.
 """
 
 from __future__ import annotations
@@ -18,14 +20,14 @@ FIRST: Line = ("", 0, 0)
 class UnroutableLimits(msgspec.Struct, frozen=True):
     """The number of unroutable runs at the head of a queue from which on they are set aside."""
 
-    runs: int = 1_000  # A few hundred may be of a handler whose workers are about to come.
-    runs_more: int = 100  # where some of the handler are set aside already
+    runs: int = 1_000  # a few hundred may have a handler whose workers are about to come
+    runs_more: int = 100  # if some of the handler are set aside already
     looks: int = UNROUTABLE_MAX  # among so many
     lines: int = 500  # in one step
 
 
 async def set_aside(database: Database, limits: UnroutableLimits, first: Line = FIRST) -> tuple[int, Line]:
-    """Take a batch of unroutable runs out of the way of claims. Returns how many there were, and the line to go on with."""
+    """Take a batch of unroutable runs out of the way of claims. Returns how many there were, and where to go on."""
     moved, following = await ready.set_aside(
         database, first, lines=limits.lines, crowd=limits.runs, crowd_more=limits.runs_more, looks=limits.looks
     )

@@ -6,15 +6,15 @@ from duly.store.boxes import runs
 from duly.store.connection.database import Database
 from duly.store.tables import concurrency_keys, dependencies
 
-FOLLOWERS_MAX = 100  # looked at in one transaction
+FOLLOWERS_MAX = 100  # checked in one transaction
 EXPIRED_MAX = 1_000  # in each box, by one statement
 RATES_MAX = 1_000
-TURNS_SECONDS = 0.25  # how often turns are given, while runs wait
-IDLE_SECONDS = 0.5  # and while none does: turns are given for a second ahead, by whoever brings the first run
+TURNS_SECONDS = 0.25  # how often reservations are granted, while runs wait
+IDLE_SECONDS = 0.5  # and while none does: reservations are granted for a second ahead, by the first run that comes
 
 
 async def check_followers(database: Database) -> int:
-    """Let runs go whose jobs before them had ended when they were submitted. Returns how many were looked at."""
+    """Release runs whose dependencies had ended when they were submitted. Returns how many were checked."""
     looked = total = await dependencies.check(database, FOLLOWERS_MAX)
     while looked == FOLLOWERS_MAX:
         total += (looked := await dependencies.check(database, FOLLOWERS_MAX))
@@ -22,7 +22,7 @@ async def check_followers(database: Database) -> int:
 
 
 async def expire(database: Database) -> int:
-    """End all runs that wait and are worthless by now, however long no worker comes for them. Returns how many."""
+    """End all waiting runs that have expired, however long no worker comes for them. Returns how many."""
     ended = 0
     while True:
         gone = await runs.expire(database, EXPIRED_MAX)
@@ -32,9 +32,9 @@ async def expire(database: Database) -> int:
 
 
 async def pace(database: Database) -> int:
-    """Give turns to runs that wait for their rate, so far ahead that they start on time and no further.
+    """Grant reservations to runs that wait at a rate limit, just far enough ahead that they start on time.
 
-    Returns how many rates were looked at, the last time.
+    Returns how many rate limits the last round looked at.
     """
     while True:
         paced = await concurrency_keys.pace(database, RATES_MAX)

@@ -1,1 +1,1 @@
-"""Every call that leaves for an address a tenant named: the guard, the signature, the transport. Nobody else makes one."""
+"""Outbound calls: every call to an address that a tenant named, with its guard, signature and transport."""

@@ -1,7 +1,7 @@
-"""Which addresses are public: what anybody on the internet could call as well as we can.
+"""Public addresses: those that anybody on the internet could call as well as we can.
 
-The rule is our own table. The library's `is_global` takes several ways of writing a private IPv4 address inside an IPv6 one for
-global, and knows reserved networks only as of its release.
+The rule is our own table. The library's `is_global` considers several spellings of a private IPv4 address inside an
+IPv6 one global, and knows reserved networks only as of its release.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _32_BITS = 0xFFFF_FFFF
 
 
 def read_address(text: str) -> Address:
-    """Read an address, an IPv4 one in IPv6 clothes as what it is: the socket would lead there. Raises ValueError."""
+    """Parse an address, an IPv4 one embedded in IPv6 as IPv4: the socket would lead there. Raises ValueError."""
     address = ip_address(text)
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped
@@ -62,12 +62,12 @@ def read_address(text: str) -> Address:
 
 
 def read_network(text: str) -> Network:
-    """Read a network, exactly written. Raises ValueError."""
+    """Parse a network, exactly written. Raises ValueError."""
     return ip_network(text, strict=True)
 
 
 def is_public(address: Address) -> bool:
-    """Say whether anybody on the internet could call it as well as we can."""
+    """Return whether anybody on the internet could call it as well as we can."""
     if isinstance(address, IPv4Address):
         return address.is_global and not _is_in(address, _IPV4_RESERVED)
     if address.scope_id is not None:
@@ -81,7 +81,7 @@ def is_public(address: Address) -> bool:
 
 
 def embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
-    """Give the IPv4 address that a packet to this one would end at, where its form says so."""
+    """Return the IPv4 address that a packet to this one would end at, where its form says so."""
     number = int(address)
     if address.ipv4_mapped is not None or address in _NAT64:
         return IPv4Address(number & _32_BITS)

@@ -1,4 +1,4 @@
-"""The way out: everything that calls an address which a tenant named goes through `Caller.call`."""
+"""The entry of outbound calls: every call to an address that a tenant named goes through `Caller.call`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class DeadlinePassed(OutboundError):
-    """No whole answer came within the deadline."""
+    """No whole response came within the deadline."""
 
 
 class Caller:
@@ -27,11 +27,11 @@ class Caller:
         self._log = log
 
     def check(self, url: str) -> None:
-        """Refuse what a URL itself shows not to be allowed. Raises InvalidOption, NotAllowed."""
+        """Refuse a URL that is not allowed by itself. Raises InvalidOption, NotAllowed."""
         self._guard.check(url)
 
     async def look_up(self, url: str, *, tenant: int, seconds: float) -> None:
-        """Find out, within `seconds`, whether there is an address that may be called. Raises InvalidOption and OutboundError."""
+        """Check, within `seconds`, whether there is an address that may be called. Raises InvalidOption and OutboundError."""
         await self._within(seconds, tenant, self._guard.pin(url, tenant))
 
     async def call(self, url: str, request: Request, *, tenant: int, seconds: float) -> Answer:
@@ -55,5 +55,5 @@ class Caller:
             raise
 
     async def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         await self._transport.close()

@@ -1,8 +1,8 @@
-"""One connection of HTTP/1.1: one request at a time, and of its answer no more than is kept.
+"""One HTTP/1.1 connection: one request at a time, and of its response no more than is kept.
 
-httptools reads what comes, strictly: an answer with two lengths, a folded header or a broken chunk is none. What it leaves open
-is decided here: how much is taken, which answers are interim, when an answer ends with its connection, and whether anything
-may be asked on it again. That it may not be is never an error: then the next request has a connection of its own.
+httptools parses strictly: a response with two lengths, a folded header or a broken chunk is refused. This module
+decides the rest: how much is read, which responses are interim, when a response ends with its connection, and whether
+the connection can be reused. That it cannot is never an error: then the next request has a connection of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HEADERS_BYTES_MAX = 32_768
 BODY_BYTES_MAX = 65_536
 HEADERS_MAX = 128
 HEADER_BYTES_MAX = 8_190
-# With what a body costs besides: the sizes of its chunks, and what may stand beside and behind them.
+# With the overhead of a body: the sizes of its chunks, their extensions, and trailers.
 _RECEIVED_BYTES_MAX = HEADERS_BYTES_MAX + 8 * BODY_BYTES_MAX
 _VERSIONS = ("1.0", "1.1")
 _SWITCHING = 101
@@ -29,7 +29,7 @@ _NO_HTTP = "what it answered is no HTTP, or has more headers than are taken"
 
 
 class Headers(Mapping[str, str]):
-    """The headers of an answer, found in any case; of several with one name, the first."""
+    """The headers of a response, found in any case; of several with one name, the first."""
 
     __slots__ = ("_values",)
 
@@ -40,7 +40,7 @@ class Headers(Mapping[str, str]):
         return self._values[name.lower()]
 
     def get(self, name: str, default: str | None = None) -> str | None:  # type: ignore[override] # Only of text.
-        """Give a header's value, if there is one."""
+        """Return a header's value, if there is one."""
         return self._values.get(name.lower(), default)
 
     def __iter__(self) -> Iterator[str]:
@@ -51,7 +51,7 @@ class Headers(Mapping[str, str]):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came. `headers` are found in any case; of a body that is not whole, `body` is the beginning."""
+    """A response. `headers` are found in any case; of a body that is not whole, `body` is the beginning."""
 
     status: int
     headers: Mapping[str, str]
@@ -60,15 +60,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Connection(asyncio.Protocol):
-    """A connection that somebody else has opened; it knows its peer, and whether it may be asked again."""
+    """An open connection; it knows its peer, and whether it can be reused."""
 
     def __init__(self) -> None:
-        self.idle_since = 0.0  # whoever keeps it notes it here
-        self.has_answered = False  # something came since it was last asked
+        self.idle_since = 0.0  # set by the pool
+        self.has_answered = False  # something came since the last request
         self._transport: asyncio.Transport | None = None
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
         self._asked: asyncio.Future[Answer] | None = None
-        self._early = b""  # came on a fresh connection before anything was asked
+        self._early = b""  # came on a fresh connection before any request
         self._is_fresh = True
         self._is_lasting = False
         self._start_over(has_body=True)
@@ -84,17 +84,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def peer(self) -> str | None:
-        """The address at the other end, as the socket says it."""
+        """The address at the other end, from the socket."""
         place = self._transport.get_extra_info("peername") if self._transport is not None else None
         return None if place is None else str(place[0])
 
     @property
     def may_be_asked(self) -> bool:
-        """Whether another request may be sent on it."""
+        """Return whether another request may be sent on it."""
         return self._is_lasting and self._transport is not None and not self._transport.is_closing()
 
     async def ask(self, head: bytes, body: bytes, *, has_body: bool) -> Answer:
-        """Send a request and read its answer; `has_body`: an answer to it may have one. Raises NoAnswer, BadAnswer."""
+        """Send a request and read its response; `has_body`: the response may have one. Raises NoAnswer, BadAnswer."""
         transport = self._transport
         if transport is None or (transport.is_closing() and not self._early):
             raise NoAnswer(NO_ANSWER, "it hung up before anything was sent")
@@ -113,14 +113,14 @@ class Connection(asyncio.Protocol):
             raise
 
     def _take_early(self) -> None:
-        """Read what a server has said before it was asked: one that has no time for us need not wait for our request."""
+        """Read what a server sent before the request: one that refuses us need not wait for it."""
         self._is_fresh = False
         if self._early:
             data, self._early = self._early, b""
             self.data_received(data)
 
     def hang_up(self) -> None:
-        """End it at once, whatever is under way."""
+        """Close it at once, whatever is under way."""
         self._is_lasting = False
         if self._transport is not None:
             self._transport.abort()
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # The fast loop's is none by its type.
 
     def data_received(self, data: bytes) -> None:
-        """Read what has come; what nobody has asked for ends the connection."""
+        """Read what has come; unexpected data ends the connection."""
         if self._asked is None:
             self._unasked(data)
             return
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
             self.hang_up()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """An answer without a length ends here; any other is broken off."""
+        """End a response without a length; any other is broken off."""
         if self._has_head and not self._has_length and error is None:
             self._end(is_whole=True)
         else:
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
     # -------------------------------------------------------------------------------------------------- for the parser
 
     def on_message_begin(self) -> None:
-        """Nothing may follow an answer: what does would be taken for the next one."""
+        """Refuse anything after a response: it would be taken for the next one."""
         if self._asked is None:
             self.hang_up()
 
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             self._headers.setdefault(name.decode("latin-1").lower(), value.decode("utf-8", "surrogateescape"))
 
     def on_headers_complete(self) -> None:
-        """Judge an answer by its head; one that has no body is whole."""
+        """Judge a response by its head; one without a body is whole."""
         if self._asked is None:
             return
         assert self._parser is not None
@@ -207,7 +207,7 @@ class Connection(asyncio.Protocol):
         return None
 
     def on_body(self, data: bytes) -> None:
-        """Keep what fits; hang up on the rest."""
+        """Keep what fits; close on the rest."""
         if self._asked is None:
             return
         self._body += data
@@ -216,7 +216,7 @@ class Connection(asyncio.Protocol):
             self.hang_up()
 
     def on_message_complete(self) -> None:
-        """An interim answer makes way for the next; any other is the end."""
+        """Drop an interim response; any other is the end."""
         if self._asked is None:
             return
         if not self._has_head:

@@ -1,4 +1,4 @@
-"""What the operator lets out: ports, and private networks by exact name."""
+"""The operator's egress rules: ports, and private networks by exact name."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ class Allowance(msgspec.Struct, frozen=True):
     port: int | None = None
 
     def covers(self, address: Address, port: int) -> bool:
-        """Say whether this very address and port are meant."""
+        """Return whether this very address and port are covered."""
         return address.version == self.network.version and address in self.network and self.port in (None, port)
 
 
 class Egress(msgspec.Struct, frozen=True):
-    """What may be called. `loopback`: this machine, on every port, for development."""
+    """The egress rules. `loopback`: this machine, on every port, for development."""
 
     ports: frozenset[int] = frozenset(PORTS_DEFAULT)
     allowances: tuple[Allowance, ...] = ()
     loopback: bool = False
 
     def allows_port(self, port: int) -> bool:
-        """Say whether any address at all may be called on this port."""
+        """Return whether any address at all may be called on this port."""
         return port in self.ports or self.loopback or any(allowance.port == port for allowance in self.allowances)
 
     def allows(self, address: Address, port: int) -> bool:
-        """Say whether this address may be called on this port."""
+        """Return whether this address may be called on this port."""
         if self.loopback and address.is_loopback:
             return True
         is_usual = port in self.ports
@@ -44,7 +44,7 @@ class Egress(msgspec.Struct, frozen=True):
 
 
 def read_egress(ports: Iterable[int], allow: Iterable[str], *, loopback: bool) -> Egress:
-    """Read the operator's settings. Raises InvalidOption."""
+    """Parse the operator's settings. Raises InvalidOption."""
     return Egress(frozenset(ports), tuple(map(read_allowance, allow)), loopback)
 
 

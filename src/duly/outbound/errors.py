@@ -1,4 +1,4 @@
-"""Why a call out came to nothing. The message is for tenants and tells nothing of our network; `detail` is for the log.
+"""Errors of outbound calls. The message is for tenants and reveals nothing of our network; `detail` is for the log.
 
 OutboundError
 ├── NotAllowed      by what the URL says itself, under the settings here: another worker's may allow it
@@ -14,7 +14,7 @@ from duly.domain.errors import DulyError
 
 
 class OutboundError(DulyError):
-    """The root of what can go wrong on the way out."""
+    """The root of errors of outbound calls."""
 
     def __init__(self, message: str, detail: str = "") -> None:
         super().__init__(message)
@@ -30,8 +30,8 @@ class NotFound(OutboundError):
 
 
 class NoAnswer(OutboundError):
-    """No whole answer came."""
+    """No whole response came."""
 
 
 class BadAnswer(OutboundError):
-    """What came is no answer we take: too many headers, or no HTTP."""
+    """The response is unacceptable: too many headers, or no HTTP."""

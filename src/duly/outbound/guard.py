@@ -21,16 +21,16 @@ _JUDGED_MAX = 1_024
 
 
 class Pin(msgspec.Struct, frozen=True):
-    """Where a call may go: the URL, and the checked addresses to connect to, in this order. Only the guard makes one."""
+    """A checked destination of a call: the URL, and the addresses to connect to, in this order. Only the guard makes one."""
 
     url: WebhookUrl
     addresses: tuple[Address, ...]
 
 
 def judge(egress: Egress, text: str) -> tuple[WebhookUrl, Address | None]:
-    """Judge a URL by what it says itself: its port, and the address that it names instead of a host, which is given.
+    """Judge a URL by itself: its port, and the address that it names instead of a host, which is returned.
 
-    Nothing is looked up, so this may be asked wherever a URL comes in. Raises InvalidOption, NotAllowed.
+    Nothing is looked up, so this works wherever a URL comes in. Raises InvalidOption, NotAllowed.
     """
     url = read_url(text)
     literal = _literal(url)
@@ -44,27 +44,27 @@ def judge(egress: Egress, text: str) -> tuple[WebhookUrl, Address | None]:
 
 
 class Guard:
-    """Decides about every call out."""
+    """Decides about every outbound call."""
 
     def __init__(self, egress: Egress, resolver: Resolver, log: Log) -> None:
         self._egress = egress
         self._resolver = resolver
         self._log = log
-        # What is allowed does not change while we live, so neither does what was judged once.
+        # The rules do not change while we live, so verdicts are cached.
         self._judged = lru_cache(_JUDGED_MAX)(self._judge)
         self._checked = lru_cache(_JUDGED_MAX)(self._check)
 
     def _judge(self, text: str) -> tuple[WebhookUrl, Pin | None]:
-        """Read the URL, and pin it where it names an address itself."""
+        """Parse the URL, and pin it if it names an address itself."""
         url, literal = judge(self._egress, text)
         return url, None if literal is None else Pin(url, (literal,))
 
     def check(self, text: str) -> None:
-        """Refuse what a URL itself shows not to be allowed, before anything is done for it. Raises InvalidOption, NotAllowed."""
+        """Refuse a URL that is not allowed by itself, before anything is done for it. Raises InvalidOption, NotAllowed."""
         self._judged(text)
 
     async def pin(self, text: str, tenant: int) -> Pin:
-        """Give the addresses that may be called. Raises InvalidOption, NotAllowed, NotFound."""
+        """Return the addresses that may be called. Raises InvalidOption, NotAllowed, NotFound."""
         url, pin = self._judged(text)
         if pin is not None:
             return pin
@@ -98,7 +98,7 @@ def _why_not(egress: Egress, url: WebhookUrl, literal: Address | None) -> str:
 
 
 def _literal(url: WebhookUrl) -> Address | None:
-    """Give the address that a URL names instead of a host."""
+    """Return the address that a URL names instead of a host."""
     if ":" in url.host or url.host[-1].isdigit():
         try:
             return read_address(url.host)

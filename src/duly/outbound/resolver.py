@@ -1,8 +1,8 @@
-"""Looking names up, bounded: the system's own look-up holds a thread for as long as a name server likes.
+"""Bounded name lookups: the system's own lookup holds a thread for as long as a name server likes.
 
-So many are under way at once, and of one tenant a part of them; what is asked beyond that waits for its turn, because our own
-limits say nothing about a destination. Whoever gives up waiting leaves its thread counted until the system lets go of it. Those
-who ask for the same name share the answer, for a few seconds. Lives on one loop.
+So many are under way at once, and of one tenant a part of them; others wait, because our own limits say nothing about a
+destination. A caller that gives up leaves its thread counted until the system returns. Concurrent lookups of a name
+share the answer, which is cached for a few seconds. Lives on one loop.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ NAMES_KEPT_MAX = 4_096
 
 
 class Unresolved(Exception):
-    """The name has no address, or nobody told it in time."""
+    """The name has no address, or no answer came in time."""
 
 
 class Resolver(Protocol):
-    """Gives the addresses of a name."""
+    """Returns the addresses of a name."""
 
     async def addresses_of(self, host: str, tenant: int) -> Sequence[str]:
         """Look a name up, in the order in which its addresses should be tried. Raises Unresolved."""
@@ -35,13 +35,13 @@ class Resolver(Protocol):
 
 
 def system_lookup(host: str) -> list[str]:
-    """Ask the system, and block. Raises OSError, or UnicodeError for what is no name."""
+    """Look a name up with the system, blocking. Raises OSError, or UnicodeError for an invalid name."""
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     return list(dict.fromkeys(str(place[0]) for *_, place in found))
 
 
 class _Asked:
-    """A name that has been asked for, and how many of each tenant wait for its answer."""
+    """A name that is being looked up, and how many callers of each tenant wait for it."""
 
     def __init__(self, answer: asyncio.Future[Sequence[str]]) -> None:
         self.answer = answer
@@ -49,18 +49,18 @@ class _Asked:
 
 
 class SystemResolver:
-    """Asks the system in threads of its own, which nobody waits for at the end of the process."""
+    """Looks names up in threads of its own, which nobody waits for at the end of the process."""
 
     def __init__(self, clock: Clock, lookup: Callable[[str], Sequence[str]] = system_lookup) -> None:
         self._clock = clock
         self._lookup = lookup
         self._asked: dict[str, _Asked] = {}
-        self._in_line: dict[str, _Asked] = {}  # those of them whose turn has not come, in order
+        self._in_line: dict[str, _Asked] = {}  # those that wait to be started, in order
         self._under_way: Counter[int] = Counter()  # by tenant
         self._kept: dict[str, tuple[float, Sequence[str]]] = {}
 
     async def addresses_of(self, host: str, tenant: int) -> Sequence[str]:
-        """Look a name up, unless it was a moment ago. Raises Unresolved."""
+        """Look a name up, unless it is cached. Raises Unresolved."""
         kept = self._kept.get(host)
         if kept is not None and self._clock.monotonic() < kept[0]:
             return kept[1]
@@ -68,10 +68,10 @@ class SystemResolver:
         asked.waiting[tenant] += 1
         self._start_next()
         try:
-            return await asyncio.shield(asked.answer)  # Others may wait for the same answer.
+            return await asyncio.shield(asked.answer)  # others may wait for the same answer
         finally:
             asked.waiting[tenant] -= 1
-            asked.waiting += Counter()  # Forgets tenants of whom nobody waits.
+            asked.waiting += Counter()  # forgets tenants without waiters
             if not asked.waiting:
                 self._leave_line(host, asked)
 
@@ -85,7 +85,7 @@ class SystemResolver:
             del self._in_line[host], self._asked[host]
 
     def _start_next(self) -> None:
-        """Start what may be: a tenant that has its part under way holds up nobody behind it."""
+        """Start what may be: a tenant that has its part under way delays nobody behind it."""
         for host, asked in list(self._in_line.items()):
             if self._under_way.total() >= LOOKUPS_MAX:
                 return
@@ -118,13 +118,13 @@ class SystemResolver:
     ) -> None:
         del self._asked[host]
         self._under_way[tenant] -= 1
-        self._under_way += Counter()  # Forgets tenants that have none under way.
+        self._under_way += Counter()  # forgets tenants that have none under way
         self._start_next()
         if answer.done():
             return
         if isinstance(found, Unresolved):
             answer.set_exception(found)
-            answer.exception()  # Whoever asked may have gone; then nobody misses it.
+            answer.exception()  # nobody may be left to read it
             return
         self._keep(host, found)
         answer.set_result(found)

@@ -1,7 +1,7 @@
-"""What an address shows by itself, judged wherever one comes in: over HTTP, from a program, on the command line.
+"""Early checks of addresses, wherever one comes in: over HTTP, from a program, on the command line.
 
-It is the judgement of a worker with the same settings, made early: so an address that none would call is refused to whoever
-names it, and not to their run. Nothing is looked up.
+It is the judgement of a worker with the same settings, made early: so an address that none would call is refused at
+submit, and not in the run. Nothing is looked up.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Check = Callable[[str], None]
 
 
 def egress_of(settings: Settings, *, loopback: bool | None = None) -> Egress:
-    """Read what may be called; `loopback` is for where nobody has said it. Raises SettingsError, saying where it was written."""
+    """Return the egress rules; `loopback` is the default. Raises SettingsError, saying where it was written."""
     is_said = loopback is None or settings.is_given("egress_loopback")
     try:
         return read_egress(
@@ -31,7 +31,7 @@ def egress_of(settings: Settings, *, loopback: bool | None = None) -> Egress:
 
 
 def url_check(egress: Egress) -> Check:
-    """Give what refuses an address that would not be called, by raising InvalidOption."""
+    """Return a check that raises InvalidOption for an address that would not be called."""
 
     def check(url: str) -> None:
         try:

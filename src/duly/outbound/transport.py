@@ -1,7 +1,7 @@
-"""HTTP to a pinned address, with connections that are kept for a moment, each for one address and one origin.
+"""HTTP to a pinned address, with connections kept for a moment, each for one address and one origin.
 
-The literal address is what is connected to, under the original name: so nothing is looked up, and TLS is spoken with the name.
-What came of it is looked at before anything is sent: the peer of the socket must be the address that was pinned.
+We connect to the literal address, under the original name: so nothing is looked up, and TLS uses the name. The
+connection is checked before anything is sent: the peer of the socket must be the pinned address.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from duly.outbound.guard import Pin
 
 __all__ = ["BODY_BYTES_MAX", "HEADERS_BYTES_MAX", "Answer", "PinnedTransport", "Request"]
 
-# Shorter than any server in use keeps a silent connection: else it would hang up just when we send on it.
+# Shorter than any server in use keeps a silent connection: otherwise it would close just when we send on it.
 _KEPT_SECONDS = 1.5
-# How long one of several addresses may take to answer the call before the next is tried.
+# How long one of several addresses may take to connect before the next is tried.
 _UNTIL_THE_NEXT_SECONDS = 5.0
-# What may be sent twice without harm, should a kept connection turn out to have ended.
+# Methods that may be sent twice without harm, should a kept connection turn out to have ended.
 _REPEATABLE = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PUT"})
 _WITHOUT_LENGTH = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})  # when there is no body
 
@@ -33,7 +33,7 @@ _Place = tuple[str, Address]
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is sent. `Host` and the framing are the transport's."""
+    """A request. The transport adds `Host` and the framing."""
 
     method: str
     headers: Mapping[str, str]
@@ -50,7 +50,7 @@ class PinnedTransport:
         self._sweep: asyncio.TimerHandle | None = None
 
     async def send(self, pin: Pin, request: Request) -> Answer:
-        """Send it to the first of the addresses that takes the connection. Raises NoAnswer, BadAnswer."""
+        """Send it to the first of the addresses that accepts the connection. Raises NoAnswer, BadAnswer."""
         head = write_head(pin.url, request)
         *others, last = pin.addresses
         for address in others:
@@ -64,7 +64,7 @@ class PinnedTransport:
             raise NoAnswer(NO_ANSWER, error.detail) from None
 
     async def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         if self._sweep is not None:
             self._sweep.cancel()
             self._sweep = None
@@ -117,7 +117,7 @@ class PinnedTransport:
     # ------------------------------------------------------------------------------------------------ kept connections
 
     def _take(self, place: _Place) -> Connection | None:
-        """Take the connection that was used last: the others may rest, and end."""
+        """Take the most recently used connection: the others may rest, and end."""
         kept = self._kept.get(place)
         if not kept:
             return None
@@ -154,7 +154,7 @@ class _NotConnected(NoAnswer):
 
 
 def write_head(url: WebhookUrl, request: Request) -> bytes:
-    """Write everything that stands before the body. Raises ValueError when a header would be more than one line."""
+    """Write the head of a request. Raises ValueError when a header would be more than one line."""
     lines = [f"{request.method} {url.target} HTTP/1.1", f"Host: {_authority(url)}", "Accept: */*"]
     lines += [f"{name}: {value}" for name, value in request.headers.items()]
     if request.body or request.method not in _WITHOUT_LENGTH:
@@ -179,5 +179,5 @@ def _check_peer(connection: Connection, address: Address) -> None:
 
 @cache
 def _usual_tls() -> ssl.SSLContext:
-    """Trust whom the system trusts; reading all of them takes a while."""
+    """Return the system's trusted certificates; reading all of them takes a while."""
     return ssl.create_default_context()

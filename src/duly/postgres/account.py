@@ -1,4 +1,4 @@
-"""Who runs the embedded PostgreSQL: ourselves, or as root, whom it refuses, the unprivileged account that owns its data."""
+"""The account of the embedded PostgreSQL: ours, or as root, which it refuses, the unprivileged account that owns its data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duly.postgres.errors import DataFolderRefused, EmbeddedError
 
 OWN = "duly"  # the account that is for the embedded server alone, where there is one
 _UNPRIVILEGED = (OWN, "postgres", "nobody")
-# Nothing else of our environment is handed on: it may hold secrets, and `PG…` variables would change what runs.
+# Nothing else of our environment is passed on: it may hold secrets, and `PG…` variables would change what runs.
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
@@ -26,7 +26,7 @@ class Account:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is the one we run under."""
+        """Return whether it is the one we run under."""
         return self.uid == os.geteuid()
 
     def run(
@@ -50,7 +50,7 @@ class Account:
 
 
 def account_for(pgdata: Path) -> Account:
-    """Choose who runs the server on `pgdata`, which need not exist yet."""
+    """Choose the account of the server on `pgdata`, which need not exist yet."""
     if not pgdata.exists():
         return ourselves() if os.geteuid() != 0 else unprivileged()
     owner = pgdata.stat()
@@ -65,7 +65,7 @@ def account_for(pgdata: Path) -> Account:
 
 
 def ourselves() -> Account:
-    """Give the account we run under."""
+    """Return the account we run under."""
     return Account(os.geteuid(), os.getegid())
 
 
@@ -84,7 +84,7 @@ def unprivileged() -> Account:
 
 
 def name_of(uid: int) -> str:
-    """Name the account with this number. Both initdb and peer authentication need it to have a name."""
+    """Return the name of the account with this number. Both initdb and peer authentication need one."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -115,12 +115,12 @@ def version_of(folder: Path, account: Account) -> str:
 
 
 def copied(folder: Path, cache: Path) -> Path:
-    """Give the `bin` folder of a copy that every account can read, made now or before."""
+    """Return the `bin` folder of a copy that every account can read, made now or before."""
     original = (folder / "postgres").stat()
     copy = cache / f"postgres-{original.st_size}-{original.st_mtime_ns}"
     try:
         cache.mkdir(mode=0o755, parents=True, exist_ok=True)
-        # Whoever could write there could have us run what they like.
+        # An account that could write there could have us run anything.
         if cache.stat().st_uid != os.geteuid() or cache.stat().st_mode & 0o022:
             raise PermissionError("others can write there")
         if not copy.exists():

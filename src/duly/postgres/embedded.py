@@ -71,7 +71,7 @@ class Embedded:
 
     @property
     def is_running(self) -> bool:
-        """Whether the server lives."""
+        """Return whether the server lives."""
         return self._server is not None and self._server.poll() is None
 
     def revive(self, on_wait: OnWait | None = None) -> None:
@@ -125,7 +125,7 @@ def start(
 
 
 def attach(data: Path) -> str | None:
-    """Give the address of the server that runs on the folder `data`; None when there is none, or none yet."""
+    """Return the address of the server that runs on the folder `data`; None when there is none, or none yet."""
     pgdata = Folder(data).pgdata
     try:
         found = read_pid_file(pgdata)
@@ -237,13 +237,13 @@ def wait_until_ready(server: Server, folder: Folder, begin: int, on_wait: OnWait
 
 
 def is_ready(server: Server, pgdata: Path) -> bool:
-    """Say whether the server has declared itself ready."""
+    """Return whether the server has declared itself ready."""
     found = read_pid_file(pgdata)
     return found is not None and found.pid == server.pid and found.status == "ready"
 
 
 def last_lines(log: Path, begin: int) -> list[str]:
-    """Give the last lines of the log, none from before the byte `begin`."""
+    """Return the last lines of the log, none from before the byte `begin`."""
     with log.open("rb") as file:
         file.seek(max(begin, file.seek(0, os.SEEK_END) - 8192))
         return file.read().decode(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]

@@ -1,4 +1,4 @@
-"""What can keep the embedded PostgreSQL from starting; each message names the thing and the remedy.
+"""Errors of the embedded PostgreSQL's start; each message names the thing and the remedy.
 
 EmbeddedError
 ├── BinariesMissing        no PostgreSQL programs where they should be, or none this account can run

@@ -1,4 +1,4 @@
-"""The data folder: what lies in it, who holds it, and how it comes to be.
+"""The data folder: its content, its lock, and its creation.
 
 data/                0700
     lock             locked by the process that runs the server; says which
@@ -6,8 +6,8 @@ data/                0700
     postgres.log     what the server says
     postgres.new-…/  a first start or a reset under way, or one that was killed
 
-Nothing here initialises or removes a folder that may hold data: a cluster is made in a new folder, and renamed when it is
-complete. Only a new folder that carries our mark is removed: it was never a server's, or somebody has given it up.
+Nothing here initialises or removes a folder that may hold data: a cluster is made in a new folder, and renamed when it
+is complete. Only a new folder that carries our mark is removed: it was never a server's, or somebody has given it up.
 """
 
 from __future__ import annotations

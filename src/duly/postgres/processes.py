@@ -1,7 +1,8 @@
-"""Which processes live on a data folder, told from the operating system and not from what a file claims.
+"""Processes of a data folder, read from the operating system and not from a file.
 
-`postmaster.pid` survives a `kill -9`, and by then its number may belong to a stranger. PostgreSQL's processes all have the
-data folder as their working directory, and that is what we look for. Where there is no /proc, the file is believed.
+`postmaster.pid` survives a `kill -9`, and by then its number may belong to another process. PostgreSQL's processes all
+have the data folder as their working directory, and that is what we look for. Where there is no /proc, the file is
+believed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SHARED_MEMORY = Path("/proc/sysvipc/shm")
 
 @dataclass(frozen=True, slots=True)
 class PidFile:
-    """What the server has written into its `postmaster.pid`."""
+    """The content of the server's `postmaster.pid`."""
 
     pid: int
     socket_folder: str
@@ -53,7 +54,7 @@ def living_on(pgdata: Path) -> list[int]:
 
 
 def lives_on(pid: int, pgdata: Path) -> bool:
-    """Say whether `pid` is a PostgreSQL process that works in `pgdata`."""
+    """Return whether `pid` is a PostgreSQL process that works in `pgdata`."""
     return is_postgres_in(pid, pgdata.stat()) if _PROC.is_dir() else is_alive(pid)
 
 
@@ -64,7 +65,7 @@ def all_pids() -> Iterator[int]:
 
 
 def is_postgres_in(pid: int, home: os.stat_result) -> bool:
-    """Say whether `pid` runs the program `postgres` with `home` as its working directory."""
+    """Return whether `pid` runs the program `postgres` with `home` as its working directory."""
     process = _PROC / str(pid)
     try:
         # A program whose file was replaced since is called `postgres (deleted)`.
@@ -76,7 +77,7 @@ def is_postgres_in(pid: int, home: os.stat_result) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """Give the command line of `pid`, or "" when it cannot be read."""
+    """Return the command line of `pid`, or "" when it cannot be read."""
     try:
         return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
@@ -84,7 +85,7 @@ def command_of(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process has this number, whoever it is."""
+    """Return whether a process has this number, whoever it is."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -95,7 +96,7 @@ def is_alive(pid: int) -> bool:
 
 
 def is_attached(shared_memory_id: int | None) -> bool:
-    """Say whether any process still uses the shared memory of that id."""
+    """Return whether any process still uses the shared memory of that id."""
     try:
         rows = [line.split() for line in _SHARED_MEMORY.read_text(encoding="utf-8").splitlines()[1:]]
     except OSError:
@@ -104,7 +105,7 @@ def is_attached(shared_memory_id: int | None) -> bool:
 
 
 def answers(path: Path) -> bool:
-    """Say whether anybody listens on the socket at `path`."""
+    """Return whether anybody listens on the socket at `path`."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))

@@ -1,4 +1,4 @@
-"""How the embedded PostgreSQL is set: given on its command line at each start, so a newer Duly brings newer settings."""
+"""Settings of the embedded PostgreSQL: given on its command line at each start, so a newer Duly brings newer settings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def server_settings(*, durable: bool, memory: int, room: int) -> dict[str, str]:
 
 
 def clamp(value: int, low: int, high: int) -> int:
-    """Give the number nearest to `value` within the two bounds."""
+    """Return the number nearest to `value` within the two bounds."""
     return max(low, min(value, high))
 
 

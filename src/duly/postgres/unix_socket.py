@@ -1,8 +1,8 @@
-"""Where the server's Unix socket lies, and the address that follows.
+"""The server's Unix socket, and its address.
 
-In PGDATA itself, which is 0700, as long as its path fits into the bytes the kernel gives a socket's name; otherwise in a
-short private folder of its own, whose name follows from that of the data folder. The server writes the place into its
-`postmaster.pid`, and there another process finds it.
+It lies in PGDATA itself, which is 0700, as long as its path fits into the bytes the kernel gives a socket's name;
+otherwise in a short private folder of its own, whose name follows from that of the data folder. The server writes the
+place into its `postmaster.pid`, and there another process finds it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def remove_socket_folder(socket_folder: str) -> None:
 
 
 def fits(folder: Path) -> bool:
-    """Say whether a socket in `folder` can be named in an address, where a comma would end a host's name."""
+    """Return whether a socket in `folder` can be named in an address, where a comma would end a host's name."""
     return len(os.fsencode(folder / SOCKET)) <= _PATH_BYTES_MAX and "," not in str(folder)
 
 
@@ -76,5 +76,5 @@ def address(pgdata: Path, socket_folder: str, *, role: str, database: str) -> st
 
 
 def is_our_own(url: str) -> bool:
-    """Say whether `url` is one that we have written, and so leads to an embedded server that nobody has named."""
+    """Return whether `url` is one that we have written, and so leads to an embedded server that nobody has named."""
     return _WRITTEN.fullmatch(url) is not None

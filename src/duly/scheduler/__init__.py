@@ -1,1 +1,1 @@
-"""The loop that decides when: it stages what falls due, for the shards it holds."""
+"""The scheduler: stages runs that are about to be due, for the shards it holds."""

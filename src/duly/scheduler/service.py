@@ -1,7 +1,7 @@
-"""The scheduler: renew the shard leases, stage what falls due within the horizon, sleep until there is more.
+"""The scheduler: renew the shard leases, stage what is due within the horizon, sleep until there is more.
 
-Everything inserted into timers is due later than the horizon (what is due sooner goes straight to ready), so a tick of one
-second delays nothing. The death of a scheduler shorter than the horizon does not either: what it staged is in ready.
+Everything inserted into timers is due later than the horizon (earlier runs go straight to ready), so a tick of one
+second delays nothing. Nor does the loss of a scheduler for less than the horizon: what it staged is in ready.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ LEASE = timedelta(seconds=2)
 RENEW_SECONDS = 0.5
 TICK_SECONDS = 1.0
 ZONES_SECONDS = 10.0
-_BACKFILLS, _ZONES = "backfills", "zones"  # rounds, as they are told
-_SWEEPER = 0  # Who holds this shard times fires anew for all.
-HINTED_SECONDS = 0.02  # Between two looks at the least, however many hints come.
-PAUSE_SECONDS = 0.2  # At the least: the horizon is far longer, and larger batches cost less.
+_BACKFILLS, _ZONES = "backfills", "zones"  # rounds, as they are reported
+_SWEEPER = 0  # the holder of this shard retimes fires for all
+HINTED_SECONDS = 0.02  # minimum time between two looks, however many hints come
+PAUSE_SECONDS = 0.2  # a minimum: the horizon is far longer, and larger batches cost less
 
 
 class SchedulerHealth(msgspec.Struct):
-    """What the scheduler knows of itself, for `/readyz` and metrics."""
+    """The state of the scheduler, for `/readyz` and metrics."""
 
     shards: int = 0
     staged: int = 0
@@ -87,7 +87,7 @@ class Scheduler:
         self._stopping = False
 
     async def run(self) -> None:
-        """Hold shards and stage until stopped; then hand the shards over."""
+        """Hold shards and stage until stopped; then release the shards."""
         for name in (_BACKFILLS, _ZONES):
             self.rounds.begin(name, self._clock.monotonic())
         renewing = asyncio.create_task(self._renew_for_ever(), name="shards")
@@ -115,7 +115,7 @@ class Scheduler:
         self._wake.set()
 
     async def _listen(self) -> None:
-        """Look at once when somebody has made a job that is due soon; a hint that is lost costs up to a tick."""
+        """Look at once when a job is created that is due soon; a lost hint costs up to a tick."""
         await hints.listen(self._database, {hints.DUE_CHANNEL: self._hinted}, lambda: self._stopping)
 
     def _hinted(self) -> None:
@@ -123,7 +123,7 @@ class Scheduler:
         self._wake.set()
 
     async def renew(self) -> None:
-        """Renew the lease and learn which shards are ours. Any error means: none."""
+        """Renew the lease and read which shards are ours. Any error means: none."""
         gained = self._epochs
         try:
             if not self._epochs:
@@ -144,7 +144,7 @@ class Scheduler:
         began = self._clock.monotonic()
         await self._mind_recovery()
         answers = await look(self._database, self._epochs, self._cohorts, horizon=self._horizon)
-        if not self._epochs:  # Lost while we looked.
+        if not self._epochs:  # lost while we looked
             return None
         staged = await move(
             self._database, self.scheduler_id, self._epochs, answers, horizon=self._horizon, left_out=self._left_out
@@ -158,14 +158,14 @@ class Scheduler:
         return staged
 
     async def _mind_recovery(self) -> None:
-        """Say that we stage, before anything is; while a recovery is open, what was missed is held, and not acted upon."""
+        """Record that we stage, before staging; while a recovery is open, missed fires are held, and not acted upon."""
         self._recovery = await recover.note_staging(self._database, self._recovery_after, self._rng, self._log)
         self._cohorts.holds_missed = self._recovery is not None and self._recovery.state == OPEN
         if self._cohorts.holds_missed:
             await recover.hold_missed(self._database, self.scheduler_id, self._epochs)
 
     async def _follow_zones(self) -> None:
-        """Learn which time zone data is in force before we stage anything by ours, and put ours in force when we may."""
+        """Read which time zone data is in force before we stage anything by ours, and put ours in force when we may."""
         data = await zones.follow(self._database, self._log)
         self._cohorts.hold_back(() if data.is_settled else data.before)
         other = None if data.version == database_version() else data.version
@@ -176,7 +176,10 @@ class Scheduler:
         self._stands_by_for = other
 
     async def keep_zones(self) -> float:
-        """Time fires anew that other time zone data has timed; one scheduler does it for all. Says how long to sleep after it."""
+        """Retime fires that other time zone data has timed; one scheduler does it for all.
+
+        Returns how long to sleep after it.
+        """
         if not self._epochs:
             return TICK_SECONDS
         if _SWEEPER not in self._epochs:
@@ -203,7 +206,7 @@ class Scheduler:
             await self._clock.sleep(pause)
 
     async def _go_on_with_backfills(self, now: datetime) -> None:
-        """Make what our share of the backfill lane allows since the last look."""
+        """Create what our share of the backfill lane allows since the last look."""
         if not self._epochs:
             return
         share = len(self._epochs) / shards.SHARDS
@@ -216,13 +219,13 @@ class Scheduler:
         self.health.backfilled += went.made
 
     async def _step_safely(self) -> float:
-        """Stage one batch and say how long to sleep after it."""
+        """Stage one batch and return how long to sleep after it."""
         try:
             is_hinted, self._is_hinted = self._is_hinted, False
             staged = await self.step()
             if is_hinted and staged is not None and staged.count:
-                await hints.send_to_all(self._database)  # Who was waited for is not to wait for a worker's next look.
-            self.rounds.end(_BACKFILLS, self._clock.monotonic())  # They come last, and staging tells of itself.
+                await hints.send_to_all(self._database)  # released runs should not wait for a worker's next look
+            self.rounds.end(_BACKFILLS, self._clock.monotonic())  # they come last, and staging reports itself
         except Unavailable as error:
             self._log.warning("stage_failed", error=str(error))
             return RENEW_SECONDS
@@ -232,13 +235,13 @@ class Scheduler:
         if staged is None:
             return TICK_SECONDS
         if self._recovery is not None and self._recovery.state != OPEN:
-            return PAUSE_SECONDS  # It is being carried out, a batch with each look.
+            return PAUSE_SECONDS  # it is being carried out, a batch with each look
         if staged.count >= BATCH_MAX // 2:
             return 0.0
         return min(self._until_staging(staged), self._until_lane(staged.read_at))
 
     def _until_lane(self, now: datetime) -> float:
-        """Say when the first backfill may go on, so that a rate is kept whatever else there is to do."""
+        """Return when the first backfill may go on, so that a rate is kept whatever else there is to do."""
         first = min(self._lane_due_at, default=None)
         return TICK_SECONDS if first is None else max(PAUSE_SECONDS, (first - now).total_seconds())
 
@@ -247,12 +250,12 @@ class Scheduler:
             return TICK_SECONDS
         seconds = (staged.next_due_at - staged.read_at).total_seconds()
         if staged.count == 0 and 0 < seconds <= self._horizon.total_seconds():
-            # It stands back behind the last run of its job, or at a gate: looked for often, and at the moment it is due.
+            # It waits for the last run of its job, or at a concurrency key: look often, and at the moment it is due.
             return min(PAUSE_SECONDS, seconds)
         return min(TICK_SECONDS, max(PAUSE_SECONDS, seconds - self._horizon.total_seconds()))
 
     async def _end_renewing(self, renewing: asyncio.Task[None]) -> None:
-        """Let a renewal under way be answered first, or it could take the shards again after they were handed over."""
+        """Let a renewal under way be answered first, or it could take the shards again after they were released."""
         self.stop()
         self._ending.set()
         await asyncio.wait({renewing}, timeout=LEASE.total_seconds())

@@ -1,1 +1,1 @@
-"""The door for Python programs: apps, handlers, and handles on what was submitted. Users import it all from `duly`."""
+"""The SDK for Python programs: apps, handlers, and handles on submitted work. Users import it all from `duly`."""

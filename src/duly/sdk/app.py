@@ -1,4 +1,4 @@
-"""The app: the handlers of a program, and where its database is."""
+"""The app: the handlers of a program, and the address of its database."""
 
 from __future__ import annotations
 
@@ -93,14 +93,15 @@ class App:
         aliases: Sequence[str] = (),
         **declared: Unpack[Declared],
     ) -> Any:
-        """Register a function under its own name, or under `name`; `aliases` are names it had before, `tags` words to find its
-        runs by. `expires_after`: a run that has not started so long after its scheduled moment ends as expired. `on_done` and
-        `on_dead`: who is told of the ends of what this app submits or declares, or of burials; a URL, or a job's name.
+        """Register a function under its own name, or under `name`; `aliases` are names it had before, `tags` words to
+        find its runs by. `expires_after`: a run that has not started so long after its scheduled moment ends as
+        expired. `on_done` and `on_dead`: completion callbacks of what this app submits or declares: for every end, or
+        for dead letters; a URL, or a job's name.
 
-        Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the run.
-        With `cron`, `every`, `when` or `schedule` it has a schedule of its own, which workers register when they start, and
-        which calls it with the arguments in `payload`. Raises InvalidOption when it cannot be a handler, UnknownQueue when
-        the app is strict; for its schedule TriggerError, InvalidSchedule and InvalidArguments.
+        Its parameters are filled from JSON by their annotations; one annotated `duly.Run` and standing first is the
+        run. With `cron`, `every`, `when` or `schedule` it has a schedule of its own, which workers register when they
+        start, and which calls it with the arguments in `payload`. Raises InvalidOption when it cannot be a handler,
+        UnknownQueue when the app is strict; for its schedule TriggerError, InvalidSchedule and InvalidArguments.
         """
         check_known(declared, Declared, "a handler")
         options, shape, payload = handler_options(declared), shape_of(declared), declared.get("payload")
@@ -134,9 +135,9 @@ class App:
         callback_within: Duration | None = None,
         queue: str = QUEUE_DEFAULT,
     ) -> Target:
-        """Give a webhook to submit: a signed request to `url`, with the payload as its body. Raises InvalidOption.
+        """Return a webhook to submit: a signed request to `url`, with the payload as its body. Raises InvalidOption.
 
-        `final` and `retry` name statuses that are taken otherwise than usual. A receiver that answers 202 may take
+        `final` and `retry` list statuses to treat otherwise than by default. A receiver that answers 202 may take
         `callback_within` to settle the run.
         """
         webhook = building.webhook(
@@ -158,10 +159,10 @@ class App:
         retry: Sequence[int] = (75,),
         queue: str = QUEUE_DEFAULT,
     ) -> Target:
-        """Give a command to submit: a program by its absolute path, and its arguments; no shell reads them.
+        """Return a command to submit: a program by its absolute path, and its arguments; no shell reads them.
 
-        Workers run it if their operator allows the program by name. Exit codes in `ok` are a success, by default 0; those in
-        `retry` are tried again, by default 75; all others are final. Raises InvalidOption.
+        Workers run it if their operator allows the program by name. Exit codes in `ok` are a success, by default 0;
+        those in `retry` are retried, by default 75; all others are final. Raises InvalidOption.
         """
         command = building.command(
             check_list(argv, "argv"),
@@ -190,7 +191,7 @@ class App:
         retry: Sequence[int] = (75,),
         queue: str = QUEUE_DEFAULT,
     ) -> Target:
-        """Give a container to submit: an image that workers run if their operator allows it by name. Raises InvalidOption."""
+        """Return a container to submit: an image that workers run if their operator allows it by name. Raises InvalidOption."""
         container = building.container(
             image,
             check_list(argv, "argv"),
@@ -205,31 +206,31 @@ class App:
         return Target(self, container, queue)
 
     def __getitem__(self, name: str) -> Handler[..., ..., Any, Any]:
-        """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
+        """Return the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
         return self._handlers[self.registry[name]]
 
     def job(self, job: UUID | str) -> Job[Any]:
-        """Give a hand on a recurring job, by its name or its id; nothing is asked before it is used. Raises InvalidOption."""
+        """Return a recurring job, by its name or its id; nothing is read before it is used. Raises InvalidOption."""
         return Job(self, job)
 
     def run(self, run_id: UUID | str) -> RunHandle[Any]:
-        """Give a handle on a run, by its id; whether there is one is seen when something is asked of it."""
+        """Return a handle on a run, by its id; whether it exists is checked on use."""
         return RunHandle(self, UncheckedWork("a run"), UUID(str(run_id)), "unknown")
 
     def workflow(self, workflow_id: UUID) -> WorkflowHandle:
-        """Give a hand on a workflow that was submitted, by its id; nothing is asked before it is used."""
+        """Return a handle on a submitted workflow, by its id; nothing is read before it is used."""
         return WorkflowHandle(self, workflow_id)
 
     async def put_calendar(self, calendar: Mapping[str, Any]) -> int:
-        """Keep a calendar, new or changed, for schedules to name. Gives how many were armed anew by it.
+        """Store a calendar, new or changed, for schedules to name. Returns how many were rearmed.
 
-        Raises TriggerError when it is none, or leaves a job that uses it nothing for 400 days.
+        Raises TriggerError when it is invalid, or blocks a job that uses it for 400 days.
         """
         kept = await put_calendar(await self.connections.database(), calendar, self.tenant)
         return kept.schedules
 
     def put_calendar_sync(self, calendar: Mapping[str, Any]) -> int:
-        """Keep a calendar, from a plain function."""
+        """Store a calendar, from a plain function."""
         return self.background.run(self.put_calendar(calendar))
 
     @property
@@ -238,7 +239,7 @@ class App:
         return list(dict.fromkeys([*self._queues, *(handler.queue for handler in self.registry)])) or [QUEUE_DEFAULT]
 
     def declarations(self, source: str) -> Declarations:
-        """Give the schedules that the app declares, for a program named `module:app`."""
+        """Return the schedules that the app declares, for a program named `module:app`."""
         return Declarations(self.tenant, source, [declared.job(source) for declared in self._declared.values()])
 
     def check_queue(self, queue: str) -> None:
@@ -251,11 +252,11 @@ class App:
             )
 
     def locate(self) -> str:
-        """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
+        """Return the database's address. Raises DatabaseUnusable, naming the remedy."""
         return self.connections.locate()
 
     def suggest(self, url: str) -> None:
-        """Say where the database is, unless the app was given an address: what its handlers submit goes where they run."""
+        """Set the database, unless the app was given an address: what its handlers submit goes where they run."""
         self.connections.suggest(url)
 
     async def close(self) -> None:
@@ -263,7 +264,7 @@ class App:
         await self.connections.close()
 
     def close_sync(self) -> None:
-        """Close every connection, from a plain function, and end the thread of the sync twins."""
+        """Close every connection, from a plain function, and end the thread of the sync methods."""
         self.background.run(self.close())
         self.background.close()
 
@@ -286,7 +287,7 @@ class App:
         return handler
 
     def declare(self, declared: Declaration) -> None:
-        """Take in a schedule that workers register when they start. Raises InvalidOption when its name is taken."""
+        """Add a schedule that workers register when they start. Raises InvalidOption when its name is taken."""
         self._check_declared(declared)
         self._declared[declared.name] = declared
 

@@ -1,4 +1,4 @@
-"""A loop on a thread of its own, for the sync twins: they work inside and outside a running loop."""
+"""A loop on a thread of its own, for the sync methods: they work inside and outside a running loop."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Background:
         self._pid = 0
 
     def run(self, work: Coroutine[Any, Any, _Answer]) -> _Answer:
-        """Do `work` on the loop and wait for its answer."""
+        """Run `work` on the loop and wait for its result."""
         waiting = asyncio.run_coroutine_threadsafe(work, self._running_loop())
         try:
             return waiting.result()
         except BaseException:
-            waiting.cancel()  # Ctrl-C ends the waiting, and with it the work.
+            waiting.cancel()  # Ctrl-C ends the waiting, and with it the work
             raise
 
     def close(self) -> None:
@@ -61,11 +61,11 @@ _Owner = TypeVar("_Owner", bound=_OfAnApp)
 def sync_twin(
     method: Callable[Concatenate[_Owner, _Parameters], Coroutine[Any, Any, _Answer]],
 ) -> Callable[Concatenate[_Owner, _Parameters], _Answer]:
-    """Make the twin of an async method that plain functions call: it does the same on the app's own loop, and waits."""
+    """Make the sync version of an async method: it does the same on the app's own loop, and waits."""
 
     @wraps(method)
     def twin(self: _Owner, /, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Answer:
-        # By its name, so that the twin of a method that a subclass overrides is that of the subclass.
+        # By name, so that a subclass's override is used.
         work: Coroutine[Any, Any, _Answer] = getattr(self, method.__name__)(*args, **kwargs)
         return self._app.background.run(work)
 

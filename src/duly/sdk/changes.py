@@ -1,4 +1,4 @@
-"""What an edit changes of a recurring job: the options of a submit, of which only those that are named count."""
+"""Edits of a recurring job: the options of a submit, of which only the given ones count."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from duly.domain.triggers.schedule import options as asking
 from duly.sdk.choices import Work
 from duly.sdk.keywords import Changes, check_known, fields_of, spelled
 
-# Fields of a job that do not stand among its options.
+# Fields of a job that are not among its options.
 _APART = frozenset({"name", "queue", "priority"})
-_KEPT = FunctionTarget(handler="kept")  # stands for a target that is not looked at
+_KEPT = FunctionTarget(handler="kept")  # stands in for a target that is not read
 _POLICY = frozenset({"retry", "timeout", "concurrency", "rate_limit"})
 
 
 def changed(job: Recurring, changes: Changes, work: Work) -> Recurring:
-    """Give a job in which only what is named is changed. Raises Refused, naming the value and the remedy."""
+    """Return a job with only the given fields changed. Raises Refused, naming the value and the remedy."""
     check_known(changes, Changes, "edit")
     if not changes:
         raise InvalidOption("nothing is to be changed; name what is, such as edit(cron=…)")
     fields = fields_of(changes)
     is_apart = fields.keys() <= _APART
     spec = JobSpec(target=_KEPT, queue=job.queue, priority=job.priority, name=job.name) if is_apart else spec_of(job)
-    if spec.retry is None and fields.keys() & _POLICY:  # The handler's policy becomes its own.
+    if spec.retry is None and fields.keys() & _POLICY:  # the handler's policy becomes its own
         policy = rules_of(work.options.but(own=True))
         spec = msgspec.structs.replace(spec, retry=policy["retry"], timeout=policy["timeout"])
     spec = msgspec.structs.replace(spec, **fields, **waits_of(_schedule(job, changes)))

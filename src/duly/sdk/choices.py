@@ -1,4 +1,4 @@
-"""What a caller chooses for one submit, compiled as soon as it is said: the job, but for its payload."""
+"""The options of one submit, compiled at once: the job, without its payload."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from duly.worker.handlers import Handler
 
 
 class UncheckedWork(msgspec.Struct, frozen=True):
-    """Work whose arguments nobody checks: a target, or a handler of another app."""
+    """Work with unchecked arguments: a target, or a handler of another app."""
 
     name: str
     options: RunOptions = NO_OPTIONS
@@ -44,18 +44,18 @@ class UncheckedWork(msgspec.Struct, frozen=True):
     is_compiled: bool = True
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Write a payload, given by keywords or as one mapping. Raises InvalidArguments, InvalidPayload."""
+        """Encode a payload, given by keywords or as one mapping. Raises InvalidArguments, InvalidPayload."""
         return self.encode_open(args, kwargs, lambda given: given)
 
     def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
-        """Write a payload of which some is not known yet, which `write` writes otherwise. Raises as `encode` does."""
+        """Encode a payload of which some is not known yet, which `write` encodes otherwise. Raises as `encode` does."""
         if len(args) > 1 or (args and kwargs):
             raise InvalidArguments(f"{self.name} takes its payload by keywords, or as one mapping; give one of them")
         given = check_arguments(args[0], self.name) if args else kwargs
         return payloads.encode(write(dict(given)), f"the payload of {self.name}")
 
     def decode_result(self, result: str | None) -> Any:
-        """Read what a run resulted in."""
+        """Decode the result of a run."""
         return None if result is None else msgspec.json.decode(result)
 
 
@@ -64,7 +64,10 @@ Work = Handler | UncheckedWork
 
 
 class Choices:
-    """What `options(…)` was given for some work. Raises InvalidOption, InvalidSchedule or TriggerError, naming the remedy."""
+    """The options given to `options(…)` for some work.
+
+    Raises InvalidOption, InvalidSchedule or TriggerError, naming the remedy.
+    """
 
     def __init__(self, work: Work, given: Keywords) -> None:
         check_known(given, Keywords, "options")
@@ -86,7 +89,7 @@ class Choices:
         return job
 
     def shot(self, payload: str) -> Submission:
-        """Give the one-shot with a payload."""
+        """Return the one-shot with a payload."""
         assert self.one_shot is not None
         return msgspec.structs.replace(self.one_shot, payload=payload)
 
@@ -100,7 +103,7 @@ class Choices:
             )
 
     def _check_moments(self, *, is_schedule: bool) -> None:
-        """Refuse what contradicts itself, in the words of keywords."""
+        """Refuse contradicting options, in the words of keywords."""
         if "delay" in self.given and ("at" in self.given or is_schedule):
             raise InvalidOption(
                 "delay= goes with neither at= nor every= nor another schedule; say when it starts with at= or start="
@@ -113,7 +116,7 @@ class Choices:
             raise InvalidOption("expires_at= is for what runs once; for each run of a schedule give expires_after=")
 
     def _carried(self) -> dict[str, Any]:
-        """Give what the runs are marked with besides the spec, checked: who asked for them, and what they follow."""
+        """Return the metadata of runs beside the spec, checked: the request, and the dependencies."""
         checks: dict[str, Callable[[Any], Any]] = {
             "request_id": check_request_id,
             "traceparent": check_traceparent,
@@ -124,19 +127,19 @@ class Choices:
 
 
 def handler_options(rules: Rules) -> RunOptions:
-    """Give what the runs of a handler or target carry unless a submit says otherwise. Raises InvalidOption."""
+    """Return the default options of a handler's or target's runs. Raises InvalidOption."""
     fields = {name: rule for name, rule in fields_of(rules).items() if rule is not None}
     return compile_options(JobSpec(target=FunctionTarget(handler="any"), **fields))
 
 
 def _laid_over(work: Work, fields: Mapping[str, Any]) -> JobSpec:
-    """Give the spec of a job: what was said, and of its work what was not."""
+    """Return the spec of a job: the given options, over those of its work."""
     target = target_spec(work.name, work.options, is_shown=False)
     return JobSpec(**{"target": target, "queue": work.queue, "priority": work.priority, **fields})
 
 
 def _defaults(options: RunOptions, given: Mapping[str, Any]) -> RunOptions:
-    """Give the options of some work without what was said to be none; no timeout, where said, is a policy of its own."""
+    """Return the options of some work without those set to None; an explicit null timeout is a policy of its own."""
     is_own = options != NO_OPTIONS and "timeout" in given and given["timeout"] is None
     cleared: dict[str, Any] = {"timeout_seconds": None, "own": True} if is_own else {}
     if given.get("tags") is not None:
@@ -145,7 +148,7 @@ def _defaults(options: RunOptions, given: Mapping[str, Any]) -> RunOptions:
 
 
 def _moment(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the schedule of a one-shot."""
+    """Return the schedule of a one-shot."""
     if "at" in given:
         return {"trigger": {"type": "at", "at": check_moment(given["at"], "at").isoformat()}}
     if "delay" in given:
@@ -154,7 +157,7 @@ def _moment(given: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _parent(value: RunContext | UUID) -> UUID:
-    """Take the run whose subtask this is, or its id. Raises InvalidOption."""
+    """Check the parent run, or its id. Raises InvalidOption."""
     run_id = value.id if isinstance(value, RunContext) else value
     if not isinstance(run_id, UUID):
         raise InvalidOption(f"parent {value!r} is not a run; give the run that your handler was given, or a run's id")
@@ -162,7 +165,7 @@ def _parent(value: RunContext | UUID) -> UUID:
 
 
 def _after(values: Any) -> After:
-    """Take what is followed: handles or ids of one-shots, or each with the end that is asked of it. Raises InvalidOption."""
+    """Check dependencies: handles or ids of one-shots, or each with its required outcome. Raises InvalidOption."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise InvalidOption(f"after {values!r} is not a list; give one: [{values!r}]")
     pairs = (value if isinstance(value, tuple) else (value, "success") for value in values)

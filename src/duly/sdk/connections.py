@@ -1,8 +1,8 @@
-"""Where the database is, and one small pool for each event loop that asks: a pool belongs to the loop it was made on.
+"""Database connections: the address, and one small pool for each event loop, because a pool belongs to its loop.
 
-The database is the one given to the app; failing that `DULY_DATABASE_URL` or the settings file; failing that the server of
-a running `duly up` in the data folder. A Duly over HTTP that the settings name goes before a folder that they do not: the
-command line would go there, and what an app submits must not go elsewhere in silence.
+The database is the one given to the app; failing that `DULY_DATABASE_URL` or the settings file; failing that the server
+of a running `duly up` in the data folder. A server over HTTP in the settings takes precedence over a folder that they
+do not name: the command line would use it, and an app must not silently submit elsewhere.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from duly.store.tenancy.keyring import keyring_of
 
 
 class Line:
-    """What one event loop has open; it is closed with the loop."""
+    """The open connections of one event loop; they are closed with the loop."""
 
     def __init__(self) -> None:
         self.opening = asyncio.Lock()
@@ -36,7 +36,7 @@ class Line:
         self._keeper: AsyncGenerator[None] | None = None
 
     async def open(self, url: str, *, pooler: bool, keyring: FindKeyring) -> None:
-        """Connect, and make sure that the schema is the one we know."""
+        """Connect, and check the schema."""
         database = await Database(url, pooler=pooler, application="duly sdk", keyring=keyring).open()
         try:
             await migrate.check(database)
@@ -48,12 +48,12 @@ class Line:
         await anext(self._keeper)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         if self._keeper is not None:
             await self._keeper.aclose()
 
     async def _until_the_loop_ends(self) -> AsyncGenerator[None]:
-        """Stand still until closed by us, or by the loop: at its end it closes each generator begun on it."""
+        """Wait until closed by us, or by the loop: at its end it closes each generator begun on it."""
         try:
             yield
         finally:
@@ -80,25 +80,25 @@ class Connections:
         self._tenants: set[int] = set()
 
     async def database(self) -> Database:
-        """Give this loop's pool. Raises DatabaseUnusable, naming the remedy."""
+        """Return this loop's pool. Raises DatabaseUnusable, naming the remedy."""
         line = await self._line()
         assert line.database is not None
         return line.database
 
     async def waker(self) -> Waker:
-        """Give this loop's waker."""
+        """Return this loop's waker."""
         line = await self._line()
         assert line.waker is not None
         return line.waker
 
     def locate(self) -> str:
-        """Find the database's address. Raises DatabaseUnusable, naming the remedy."""
+        """Return the database's address. Raises DatabaseUnusable, naming the remedy."""
         if self._url is not None and self._url.startswith(("http://", "https://")):
             raise _over_http("App(url)", self._url)
         return self._url or _found(_settings())
 
     async def check_tenant(self, tenant: int) -> None:
-        """Refuse a tenant that is not there, whose work nobody would see; it is asked for once. Raises NotFound."""
+        """Refuse a tenant that does not exist, whose work nobody would see; checked once. Raises NotFound."""
         if tenant == TENANT_DEFAULT or tenant in self._tenants:
             return
         if await tenants.find(await self.database(), tenant) is None:
@@ -113,39 +113,39 @@ class Connections:
 
     def _judgement(self) -> Check:
         settings = _settings()
-        # A `duly up` in this folder and a database of a test are for development: there this machine may be called.
+        # A `duly up` in this folder and a test's database are for development: there this machine may be called.
         is_development = self._is_elsewhere or (self._url is None and settings.database_url is None)
         return url_check(egress_of(settings, loopback=is_development))
 
     def keyring(self) -> Keyring | None:
-        """Find the keyring that secrets are sealed with. Raises DatabaseUnusable when the file that was named cannot be read."""
+        """Return the keyring that seals secrets. Raises DatabaseUnusable when the named file cannot be read."""
         if self._keyring is not None:
             return self._keyring
         settings = _settings()
         is_folder = self._url is None or is_our_own(self._url)
         if settings.secrets_key is None and not is_folder:
-            return None  # The keyring in a folder is that of its own database.
+            return None  # the keyring in a folder is that of its own database
         try:
             return keyring_of(settings)
         except SettingsError as error:
             raise DatabaseUnusable(str(error)) from None
 
     def suggest(self, url: str) -> None:
-        """Say where the database is, to an app that was given no address."""
+        """Set the database of an app that was given no address."""
         self._url = self._url or url
 
     async def close(self) -> None:
-        """Close what this loop has open, and let other loops close what they have; one that has ended took it along."""
+        """Close this loop's connections, and let other loops close theirs; an ended loop has closed its own."""
         lines, self._lines = list(self._lines.items()), WeakKeyDictionary()
         for loop, line in lines:
             if loop is asyncio.get_running_loop():
                 await line.close()
             elif loop.is_running():
-                asyncio.run_coroutine_threadsafe(line.close(), loop)  # Not waited for: it may be waiting for us.
+                asyncio.run_coroutine_threadsafe(line.close(), loop)  # not awaited: it may be waiting for us
 
     @contextmanager
     def elsewhere(self, url: str, keyring: Keyring | None = None) -> Iterator[None]:
-        """Use another database and keyring meanwhile; whoever ends it closes what was opened."""
+        """Use another database and keyring meanwhile; its end closes what was opened."""
         before = self._url, self._pooler, self._lines, self._is_elsewhere, self._tenants, self._keyring
         self._url, self._pooler, self._lines, self._is_elsewhere = url, False, WeakKeyDictionary(), True
         self._keyring = keyring

@@ -1,4 +1,4 @@
-"""A schedule declared in code, beside a function or for a target: the job that a worker registers when it starts."""
+"""Schedules declared in code, beside a function or for a target: the jobs that a worker registers when it starts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Declaration:
         self._check()
 
     def job(self, source: str) -> Recurring:
-        """Give the job that a program, named as `module:app`, declares with it."""
+        """Return the job that a program, named as `module:app`, declares with it."""
         handler = self._handler
         return Recurring(
             handler.name,
@@ -62,6 +62,6 @@ class Declaration:
 
 
 def name_of(handler: Handler) -> str:
-    """Name a schedule for where its function stands, so that it keeps its name when the handler is called otherwise."""
+    """Name a schedule after its function's place, so that it keeps its name when the handler is renamed."""
     function = inspect.unwrap(handler.function)
     return f"{getattr(function, '__module__', '?')}:{getattr(function, '__name__', handler.name)}"

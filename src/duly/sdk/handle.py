@@ -1,4 +1,4 @@
-"""A handle on what was submitted: when it fires, how it stands, what came of it."""
+"""Handles on submitted work: its fires, its state and its result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Handle(Job[T]):
-    """What a submit gives back; that of a schedule is a hand on the job as well. `scheduled_at` is its first moment."""
+    """The handle that a submit returns; for a schedule it is also a handle on the job. `scheduled_at` is its first moment."""
 
     __slots__ = ("_registered", "_schedule", "job_id", "key", "replayed", "scheduled_at")
 
@@ -42,31 +42,31 @@ class Handle(Job[T]):
 
     @property
     def run_id(self) -> UUID:
-        """The run: of a schedule, its first one."""
+        """The run: for a schedule, its first one."""
         return self.job_id if self._schedule is None else occurrence_id(self.job_id, self.scheduled_at, "schedule")
 
     @property
     def run(self) -> RunHandle[T]:
-        """A handle on the run: of a schedule, its first one."""
+        """A handle on the run: for a schedule, its first one."""
         return RunHandle(self._app, self._registered, self.run_id, "submitted")
 
     @property
     def next_fires(self) -> list[datetime]:
-        """The moments it starts at as of its submit, up to three: jitter is in them, and what a calendar blocks is not."""
+        """The moments it starts at as of its submit, up to three: with jitter, and without blocked ones."""
         if self._schedule is None:
             return [self.scheduled_at]
         return due_moments(self._schedule, self.scheduled_at, NEXT_FIRES, str(self.job_id))
 
     @property
     def description(self) -> str:
-        """When it fires, in English."""
+        """Return when it fires, in English."""
         first = f"{self.scheduled_at:%Y-%m-%d %H:%M:%S %Z}"
         if self._schedule is None or is_once(self._schedule):
             return f"Once, at {first}"
         return f"{sentence(self._schedule)}, from {first}" if is_period(self._schedule) else sentence(self._schedule)
 
     async def status(self) -> str:
-        """Say how it stands: a run's state, or a schedule's. Raises NotFound."""
+        """Return the state of the run, or of the schedule. Raises NotFound."""
         if self._schedule is not None:
             return await super().status()
         found = await runs.find(await self._database(), self.job_id)
@@ -75,14 +75,14 @@ class Handle(Job[T]):
         return str(found["state"])
 
     async def result(self, timeout: float | None = None) -> T:
-        """Wait for the run to end and give its result; of a schedule, its first run.
+        """Wait for the run to end and return its result; for a schedule, its first run.
 
         Raises RunFailed, ResultNotKept, or TimeoutError after `timeout` seconds.
         """
         return await self.run.result(timeout)
 
     async def cancel(self, *, children: bool = False) -> CancelAnswer:
-        """End it, with its runs that have not started; of a one-shot, the run. Raises NotFound.
+        """End it, with its runs that have not started; for a one-shot, the run. Raises NotFound.
 
         With `children`, the run's subtasks that have not started are cancelled as well, and theirs.
         """
@@ -96,7 +96,7 @@ class Handle(Job[T]):
         return self._app.background.run(self.cancel(children=children))
 
     async def progress(self) -> Progress | None:
-        """Say how far the run has come, as it told last; of a schedule, its first run."""
+        """Return the last reported progress of the run; for a schedule, its first run."""
         return await self.run.progress()
 
     # For plain functions.

@@ -1,4 +1,4 @@
-"""The decorated function: still a plain call, and the way to submit it. Typed, so that a wrong argument is red."""
+"""The decorated function: still a plain call, and the way to submit it. Typed, so that type checkers find a wrong argument."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")  # of the function
 Q = ParamSpec("Q")  # of a submit: without the run
 R = TypeVar("R")  # what a call returns
-T = TypeVar("T")  # what a run results in
+T = TypeVar("T")  # the result of a run
 
 
 class Handler(Submittable[Q, T], Generic[P, Q, R, T]):
@@ -25,7 +25,7 @@ class Handler(Submittable[Q, T], Generic[P, Q, R, T]):
     __name__: str
 
     def __init__(self, app: App, registered: Registered) -> None:
-        functools.update_wrapper(self, registered.function)  # First: what the function carries hides nothing of ours.
+        functools.update_wrapper(self, registered.function)  # first: the function's attributes hide nothing of ours
         super().__init__(app, registered)
         self._registered = registered
 

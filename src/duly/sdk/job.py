@@ -1,4 +1,4 @@
-"""A hand on a recurring job, by its id or its name: look at it, and change what it does."""
+"""Recurring jobs, by id or name: read and change them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NEXT_FIRES = 3
 
 
 class JobDetails(msgspec.Struct, frozen=True):
-    """A recurring job as it stands. `next_fires` are empty while it is paused; `version` rises with each edit."""
+    """A recurring job. `next_fires` is empty while it is paused; `version` rises with each edit."""
 
     job_id: UUID
     name: str | None
@@ -64,11 +64,11 @@ class Job(Generic[T]):
         self._reference = check_job(reference)
 
     async def status(self) -> str:
-        """Say how it stands: active, paused, completed or cancelled. Raises NotFound."""
+        """Return its status: active, paused, completed or cancelled. Raises NotFound."""
         return str((await self._found(await self._database()))["state"])
 
     async def details(self) -> JobDetails:
-        """Tell all about it: when it fires next, in moments and in words, and how it stands. Raises NotFound."""
+        """Return all about it: its next fires, in moments and in words, and its status. Raises NotFound."""
         database = await self._database()
         found = await self._found(database)
         schedule = await jobs.schedule_of_job(database, found)
@@ -81,17 +81,17 @@ class Job(Generic[T]):
         )
 
     async def pause(self, reason: str = "paused on request") -> str:
-        """Stop firing: paused, or already. What was staged and has not started is taken back. Raises NotFound, InvalidOption."""
+        """Pause it: paused, or already. Staged runs that have not started are taken back. Raises NotFound, InvalidOption."""
         why, database = check_reason(reason), await self._database()
         return await pauses.pause(database, await self._job_id(database), why)
 
     async def resume(self, *, catch_up: bool = False) -> str:
-        """Fire again: active, or already. What it missed is skipped, or with `catch_up` a misfire. Raises NotFound."""
+        """Resume it: active, or already. Fires it missed are skipped, or with `catch_up` are misfires. Raises NotFound."""
         database = await self._database()
         return await pauses.resume(database, await self._job_id(database), catch_up=catch_up)
 
     async def skip_next(self) -> datetime:
-        """Leave the next occurrence out, and give its moment. Raises NotFound, InvalidOption, Unsettled."""
+        """Skip the next occurrence, and return its moment. Raises NotFound, InvalidOption, Unsettled."""
         database = await self._database()
         return await skip_next(database, await self._job_id(database))
 
@@ -100,8 +100,8 @@ class Job(Generic[T]):
     ) -> RunHandle[T]:
         """Run it now, beside its schedule; with `arguments` of its own, and with `beside` whatever is running.
 
-        The handle's `state` says ready, blocked or skipped_overlap; the same `key` is the same run: replayed.
-        Raises NotFound, InvalidArguments, InvalidOption.
+        The handle's `state` is ready, blocked or skipped_overlap; the same `key` is the same run: replayed. Raises
+        NotFound, InvalidArguments, InvalidOption.
         """
         chosen = secrets.token_urlsafe(16) if key is None else check_key(key)
         database = await self._database()
@@ -114,10 +114,10 @@ class Job(Generic[T]):
         return RunHandle(self._app, work, made.run_id, str(made.state))
 
     async def edit(self, **changes: Unpack[Changes]) -> int:
-        """Change it, and only what is named, from now on. Gives its new version.
+        """Change only the given fields, from now on. Returns its new version.
 
-        Takes what `options(…)` takes of a schedule, its name and its runs, and `arguments`, laid over those it has; None
-        takes a part away, as `jitter=None`. Raises NotFound, Refused.
+        Takes what `options(…)` takes of a schedule, its name and its runs, and `arguments`, laid over its own; None
+        removes a part, as `jitter=None`. Raises NotFound, Refused.
         """
         database = await self._database()
         found = await self._found(database)
@@ -134,10 +134,10 @@ class Job(Generic[T]):
         dry_run: bool = False,
         confirm: bool = False,
     ) -> Asked:
-        """Make the occurrences of [from_, to) again, `rate` a second, below all that is on time.
+        """Create the occurrences of [from_, to) again, `rate` a second, below everything on time.
 
-        They wait for each other, unless `overlap` is `allow`. With `dry_run` they are only counted. More than 10,000 need
-        `confirm`. Raises NotFound, InvalidOption, InvalidSchedule.
+        They wait for each other, unless `overlap` is `allow`. With `dry_run` they are only counted. More than 10,000
+        need `confirm`. Raises NotFound, InvalidOption, InvalidSchedule.
         """
         stretch = check_moment(from_, "from"), check_moment(to, "to")
         database = await self._database()
@@ -147,7 +147,7 @@ class Job(Generic[T]):
         )
 
     async def cancel(self) -> CancelAnswer:
-        """End it, with its runs that have not started; of a one-shot, the run. Raises NotFound."""
+        """End it, with its runs that have not started; for a one-shot, the run. Raises NotFound."""
         database = await self._database()
         return await cancel_job(database, await self._job_id(database))
 

@@ -1,4 +1,4 @@
-"""The keywords with which a program says how a job runs: `options(…)`, `edit(…)`, and what a handler or a target declares.
+"""Keywords of jobs: of `options(…)`, `edit(…)`, and of a handler's or target's declaration.
 
 They become fields of the job's spec, which is checked and compiled as a request over HTTP is.
 """
@@ -28,7 +28,7 @@ On = Literal["success", "failure", "always"]
 
 
 class OneShot(Protocol):
-    """The handle of a one-shot, as far as one that follows it needs to know it."""
+    """The handle of a one-shot, as far as its dependents need it."""
 
     @property
     def job_id(self) -> UUID:
@@ -82,8 +82,8 @@ class Limits(Rules, total=False):
 
     at: datetime | None
     name: str | None
-    concurrency: tuple[str, int] | None  # a key, and how many runs of it may be ready or running at once
-    fifo: str | None  # a key whose runs go one after another, in order
+    concurrency: tuple[str, int] | None  # a concurrency key, and how many runs of it may be ready or running at once
+    fifo: str | None  # a concurrency key whose runs go one after another, in order
     rate: Rate | None
 
 
@@ -102,7 +102,7 @@ class Keywords(Limits, total=False):
 
 
 class Changes(Limits, total=False):
-    """Everything that `edit(…)` takes. None takes a part of the schedule, the name or a limit away."""
+    """Everything that `edit(…)` takes. None removes a part of the schedule, the name or a limit."""
 
     arguments: Mapping[str, Any]
 
@@ -116,7 +116,7 @@ def spelled(option: str) -> str:
 
 
 def check_known(given: Mapping[str, Any], kind: type, what: str) -> None:
-    """Refuse a keyword that there is not. Raises InvalidOption, naming the nearest."""
+    """Refuse an unknown keyword. Raises InvalidOption, naming the nearest."""
     known = list(kind.__annotations__)
     for name in given.keys() - set(known):
         meant = nearest(name, known)
@@ -125,12 +125,12 @@ def check_known(given: Mapping[str, Any], kind: type, what: str) -> None:
 
 
 def shape_of(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the shape of the schedule that keywords ask for; None without any. Raises InvalidOption, InvalidSchedule."""
+    """Return the shape of the keywords' schedule; None without any. Raises InvalidOption, InvalidSchedule."""
     return asking.compose({option: given.get(option) for option in asking.OPTIONS}, spelled)
 
 
 def fields_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the fields of a spec that keywords say, but for its schedule. Raises InvalidOption."""
+    """Return the fields of a spec from keywords, without its schedule. Raises InvalidOption."""
     if given.get("concurrency") is not None and given.get("fifo") is not None:
         raise InvalidOption("give concurrency= or fifo=, not both; fifo= is a limit of 1 at once, in order")
     found = {}
@@ -165,14 +165,14 @@ def _plain(value: Any) -> Any:
 
 
 def check_retry(value: object) -> Retry:
-    """Take a policy as users write it. Raises InvalidOption."""
+    """Check a policy as users write it. Raises InvalidOption."""
     if not isinstance(value, Retry):
         raise InvalidOption(f"retry {shown(value)} is not a policy; give Retry(max_attempts=3), or leave it out")
     return value
 
 
 def _pair(value: object) -> tuple[Any, Any]:
-    """Take a key and how many of its runs may be under way at once. Raises InvalidOption."""
+    """Check a concurrency key and its number of slots. Raises InvalidOption."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InvalidOption(
             f"concurrency {shown(value)} is not a key and a limit; give both, such as concurrency=('warehouse', 3)"

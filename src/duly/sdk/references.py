@@ -1,7 +1,7 @@
-"""What stands in a node's arguments for values that are not known yet: the result of another node, or an item of a list.
+"""References in a node's arguments to values that are not known yet: the result of another node, or an item of a list.
 
-A reference is written into the payload as it is, `{"$result": "extract", "path": ["rows", 0]}`, and replaced where the run is
-handed out.
+A reference is written into the payload as it is, `{"$result": "extract", "path": ["rows", 0]}`, and replaced when the
+run is handed out.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class Placeholder(ABC):
         self.path = path
 
     def __getitem__(self, step: str | int) -> Self:
-        """Give a part: a key of an object, or a place in a list. Raises InvalidArguments."""
+        """Return a part: a key of an object, or an index of a list. Raises InvalidArguments."""
         given: object = step
         if isinstance(given, bool) or not isinstance(given, str | int) or (isinstance(given, int) and given < 0):
             raise InvalidArguments(f"{shown(step)} leads to no part of {self!r}; give a key, or a place counted from 0")
         return self.at((*self.path, step))
 
     def __iter__(self) -> Iterator[Any]:
-        """Refuse to be gone through: what is in it is known when the node has ended."""
+        """Refuse iteration: its items are known when the node has ended."""
         raise InvalidArguments(f"{self!r} is not known yet; make one run for each of its items with map(over=…)")
 
     @abstractmethod
     def at(self, path: tuple[str | int, ...]) -> Self:
-        """Give the same with another path."""
+        """Return the same with another path."""
 
     @abstractmethod
     def head(self) -> dict[str, Any]:
-        """Write what it stands for."""
+        """Write the value that it stands for."""
 
     def written(self) -> dict[str, Any]:
-        """Write it as it stands in a payload."""
+        """Write it as in a payload."""
         return self.head() | ({"path": list(self.path)} if self.path else {})
 
     def _steps(self) -> str:
@@ -53,7 +53,7 @@ class Placeholder(ABC):
 
 
 class OfNode(Placeholder):
-    """Something of a node, or a part of it. `owner` is what the node belongs to."""
+    """A value of a node, or a part of it. `owner` is what the node belongs to."""
 
     __slots__ = ("node", "owner")
     sign: ClassVar[str]  # in a payload
@@ -65,11 +65,11 @@ class OfNode(Placeholder):
         self.node = node
 
     def at(self, path: tuple[str | int, ...]) -> Self:
-        """Give the same with another path."""
+        """Return the same with another path."""
         return type(self)(self.owner, self.node, path)
 
     def head(self) -> dict[str, Any]:
-        """Write of which node it is."""
+        """Write its node."""
         return {self.sign: self.node}
 
     def __repr__(self) -> str:
@@ -84,19 +84,19 @@ class Reference(OfNode):
 
 
 class Fault(OfNode):
-    """What went wrong with a node, or a part of it: `extract.error["message"]`."""
+    """The error of a node, or a part of it: `extract.error["message"]`."""
 
     __slots__ = ()
     sign, word = ERROR, "error"
 
 
 class Item(Placeholder):
-    """The item that a run of a mapped node is for, or a part of it: `wf.item["url"]`."""
+    """The item of a mapped node's run, or a part of it: `wf.item["url"]`."""
 
     __slots__ = ()
 
     def at(self, path: tuple[str | int, ...]) -> Self:
-        """Give the same with another path."""
+        """Return the same with another path."""
         return type(self)(path)
 
     def head(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class Item(Placeholder):
 
 
 class Edge:
-    """A node that another waits for, and which end of it lets that one run. `owner` is what the node belongs to."""
+    """A node that another depends on, and its required outcome. `owner` is what the node belongs to."""
 
     __slots__ = ("node", "on", "owner")
 
@@ -122,7 +122,7 @@ class Edge:
 
 
 def written(value: Any) -> Any:
-    """Write what is not known yet as it stands in a payload; a value that is known is given back as it is."""
+    """Write references as in a payload; a known value is returned as it is."""
     if isinstance(value, Placeholder):
         return value.written()
     if not any(True for _ in placeholders(value)):
@@ -133,7 +133,7 @@ def written(value: Any) -> Any:
 
 
 def placeholders(value: Any) -> Iterator[Placeholder]:
-    """Give what is not known yet in a value, however deep it stands."""
+    """Return the references in a value, at any depth."""
     if isinstance(value, Placeholder):
         yield value
     elif isinstance(value, Mapping):

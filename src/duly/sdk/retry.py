@@ -1,4 +1,4 @@
-"""How users write a retry policy."""
+"""Retry policies as users write them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from duly.domain.runs.retry_rules import kinds_of
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often and how soon a failed run is tried again.
+    """A retry policy.
 
-    After attempt n the gap is at most `base` × 2ⁿ⁻¹ (exponential), `base` × n (linear), both no more than `cap`, `base`
-    (fixed), or the n-th of `delays` (list). `jitter` is the part of it that is left to chance: "full", "equal", "none", or
-    from 0 to 1. No attempt starts later than `max_age` after the first was due. `rules` say what becomes of some failures:
-    `{"error": ValueError, "then": "bury"}`, `{"status": "5xx", "then": "snooze", "delay": "PT5M"}`; the first that fits
-    decides. Raises InvalidOption when it makes no sense.
+    After attempt n the delay is at most `base` × 2ⁿ⁻¹ (exponential), `base` × n (linear), both no more than `cap`,
+    `base` (fixed), or the n-th of `delays` (list). `jitter` is the random part of it: "full", "equal", "none", or from
+    0 to 1. No attempt starts later than `max_age` after the first was due. `rules` handle some failures otherwise:
+    `{"error": ValueError, "then": "bury"}`, `{"status": "5xx", "then": "snooze", "delay": "PT5M"}`; the first match
+    decides. Raises InvalidOption when the fields do not fit together.
     """
 
     max_attempts: int = domain.MAX_ATTEMPTS_DEFAULT
@@ -40,7 +40,7 @@ class Retry:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def spec(self) -> RetryPolicy:
-        """Give the policy as a spec has it."""
+        """Return the policy as a spec has it."""
         times = {name: _seconds(getattr(self, name)) for name in ("base", "cap", "max_age")}
         delays = [_seconds(delay) for delay in self.delays]
         rules = [RetryRule(**_plain(rule)) for rule in self.rules]
@@ -52,7 +52,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _plain(rule: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Write a rule whose error is a class by the path of that class."""
+    """Write a rule's error class by its path."""
     error: Any = rule.get("error") if hasattr(rule, "get") else None
     is_class = isinstance(error, type) and issubclass(error, BaseException)
     return {**rule, "error": kinds_of(error)[0]} if is_class else rule

@@ -1,4 +1,4 @@
-"""A handle on one run: how it stands, and what came of it."""
+"""Handles on one run: its state, and its result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_THERE = "not there: not committed, not staged yet, or no longer kept"
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a run says it has come; `fraction` is `done` by `total`, from 0 to 1, where the total is known."""
+    """The progress that a run reports; `fraction` is `done` by `total`, from 0 to 1, where the total is known."""
 
     done: float | None
     total: float | None
@@ -38,7 +38,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class RunFailed(DulyError):
-    """A run that was waited for ended without a result; says why, with the traceback of its last attempt."""
+    """An awaited run ended without a result; the message has the reason and the last attempt's traceback."""
 
     def __init__(self, run: dict[str, Any]) -> None:
         self.run_id: UUID = run["run_id"]
@@ -51,7 +51,7 @@ class RunFailed(DulyError):
 
 
 class ResultNotKept(DulyError):
-    """A run that was waited for has succeeded, and its result was not kept; `reason` says why."""
+    """An awaited run has succeeded, but its result was not stored; `reason` says why."""
 
     def __init__(self, run: dict[str, Any], reason: str) -> None:
         self.run_id: UUID = run["run_id"]
@@ -60,7 +60,7 @@ class ResultNotKept(DulyError):
 
 
 class RunHandle(Generic[T]):
-    """One run. `state` is where it stood when the handle was given out; `status` asks anew."""
+    """One run. `state` is its state when the handle was made; `status` reads it again."""
 
     __slots__ = ("_app", "_work", "run_id", "state")
 
@@ -71,17 +71,17 @@ class RunHandle(Generic[T]):
         self.state = state
 
     async def status(self) -> str:
-        """Say how it stands. Raises NotFound."""
+        """Return its state. Raises NotFound."""
         found = await runs.find(await self._app.connections.database(), self.run_id)
         if found is None:
             raise NotFound(f"no run {self.run_id}: it was not committed, or its history is no longer kept")
         return str(found["state"])
 
     async def result(self, timeout: float | None = None) -> T:
-        """Wait for the run to end and give its result. Raises RunFailed, or TimeoutError after `timeout` seconds.
+        """Wait for the run to end and return its result. Raises RunFailed, or TimeoutError after `timeout` seconds.
 
-        Raises ResultNotKept where the run succeeded and its result was too large, or no JSON that is kept.
-        A database that is started again meanwhile is waited for: until the `timeout`, or for a minute.
+        Raises ResultNotKept where the run succeeded and its result was too large, or not JSON. A database that restarts
+        meanwhile is waited for: until the `timeout`, or for a minute.
         """
         run = await self._final(await self._app.connections.database(), timeout)
         if run["state"] != "succeeded":
@@ -93,14 +93,14 @@ class RunHandle(Generic[T]):
         return result
 
     async def progress(self) -> Progress | None:
-        """Say how far the run has come, as it told last; None when it has told nothing, or ended an hour ago."""
+        """Return the last reported progress; None when there is none, or the run ended an hour ago."""
         found = await runs.read_progress(await self._app.connections.database(), self.run_id)
         return None if found is None else Progress(**found)
 
     async def cancel(self, *, children: bool = False) -> CancelAnswer:
-        """Cancel the run; one that is running is asked to stop. Raises NotFound.
+        """Cancel the run; an active one is asked to stop. Raises NotFound.
 
-        With `children`, its subtasks are cancelled as well, and theirs; of those that run, the workers are asked.
+        With `children`, its subtasks are cancelled as well, and theirs; the workers of active ones are asked.
         """
         database = await self._app.connections.database()
         answer = await cancel_run(database, self.run_id)
@@ -117,9 +117,9 @@ class RunHandle(Generic[T]):
         at: datetime | None = None,
         key: str | None = None,
     ) -> RunHandle[T]:
-        """Make a new run of what this run was, when it has ended: as it was, or with what is given. One key is one run.
+        """Create a new run from this one, when it has ended: unchanged, or with changes. One key is one run.
 
-        Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer kept.
+        Raises NotFound, Refused while it has not ended, and InvalidOption where its payload is no longer stored.
         """
         work = self._work
         payload = None if arguments is None else work.encode((), check_arguments(arguments, work.name))
@@ -149,7 +149,7 @@ class RunHandle(Generic[T]):
         return f"<RunHandle of {self._work.name} {self.run_id}: {self.state}>"
 
     async def _final(self, database: Database, timeout: float | None) -> dict[str, Any]:
-        """Look until the run is final. One that is not there may be committed yet."""
+        """Look until the run is final. A missing one may yet be committed."""
 
         async def look() -> tuple[str, dict[str, Any]]:
             run = await runs.find(database, self.run_id)

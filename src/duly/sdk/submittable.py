@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Submittable(Submitter[Q, T]):
-    """A handler or a target of an app: a submitter with no choices made, and `options` to make some."""
+    """A handler or a target of an app: a submitter without options, and `options` to give some."""
 
     def __init__(self, app: App, work: Work) -> None:
         super().__init__(app, work, Choices(work, {}))
@@ -28,26 +28,27 @@ class Submittable(Submitter[Q, T]):
 
     @property
     def queue(self) -> str:
-        """The queue its runs go to, unless a submit says otherwise."""
+        """The queue of its runs, unless a submit names another."""
         return self._work.queue
 
     def options(self, **chosen: Unpack[Keywords]) -> Submitter[Q, T]:
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
 
-        Once: `at`, a moment; `delay`, from now; or `when`, in English. Again and again: `every`, from `at` or the next whole
-        second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/triggers.md. Such a schedule
-        takes a `name`, `start` and `end`, `max_runs`, `jitter` ("PT5M"), `calendars`, `pause_on_failure`; `misfire` and
-        `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of each run.
+        A one-shot: `at`, a moment; `delay`, from now; or `when`, in English. Recurring: `every`, from `at` or the next
+        whole second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/triggers.md. Such
+        a schedule takes a `name`, `start` and `end`, `max_runs`, `jitter` ("PT5M"), `calendars`, `pause_on_failure`;
+        `misfire` and `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of
+        each run.
 
-        `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
-        `("customer-7", 3)`: at most so many runs of that key at once. `fifo`: a key whose runs go strictly one after another.
-        `rate`: `Rate("mail", 10, per="PT1S", burst=5)`: no more starts than that, across all workers. `expires_at`, a moment,
-        or `expires_after` its scheduled one: what has not started by then is worthless, and ends as expired. `tags`: words to
-        find it by, instead of the handler's own. `on_done` and `on_dead`: a URL, or the name of a job, that is told of each
-        run's end, or of its burial. `request_id` and `traceparent`: who asked for it; its handler and whoever reads the run
-        are told.
-        `parent`: the run whose subtask it is, which must be under way. `after`: handles or ids of one-shots that must have
-        succeeded before it runs, or pairs such as `(handle, "always")`, or `"failure"`. `connection`: the caller's own, inside
-        whose transaction it is inserted. Raises InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
+        `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number,
+        such as `("customer-7", 3)`: at most so many runs of that key at once. `fifo`: a key whose runs go strictly one
+        after another. `rate`: `Rate("mail", 10, per="PT1S", burst=5)`: no more starts than that, across all workers.
+        `expires_at`, a moment, or `expires_after` its scheduled one: a run that has not started by then ends as
+        expired. `tags`: words to find it by, instead of the handler's own. `on_done` and `on_dead`: a URL, or the name
+        of a job, that is notified of each run's end, or of its dead letter. `request_id` and `traceparent`: the
+        request; its handler and readers of the run see them. `parent`: the run whose subtask it is, which must be
+        active. `after`: handles or ids of one-shots that must have succeeded before it runs, or pairs such as `(handle,
+        "always")`, or `"failure"`. `connection`: the caller's own, inside whose transaction it is inserted. Raises
+        InvalidOption, InvalidSchedule, TriggerError, UnknownQueue.
         """
         return Submitter(self._app, self._work, Choices(self._work, chosen))

@@ -1,6 +1,7 @@
-"""Submitting: the arguments become a payload, the choices a job, and the store's answer a handle.
+"""Submitting: the arguments become a payload, the options a job, and the store's answer a handle.
 
-Every submit carries a key. After an unknown commit it is asked again under the same key, so it is stored once or not at all.
+Every submit carries a key. After a commit whose outcome is unknown it is repeated under the same key, so it is stored
+once or not at all.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ Send = Callable[[Connection, str], Coroutine[Any, Any, Sequence[Submitted]]]
 
 
 class Submitter(Generic[Q, T]):
-    """Work of an app with the choices that were made for it, perhaps none, and the ways to submit it.
+    """Work of an app with its options, perhaps none, and the ways to submit it.
 
-    Its attributes are private, because a handler is one too and carries the attributes of its function. `Workflow` reads them.
+    Its attributes are private, because a handler is one too and carries the attributes of its function. `Workflow`
+    reads them.
     """
 
     def __init__(self, app: App, work: Work, choices: Choices) -> None:
@@ -50,21 +52,24 @@ class Submitter(Generic[Q, T]):
         self._choices = choices
 
     async def submit(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
-        """Make one job durable. Raises Refused, DatabaseUnusable, or Unavailable when it cannot be known."""
+        """Submit one job: durable when this returns.
+
+        Raises Refused, DatabaseUnusable, or Unavailable when the outcome is unknown.
+        """
         [handle] = await self._submit(self._one(args, kwargs))
         return handle
 
     def submit_sync(self, *args: Q.args, **kwargs: Q.kwargs) -> Handle[T]:
-        """Make one job durable, from a plain function."""
+        """Submit one job, from a plain function."""
         [handle] = self._submit_sync(self._one(args, kwargs))
         return handle
 
     async def submit_many(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
-        """Make one job of each set of arguments durable: all of them or none."""
+        """Submit one job for each set of arguments: all of them or none."""
         return await self._submit(self._many(arguments))
 
     def submit_many_sync(self, arguments: Sequence[Mapping[str, Any]]) -> list[Handle[T]]:
-        """Make one job of each set of arguments durable, from a plain function: all of them or none."""
+        """Submit one job for each set of arguments, from a plain function: all of them or none."""
         return self._submit_sync(self._many(arguments))
 
     def _one(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Send:
@@ -87,7 +92,7 @@ class Submitter(Generic[Q, T]):
         return lambda connection, key: moves.submit_many(connection, shots, key=key, tenant=self._tenant)
 
     def _shot(self, number: int, kwargs: Mapping[str, Any]) -> Submission:
-        """Make one of many. Raises InvalidArguments or InvalidPayload, saying which it is."""
+        """Build one of many. Raises InvalidArguments or InvalidPayload, with its number."""
         try:
             payload = self._work.encode((), check_arguments(kwargs, self._work.name))
         except (InvalidArguments, InvalidPayload) as error:
@@ -104,7 +109,7 @@ class Submitter(Generic[Q, T]):
             connection = callers.awaited(caller, self._app.connections.keyring)
             return self._handles(key, await send(connection, key))
         database = await self._app.connections.database()
-        # What a program submits all day is on record with its runs; a schedule is noted.
+        # A program's submits are recorded with their runs; a schedule has an audit entry.
         if self._choices.recurring is None:
             database = database.acting_as(None)
         submitted = await ask_until_answered(database, self._checked(send), key, "job")
@@ -115,7 +120,7 @@ class Submitter(Generic[Q, T]):
         return self._handles(key, submitted)
 
     def _checked(self, send: Send) -> Send:
-        """See first that the tenant is there. On a caller's own connection nobody looks: it may have no right to."""
+        """Check first that the tenant exists. On a caller's own connection nobody checks: it may have no right to."""
 
         async def checked(connection: Connection, key: str) -> Sequence[Submitted]:
             await self._app.connections.check_tenant(self._tenant)
@@ -137,7 +142,7 @@ class Submitter(Generic[Q, T]):
         return str(self._choices.given.get("key") or secrets.token_urlsafe(16))
 
     def _is_due_soon(self) -> bool:
-        """Say whether it went straight to ready; what waits longer is found by the workers' own looks."""
+        """Return whether it went straight to ready; later runs are found by the workers' own polls."""
         shot = self._choices.one_shot
         return shot is not None and shot.at is None and (shot.delay is None or shot.delay <= timedelta())
 
@@ -149,12 +154,12 @@ class Submitter(Generic[Q, T]):
 async def ask_until_answered(
     database: Database, send: Callable[[Database, str], Awaitable[T]], key: str, what: str
 ) -> T:
-    """Submit under a key, again while nobody knows whether it was stored. Raises Unavailable when that stays so."""
+    """Submit under a key, again while the outcome is unknown. Raises Unavailable when that stays so."""
     for pause in (*_AGAIN_SECONDS, None):
         try:
             return await send(database, key)
         except DiskFull:
-            raise  # It is known that nothing was stored, and room does not come back in a moment.
+            raise  # nothing was stored, and disk space does not come back in a moment
         except Unavailable as error:
             if pause is None:
                 raise Unavailable(

@@ -1,4 +1,4 @@
-"""A webhook, command or container of an app: submitted as a handler is, and run by a worker whose operator allows it."""
+"""Webhooks, commands and containers of an app: submitted as a handler is, and run by a worker whose operator allows it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Target(Submittable[..., Any]):
-    """What an app can have run besides its own functions. Its payload is given by keywords, or as one mapping."""
+    """A target of an app other than its own functions. Its payload is given by keywords, or as one mapping."""
 
     def __init__(self, app: App, target: Called, queue: str) -> None:
         kept = read_target(target)
@@ -52,7 +52,7 @@ class Target(Submittable[..., Any]):
 
 
 def check_list(values: object, what: str) -> tuple[str, ...]:
-    """Take a list of texts; one text alone is none. Raises InvalidOption."""
+    """Check a list of texts; one text alone is none. Raises InvalidOption."""
     if isinstance(values, str) or not isinstance(values, Sequence) or not all(isinstance(one, str) for one in values):
         raise InvalidOption(f'{what} {shown(values)} is not a list of texts; give one, such as ["/bin/echo", "hello"]')
     return tuple(values)

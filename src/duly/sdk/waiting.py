@@ -1,4 +1,4 @@
-"""Waiting for the end of something that goes on without us: we look ever less often, and go on when the database was away."""
+"""Waiting for the end of a run or workflow: looks become rarer, and outages of the database are tolerated."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from duly.store.connection.database import Unavailable
 
 T = TypeVar("T")
 _LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 0.005, 0.5
-# So long we wait for a database that never answers, where nobody said how long: one that is started again is away for seconds.
+# The limit of waiting for a database that never answers, without a timeout: a restart takes seconds.
 _SILENCE_SECONDS_MAX = 60.0
 
 
 class Silence:
-    """The time since a database first failed to answer. What we wait for goes on meanwhile; `ask_again` says what to do later."""
+    """The time since a database first failed to answer. The work goes on meanwhile; `ask_again` says what to do later."""
 
     def __init__(self, clock: Clock, ask_again: str) -> None:
         self._clock = clock
@@ -23,7 +23,7 @@ class Silence:
         self._ask_again = ask_again
 
     def bear(self, error: Unavailable) -> None:
-        """Put up with one more failure. Raises Unavailable after a minute of them."""
+        """Tolerate one more failure. Raises Unavailable after a minute of them."""
         silent = self._clock.monotonic() - self._since
         if silent >= _SILENCE_SECONDS_MAX:
             raise Unavailable(f"{error}, for {silent:.0f} s. {self._ask_again}") from error
@@ -32,9 +32,10 @@ class Silence:
 async def until_final(
     clock: Clock, look: Callable[[], Awaitable[tuple[str, T]]], final: Collection[str], what: str, timeout: float | None
 ) -> T:
-    """Look, which gives a state and what is in it, until the state is final.
+    """Call `look`, which returns a state and its content, until the state is final.
 
-    Raises TimeoutError after `timeout` seconds; without one, Unavailable after a minute in which the database did not answer.
+    Raises TimeoutError after `timeout` seconds; without one, Unavailable after a minute in which the database did not
+    answer.
     """
     began, pause = clock.monotonic(), _LOOK_SECONDS_MIN
     silence: Silence | None = None

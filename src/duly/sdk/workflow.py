@@ -1,4 +1,4 @@
-"""A workflow, put together in Python: nodes, what each waits for, and what each is given of the others' results."""
+"""Workflows, built in Python: nodes, their dependencies, and the results that they pass on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from duly.worker.context import RunContext
 if TYPE_CHECKING:
     from duly.sdk.app import App
 
-# What says when a job runs, or by itself what it is: a node runs when those before it have ended.
+# Options that say when a job runs, or identify it: a node runs when its parents have ended.
 _NOT_OF_A_NODE = (
     *("at", "delay", "every", "cron", "when", "schedule", "tz", "mode", "start", "end", "max_runs", "jitter"),
     *("misfire", "overlap", "calendars", "pause_on_failure", "name", "key", "on_done", "on_dead", "parent"),
@@ -56,30 +56,31 @@ class Node:
 
     @property
     def result(self) -> Reference:
-        """What it will result in, for the arguments of others; `result["rows"][0]` is a part of it."""
+        """Its result, for the arguments of others; `result["rows"][0]` is a part of it."""
         return Reference(self._owner, self.name)
 
     @property
     def error(self) -> Fault:
-        """What will have gone wrong with it, for the arguments of a node that waits for its failure or its end.
+        """Its error, for the arguments of a node that depends on its failure or its end.
 
-        An object with `state`, `class`, `message` and `attempts`; `error["message"]` is a part of it. Null when nothing has.
+        An object with `state`, `class`, `message` and `attempts`; `error["message"]` is a part of it. Null when there
+        is none.
         """
         return Fault(self._owner, self.name)
 
     @property
     def succeeded(self) -> Edge:
-        """That it has succeeded."""
+        """The condition that it has succeeded."""
         return Edge(self._owner, self.name, "success")
 
     @property
     def failed(self) -> Edge:
-        """That it has failed, was cancelled or has expired: it was to be done, and was not."""
+        """The condition that it has failed, was cancelled or has expired."""
         return Edge(self._owner, self.name, "failure")
 
     @property
     def ended(self) -> Edge:
-        """That it has ended, however; also that it was skipped."""
+        """The condition that it has ended in any way, also as skipped."""
         return Edge(self._owner, self.name, "always")
 
     def __repr__(self) -> str:
@@ -87,9 +88,11 @@ class Node:
 
 
 class Workflow:
-    """A workflow of handlers and targets of one app. It may be submitted any number of times, and declared as a schedule.
+    """A workflow of handlers and targets of one app.
 
-    `on_done` and `on_dead`: a URL, or the name of a job, that is told of its end, or of its failure.
+    It may be submitted any number of times, and declared as a schedule.
+
+    `on_done` and `on_dead`: a URL, or the name of a job, that is notified of its end, or of its failure.
     """
 
     item = Item()
@@ -121,9 +124,9 @@ class Workflow:
     ) -> Node:
         """Add a node: a handler or a target, as it is or with `.options(…)`, and its arguments.
 
-        An argument may be, or contain, the `result` of another node, which then must succeed first, or its `error`: then it must
-        fail, unless `after` says otherwise. `after` names further nodes to wait for. Raises InvalidWorkflow, InvalidArguments,
-        InvalidPayload, InvalidOption, UnknownQueue.
+        An argument may be, or contain, the `result` of another node, which then must succeed first, or its `error`:
+        then it must fail, unless `after` says otherwise. `after` names further nodes to depend on. Raises
+        InvalidWorkflow, InvalidArguments, InvalidPayload, InvalidOption, UnknownQueue.
         """
         return self._add(name, work, args, kwargs, after, None)
 
@@ -137,7 +140,8 @@ class Workflow:
         after: Sequence[Node | Edge] = (),
         **kwargs: Any,
     ) -> Node:
-        """Add a node that has one run for each item of a list which another node results in, and results in the list of theirs.
+        """Add a node with one run for each item of a list that is another node's result; its own result is the list of
+        theirs.
 
         The item is the first argument, unless `item` stands among the arguments. Raises as `add` does.
         """
@@ -150,13 +154,15 @@ class Workflow:
         return self._add(name, work, args, kwargs, after, over)
 
     def spec(self) -> dict[str, Any]:
-        """Give what `POST /v1/workflows` and `duly workflows submit` take. Raises InvalidWorkflow."""
+        """Return the body of `POST /v1/workflows` and the input of `duly workflows submit`. Raises InvalidWorkflow."""
         return non_defaults(workflow_spec_of(self._checked()))
 
     async def submit(self, *, key: str | None = None) -> WorkflowHandle:
-        """Make it durable, whole, and let its first nodes run. Submitted again under the same `key` within a day, it is once.
+        """Submit it whole: durable when this returns.
 
-        Raises InvalidWorkflow, DatabaseUnusable, or Unavailable when it cannot be known.
+        Submitted again under the same `key` within a day, it is stored once.
+
+        Raises InvalidWorkflow, DatabaseUnusable, or Unavailable when the outcome is unknown.
         """
         app, workflow = self.app, self._checked()
         app.connections.check_calls(called_in(workflow))
@@ -173,15 +179,15 @@ class Workflow:
         return WorkflowHandle(app, made.workflow_id, self.name, replayed=made.replayed)
 
     def submit_sync(self, *, key: str | None = None) -> WorkflowHandle:
-        """Make it durable, from a plain function."""
+        """Submit it, from a plain function."""
         return self.app.background.run(self.submit(key=key))
 
     async def add_to(self, run: RunContext) -> list[str]:
-        """Add these nodes to the workflow that a running node is of, under its fence. Gives their names.
+        """Add these nodes to the workflow of a running node, under its fence. Returns their names.
 
-        Those without `after` wait for the running node, and whatever follows it waits for them. Without any, nothing is done.
-        What it has added before, in another attempt, is left as it is. Raises InvalidWorkflow, WorkflowChanged, NotFound when
-        the run is no node.
+        Those without `after` depend on the running node, and its children wait for them. Without any, nothing is done.
+        Nodes that it has added before, in another attempt, are left as they are. Raises InvalidWorkflow,
+        WorkflowChanged, NotFound when the run is no node.
         """
         if not self._nodes:
             return []
@@ -190,7 +196,7 @@ class Workflow:
         return await add_nodes(await self.app.connections.database(), self.app.tenant, run.id, run.fence, nodes)
 
     def add_to_sync(self, run: RunContext) -> list[str]:
-        """Add these nodes to the workflow that a running node is of, from a plain function."""
+        """Add these nodes to the workflow of a running node, from a plain function."""
         return self.app.background.run(self.add_to(run)) if self._nodes else []
 
     def declare(
@@ -203,7 +209,7 @@ class Workflow:
     ) -> None:
         """Give it a schedule, under its own name or another, which the app's workers register when they start.
 
-        Each occurrence starts it anew, and is active until it has ended: `overlap` covers the whole workflow. Raises
+        Each occurrence starts it, and is active until it has ended: `overlap` covers the whole workflow. Raises
         InvalidOption, InvalidWorkflow, UnknownQueue, TriggerError, InvalidSchedule.
         """
         check_known(when, When, "a schedule")
@@ -220,7 +226,7 @@ class Workflow:
 
     @property
     def app(self) -> App:
-        """The app whose handlers and targets it is of. Raises InvalidWorkflow while it has none."""
+        """The app of its handlers and targets. Raises InvalidWorkflow while it has none."""
         if self._app is None:
             raise InvalidWorkflow(f"workflow {self.name!r} has no nodes; add one: wf.add(name, handler)")
         return self._app
@@ -250,7 +256,7 @@ class Workflow:
         return Node(self, name)
 
     def _check_work(self, name: str, work: Submitter[..., Any]) -> None:
-        """Refuse what is no work of this workflow's app. Raises InvalidWorkflow, InvalidOption."""
+        """Refuse work of another app. Raises InvalidWorkflow, InvalidOption."""
         if not isinstance(work, Submitter):
             raise InvalidWorkflow(
                 f"node {name!r}: {shown(work)} is neither a handler nor a target of an app; decorate it with @app.handler"
@@ -261,7 +267,7 @@ class Workflow:
         self._app = work._app
 
     def _edges(self, name: str, after: Sequence[Node | Edge], references: Sequence[OfNode]) -> tuple[KnownEdge, ...]:
-        """Give what a node waits for: what was named, and what its arguments refer to, by what of it they are given."""
+        """Return the dependencies of a node: the named ones, and those that its arguments refer to."""
         if isinstance(after, Node | Edge | str) or not isinstance(after, Iterable):
             raise InvalidWorkflow(
                 f"node {name!r}: after= takes a list of nodes, such as after=[extract]; given is {shown(after)}"
@@ -296,7 +302,7 @@ class Workflow:
 
 
 def _check_choices(name: str, choices: Choices) -> None:
-    """Refuse what says when a job runs. Raises InvalidOption."""
+    """Refuse options that say when a job runs. Raises InvalidOption."""
     said = [option for option in _NOT_OF_A_NODE if option in choices.given]
     if said:
         raise InvalidOption(

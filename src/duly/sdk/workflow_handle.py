@@ -1,4 +1,4 @@
-"""A hand on a workflow: how it stands, what came of it, and what can be done about it."""
+"""Handles on workflows: their state and results, and actions on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class WorkflowFailed(DulyError):
-    """A workflow that was waited for has not succeeded; `failed` names the nodes that did not, each with its reason."""
+    """An awaited workflow has not succeeded; `failed` names the nodes that did not, each with its reason."""
 
     def __init__(self, found: Mapping[str, Any]) -> None:
         self.workflow_id: UUID = found["workflow_id"]
@@ -37,7 +37,7 @@ class WorkflowFailed(DulyError):
 
 
 class WorkflowHandle:
-    """One workflow that was submitted."""
+    """One submitted workflow."""
 
     __slots__ = ("_app", "name", "replayed", "workflow_id")
 
@@ -48,25 +48,26 @@ class WorkflowHandle:
         self.replayed = replayed
 
     async def status(self) -> str:
-        """Say how it stands: running, paused, cancelling, succeeded, failed or cancelled. Raises NotFound."""
+        """Return its state: running, paused, cancelling, succeeded, failed or cancelled. Raises NotFound."""
         state = await workflows.state(await self._database(), self._app.tenant, self.workflow_id)
         if state is None:
             raise self._not_found()
         return state
 
     async def nodes(self) -> dict[str, dict[str, Any]]:
-        """Tell how each node stands, by its name. Raises NotFound."""
+        """Return the state of each node, by its name. Raises NotFound."""
         return {node["name"]: node for node in told_nodes((await self._found())["nodes"])}
 
     async def wait(self, timeout: float | None = None) -> str:
-        """Wait until it has ended, and say how. Raises TimeoutError after `timeout` seconds."""
+        """Wait until it has ended, and return its state. Raises TimeoutError after `timeout` seconds."""
         return await self._final(timeout)
 
     async def result(self, node: str | None = None, timeout: float | None = None) -> Any:
-        """Wait until it has ended, and give the result of a node; without one, by name those of the last nodes that succeeded.
+        """Wait until it has ended, and return the result of a node; without one, those of the last nodes that
+        succeeded, by name.
 
-        Raises WorkflowFailed when it has not succeeded, NotFound when it has no such node or the result is not kept, or
-        TimeoutError after `timeout` seconds.
+        Raises WorkflowFailed when it has not succeeded, NotFound when it has no such node or the result is not stored,
+        or TimeoutError after `timeout` seconds.
         """
         state = await self._final(timeout)
         if state == "succeeded" and node is not None:
@@ -79,23 +80,23 @@ class WorkflowHandle:
         return {one["name"]: await self._result(one["name"]) for one in done if one["name"] not in followed}
 
     async def cancel(self, reason: str = "cancelled on request") -> str:
-        """Let no node start any more, ask those that run to stop, and say how it stands then. Raises NotFound."""
+        """Cancel it: no node starts any more, and active ones are asked to stop. Returns its state. Raises NotFound."""
         return await moves.cancel_workflow(
             await self._database(), self._app.tenant, self.workflow_id, check_reason(reason)
         )
 
     async def pause(self) -> str:
-        """Let no further node start for now; those that run go on. Raises NotFound."""
+        """Pause it: no further node starts; active ones go on. Raises NotFound."""
         return await moves.pause_workflow(await self._database(), self._app.tenant, self.workflow_id)
 
     async def resume(self) -> str:
-        """Let it go on. Raises NotFound."""
+        """Resume it. Raises NotFound."""
         return await moves.resume_workflow(await self._database(), self._app.tenant, self.workflow_id)
 
     async def replay(self, node: str) -> list[str]:
-        """Run a node again, and all that follow from it; the others keep their results. Gives their names.
+        """Replay a node and its descendants; the others keep their results. Returns their names.
 
-        Raises NotFound, Refused while some of them are under way.
+        Raises NotFound, Refused while some of them are active.
         """
         return (await moves.replay_workflow(await self._database(), self._app.tenant, self.workflow_id, node)).nodes
 

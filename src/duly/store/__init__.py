@@ -1,1 +1,1 @@
-"""What we remember: the only SQL. One file a box in `sql/`, one function a statement."""
+"""The store: the only SQL. One file a box in `sql/`, one function a statement."""

@@ -1,8 +1,10 @@
-"""An environment: the app on a scratch database whose clock the test moves. What is due runs by the real moves, in this process.
+"""An environment: the app on a scratch database whose clock the test moves.
 
-The clock goes from one due moment to the next, so each occurrence fires at its own moment, in order. `async def` handlers run
-on the test's loop, plain functions in a thread. A timeout counts real seconds. It stops the former; the latter, which a worker
-would kill in a child process, ends by itself here, and has timed out all the same.
+Due runs go through the real moves, in this process.
+
+The clock goes from one due moment to the next, so each occurrence fires at its own moment, in order. `async def`
+handlers run on the test's loop, plain functions in a thread. A timeout counts real seconds. It stops the former; the
+latter, which a worker would kill in a child process, ends by itself here, and has timed out all the same.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ def environment(app: App, *, at: datetime = START, seed: int = 0) -> Environment
 
 
 class Environment:
-    """What a test holds. `fires` are all attempts so far, in order."""
+    """The environment of a test. `fires` are all attempts so far, in order."""
 
     def __init__(self, app: App, at: datetime, seed: int) -> None:
         self.fires: list[Fire] = []
@@ -85,11 +87,11 @@ class Environment:
 
     @property
     def now(self) -> datetime:
-        """The moment it is, for Duly."""
+        """Duly's current moment."""
         return self._at
 
     def runs(self, handler: Handler[..., ..., Any, Any] | str | None = None) -> list[Fire]:
-        """Give the last attempt of each run, of one handler or of all, in the order of their first."""
+        """Return the last attempt of each run, of one handler or of all, in the order of their first."""
         name = handler.name if isinstance(handler, Handler) else handler
         latest = {fire.run_id: fire for fire in self.fires}
         return [fire for fire in latest.values() if name is None or fire.handler == name]
@@ -123,7 +125,7 @@ class Environment:
         return await self._advance_to(self._at + _span(duration, "advance"))
 
     async def outage(self, duration: Duration) -> None:
-        """Let time pass while nobody schedules and nobody works: what falls due is late, and by then perhaps a misfire."""
+        """Let time pass without a scheduler or a worker: due runs are late, and may become misfires."""
         await self._move_to(self._at + _span(duration, "outage"))
 
     # For plain functions.
@@ -255,11 +257,11 @@ class EnvironmentDesk:
         return await runs.save_checkpoint(database, run.run_id, run.fence, self._worker_id, body)
 
     def progress(self, run: Run, progress: Progress) -> None:
-        """Note how far the run has come; it is written when the attempt ends."""
+        """Record progress; it is written when the attempt ends."""
         self._progress = progress
 
     async def flush(self, run: Run) -> None:
-        """Write how far the run has come."""
+        """Write the run's progress."""
         if self._progress is not None:
             database = await self._app.connections.database()
             await runs.save_progress(database, run.run_id, run.fence, self._worker_id, self._progress)

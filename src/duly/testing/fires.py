@@ -1,4 +1,4 @@
-"""What happened in an environment, as a test asserts it."""
+"""Events of an environment, as a test asserts them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """One attempt. `outcome` says what it came to, `state` what the run became: succeeded, retrying, dead or cancelled.
+    """One attempt. `outcome` is its own, `state` the run's after it: succeeded, retrying, dead or cancelled.
 
-    `missed` is how many occurrences that were noticed too late its run stands for; 0 when it was on time.
+    `missed` is how many occurrences noticed too late its run stands for; 0 when it was on time.
     """
 
     handler: str
@@ -51,7 +51,7 @@ class Fire:
 def fire_of(
     handler: Handler, run: Run, payload: str | None, fired_at: datetime, outcome: Outcome, logs: list[Line]
 ) -> Fire:
-    """Tell what an attempt came to."""
+    """Return the outcome of an attempt."""
     return Fire(
         handler=handler.name,
         arguments=msgspec.json.decode(payload or "{}"),

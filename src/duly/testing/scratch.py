@@ -32,7 +32,7 @@ class Scratch:
         self._background.run(self._make_template())
 
     def create(self, at: datetime) -> tuple[str, str]:
-        """Make a database whose clock stands at `at`. Gives its name and address."""
+        """Make a database whose clock stands at `at`. Returns its name and address."""
         name = f"test_{next(self._numbers)}"
         self._background.run(self._create(name, at))
         return name, self._url(name)
@@ -69,7 +69,7 @@ class Scratch:
 
 @cache
 def scratch() -> Scratch:
-    """Give the server of this process, started at the first call."""
+    """Return the server of this process, started at the first call."""
     started = Scratch()
     atexit.register(started.stop)
     return started

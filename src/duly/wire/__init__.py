@@ -1,1 +1,1 @@
-"""The shapes that cross HTTP: what is read strictly, what is written, and how both are described."""
+"""The shapes that cross HTTP: requests, which are read strictly, responses, and their schemas."""

@@ -37,7 +37,7 @@ SubjectText = Annotated[
 
 
 class AuditQuery(PageQuery, frozen=True):
-    """Which changes. Only the operator may name another tenant."""
+    """Filters of changes. Only the operator may name another tenant."""
 
     actor: ActorText | None = None
     action: ActionName | None = None
@@ -51,7 +51,7 @@ class AuditQuery(PageQuery, frozen=True):
 
 
 class AuditActor(Told, frozen=True):
-    """Who made a change: with a key, in a browser's session for a key, on the database itself, or Duly by itself."""
+    """The actor of a change: a key, a browser session of a key, a local account with database access, or Duly itself."""
 
     kind: Literal["key", "session", "local", "engine"]
     key_id: str | None
@@ -59,7 +59,7 @@ class AuditActor(Told, frozen=True):
 
 
 class AuditSubject(Told, frozen=True):
-    """What was changed. Many at once have no id."""
+    """The thing that was changed. Many at once have no id."""
 
     kind: str
     id: str | None

@@ -18,12 +18,12 @@ _ATTRIBUTES = ("specversion", "id", "source", "type", "time", "subject", "datasc
 
 
 def is_binary(headers: Mapping[str, str]) -> bool:
-    """Say whether a request is an event in binary mode: one in structured mode says so in its type."""
+    """Return whether a request is an event in binary mode: one in structured mode says so in its type."""
     return BINARY_MARK in headers and not media_type(headers).startswith("application/cloudevents")
 
 
 def attributes(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Give the headers that are part of such an event, in one order."""
+    """Return the headers that are part of such an event, in one order."""
     return sorted(
         (name.lower(), value) for name, value in headers if name.lower().startswith((_PREFIX, "content-type"))
     )
@@ -41,12 +41,12 @@ def read_binary(headers: Mapping[str, str], body: bytes) -> CloudEvent:
 
 
 def media_type(headers: Mapping[str, str]) -> str:
-    """Give the type of a body, without its parameters."""
+    """Return the type of a body, without its parameters."""
     return (headers.get("content-type") or "").partition(";")[0].strip().lower()
 
 
 def _data(kind: str, body: bytes) -> dict[str, Any]:
-    """Give the body as the same event has it in JSON: text and JSON as they are, all else in base64."""
+    """Return the body as the same event has it in JSON: text and JSON as they are, all else in base64."""
     if not body:
         return {}
     if kind == "application/json" or kind.endswith("+json"):

@@ -19,7 +19,7 @@ class CalendarUser(Told, frozen=True):
 
 
 class Calendar(Told, frozen=True):
-    """A calendar that is kept. Its `jobs`, up to 50, are told where one calendar is asked for."""
+    """A stored calendar. Its `jobs`, up to 50, are listed where one calendar is requested."""
 
     name: str
     definition: CalendarFields
@@ -27,7 +27,7 @@ class Calendar(Told, frozen=True):
 
 
 class KeptCalendar(Calendar, frozen=True, kw_only=True):
-    """A calendar that was put, and how many schedules were armed anew by it."""
+    """A calendar that was stored, and how many schedules were rearmed."""
 
     schedules: int
 

@@ -1,4 +1,4 @@
-"""What receivers of webhooks say later, as it crosses HTTP."""
+"""Reports of webhook receivers, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from duly.wire.schema.shapes import Asked, RetryAfter, Told
 
 
 class CallbackOutcome(Asked, frozen=True):
-    """What came of a webhook that was answered 202. `result` is of a success; `reason`, `retry`, `retry_after` of a failure."""
+    """The outcome of a webhook that was answered 202.
+
+    `result` is of a success; `reason`, `retry`, `retry_after` of a failure.
+    """
 
     outcome: Literal["succeeded", "failed"]
     result: Any = None
@@ -22,7 +25,7 @@ class CallbackOutcome(Asked, frozen=True):
 
 
 class CallbackSettled(Told, frozen=True):
-    """What the run became by it."""
+    """The state of the run after the report."""
 
     run_id: UUID
     attempt: int
@@ -30,20 +33,20 @@ class CallbackSettled(Told, frozen=True):
 
 
 class CallbackExtension(Asked, frozen=True):
-    """How much longer the receiver needs, counted from now; at most 30 days."""
+    """The extra time that the receiver needs, counted from now; at most 30 days."""
 
     within: Duration
 
 
 class CallbackExtended(Told, frozen=True):
-    """By when the receiver has to say what came of it."""
+    """The new deadline of the receiver."""
 
     run_id: UUID
     deadline_at: Moment
 
 
 class CallbackProgress(Asked, frozen=True):
-    """How far a run has come: `done` of `total`, which may be unknown."""
+    """The progress of a run: `done` of `total`, which may be unknown."""
 
     done: Annotated[float, Meta(ge=0)]
     total: Annotated[float, Meta(ge=0)] | None = None

@@ -38,7 +38,7 @@ RetryShare = Annotated[
 
 
 class DestinationRequest(Asked, frozen=True):
-    """A destination to be made before the first webhook goes there, so that its secret can be told to the receiver."""
+    """A destination to create before the first webhook goes there, so that the receiver can be given its secret."""
 
     url: Url
     places: Places = PLACES_DEFAULT
@@ -47,7 +47,7 @@ class DestinationRequest(Asked, frozen=True):
 
 
 class DestinationChange(Asked, frozen=True):
-    """What a destination may be sent; what is not named stays as it is."""
+    """Limits of a destination; those left out stay as they are."""
 
     places: Places | UnsetType = UNSET
     rate_per_second: RatePerSecond | UnsetType | None = UNSET
@@ -55,7 +55,7 @@ class DestinationChange(Asked, frozen=True):
 
 
 class Destination(Told, frozen=True):
-    """Where webhooks go to: what it may be sent, and how it is."""
+    """A destination of webhooks: its limits and its health."""
 
     destination_id: UUID
     origin: str
@@ -88,13 +88,13 @@ class DestinationList(Page[Destination], frozen=True):
 
 
 class DestinationOpening(Asked, frozen=True):
-    """For how long a destination is left alone."""
+    """The time for which the circuit stays open."""
 
     duration: Annotated[Duration, Meta(description="PT1S to P7D.", examples=["PT10M"])] = "PT10M"
 
 
 class WaitingRun(Told, frozen=True):
-    """A run that waits for a destination. It uses up no attempt by that."""
+    """A run that waits for a destination. Waiting uses up no attempt."""
 
     run_id: UUID
     job_id: UUID
@@ -126,7 +126,7 @@ class FailedAttemptList(Page[FailedAttempt], frozen=True):
 
 
 class SigningSecret(Told, frozen=True):
-    """What requests to a destination are signed with."""
+    """A secret that signs requests to a destination."""
 
     number: int
     secret: Annotated[str, Meta(description="`whsec_` and base64, as Standard Webhooks writes it.")]
@@ -137,9 +137,9 @@ class SigningSecret(Told, frozen=True):
         return f"SigningSecret({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Give the fields to whoever prints them: the secret itself is not for logs and tracebacks."""
+        """Return the fields for printing, without the secret."""
         return [(name, "***" if name == "secret" else getattr(self, name)) for name in self.__struct_fields__]
 
 
 class SigningSecrets(Items[SigningSecret], frozen=True):
-    """The secrets that are good, the newest first. While there are two, requests are signed with both."""
+    """The valid secrets, the newest first. While there are two, requests are signed with both."""

@@ -34,9 +34,9 @@ TYPES = (
 
 
 class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event, as CloudEvents 1.0 has it. Its source and its id name it: one that comes again makes nothing.
+    """An event, as in CloudEvents 1.0. Its source and its id identify it: a repeated event creates nothing.
 
-    Other attributes are extensions; they are allowed, and not kept.
+    Other attributes are extensions; they are allowed, and not stored.
     """
 
     specversion: Literal["1.0"]
@@ -55,7 +55,7 @@ CloudEvents = Annotated[list[CloudEvent], Meta(max_length=EVENTS_MAX)]
 
 
 class EventTaken(Told, frozen=True):
-    """What became of an event: its runs, those of the first time when it had come before."""
+    """The runs of an event; for a repeated event, those of the first time."""
 
     event_id: str
     duplicate: bool
@@ -63,11 +63,11 @@ class EventTaken(Told, frozen=True):
 
 
 class EventsTaken(Items[EventTaken], frozen=True):
-    """What became of each event of a batch, in its order."""
+    """The result of each event of a batch, in its order."""
 
 
 class StreamQuery(Asked, frozen=True):
-    """Which events to hear of."""
+    """Filters of the event stream."""
 
     types: (
         Annotated[

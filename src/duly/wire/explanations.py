@@ -1,4 +1,4 @@
-"""Why something is where it is, as it crosses HTTP."""
+"""Explanations, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duly.wire.schema.shapes import Told
 
 
 class Reason(Told, frozen=True):
-    """One thing that is so: a stable code, a sentence, and its numbers."""
+    """One reason: a stable code, a sentence, and its numbers."""
 
     code: Code
     text: str
@@ -21,7 +21,7 @@ class Reason(Told, frozen=True):
 
 
 class Holding(Told, frozen=True):
-    """What holds a job or a run back, and what would free it."""
+    """The reason that holds a job or a run back, and what would free it."""
 
     code: HoldingCode
     text: str
@@ -30,7 +30,7 @@ class Holding(Told, frozen=True):
 
 
 class Explanation(Told, frozen=True):
-    """Why a job or a run is where it is: the first thing that holds it back, and all that is so, what matters most first."""
+    """The explanation of a job or a run: the first reason that holds it back, and all reasons, most important first."""
 
     kind: Literal["job", "run"]
     id: UUID

@@ -1,4 +1,4 @@
-"""Figures as they cross HTTP: what ended over time, how things stand, and what comes."""
+"""Figures as they cross HTTP: completed runs over time, the current state, and coming fires."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Seconds = Annotated[float | None, Meta(description="In seconds; null: nothing be
 
 
 class SeriesQuery(Asked, frozen=True, rename={"since": "from", "until": "to"}):
-    """Which stretch of time, in what steps, and of which queue."""
+    """The time range, the step, and the queue of a series."""
 
     since: Annotated[Moment | None, Meta(description="Where it begins; an hour before its end unless given.")] = None
     until: Annotated[Moment | None, Meta(description="Where it ends; now unless given.")] = None
@@ -26,7 +26,7 @@ class SeriesQuery(Asked, frozen=True, rename={"since": "from", "until": "to"}):
 
 
 class Point(Told, frozen=True):
-    """What ended within one step. Counts are of attempts; `failed` counts those that timed out or were lost too."""
+    """The attempts that ended within one step. `failed` includes those that timed out or were lost."""
 
     at: Moment
     ended: Annotated[int, Meta(description="Attempts that had begun and ended.")]
@@ -47,7 +47,7 @@ class Point(Told, frozen=True):
 
 
 class Series(Told, frozen=True, rename={"since": "from", "until": "to"}):
-    """Every step from the beginning to the end, and the whole as one."""
+    """Every step of the range, and the total."""
 
     since: Moment
     until: Moment
@@ -58,7 +58,7 @@ class Series(Told, frozen=True, rename={"since": "from", "until": "to"}):
 
 
 class QueueDepth(Told, frozen=True):
-    """What waits in a queue, and who serves it."""
+    """The backlog of a queue, and its workers."""
 
     name: str
     ready: int
@@ -68,7 +68,7 @@ class QueueDepth(Told, frozen=True):
 
 
 class Attention(Told, frozen=True):
-    """Something that needs a person: what kind, how bad, in a sentence; and what it is about, where that has a name."""
+    """A condition that needs a person: its kind, its severity, a sentence, and the thing it is about, if that has a name."""
 
     code: Literal[
         "everything_held",
@@ -88,7 +88,7 @@ class Attention(Told, frozen=True):
 
 
 class Overview(Told, frozen=True):
-    """How things stand for a tenant, in four numbers and what is behind them."""
+    """The state of a tenant, in four numbers with their details."""
 
     read_at: Moment
     oldest_ready_seconds: Annotated[
@@ -106,28 +106,28 @@ class Overview(Told, frozen=True):
 
 
 class ComingMinute(Told, frozen=True):
-    """How many fires fall into one minute."""
+    """The number of fires in one minute."""
 
     at: Moment
     fires: int
 
 
 class ComingFires(Told, frozen=True):
-    """The fires of the next hour. Those of jobs that wait for an end or an event cannot be known."""
+    """The fires of the next hour. Those of jobs that wait for an end or an event are unknown."""
 
     minutes: list[ComingMinute]
     is_complete: Annotated[bool, Meta(description="Whether all timers of the hour were looked at.")]
 
 
 class DaysQuery(Asked, frozen=True):
-    """How far back, and where days begin."""
+    """The number of days, and the time zone."""
 
     days: Annotated[int, Meta(ge=1, le=90)] = 35
     zone: Annotated[Name, Meta(description="A time zone of the tz database: its days are counted.")] = "UTC"
 
 
 class JobDay(Told, frozen=True):
-    """What became of a job's occurrences on one day of the zone. `retried` counts attempts that were not the last."""
+    """The outcomes of a job's occurrences on one day of the zone. `retried` counts attempts that were not the last."""
 
     day: date
     succeeded: int
@@ -138,7 +138,7 @@ class JobDay(Told, frozen=True):
 
 
 class JobDays(Told, frozen=True):
-    """Each day on which something became of one. Of 20,000 records at most; successes go as history forgets them."""
+    """Each day with an outcome. Of at most 20,000 records; successes disappear with their history."""
 
     items: list[JobDay]
     zone: str

@@ -1,4 +1,4 @@
-"""Keys that hold runs back, and their limits, as they cross HTTP."""
+"""Concurrency keys and rate limits, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Places = Annotated[
 
 
 class GateRate(Asked, frozen=True):
-    """How many runs of a key start in each `per`; after a rest, `burst` of them at once."""
+    """The rate limit of a key: the runs that start in each `per`; after a rest, `burst` of them at once."""
 
     limit: Annotated[float, Meta(gt=0, le=RATE_MAX)]
     per: Duration = "PT1S"
@@ -26,14 +26,14 @@ class GateRate(Asked, frozen=True):
 
 
 class GateLimits(Asked, frozen=True):
-    """What a key allows, whatever its runs carry. What is left out is left to the runs."""
+    """The limits of a key, which override those of its runs. A limit that is left out comes from the runs."""
 
     limit: Places | None = None
     rate: GateRate | None = None
 
 
 class SetLimits(Told, frozen=True):
-    """What somebody has set for a key."""
+    """The limits that were set for a key."""
 
     limit: int | None
     rate: GateRate | None
@@ -41,7 +41,7 @@ class SetLimits(Told, frozen=True):
 
 
 class Gate(Told, frozen=True):
-    """A key that holds runs back: how many are inside, and how many wait."""
+    """A concurrency key or rate limit: how many runs hold a slot, and how many wait."""
 
     key: str
     kind: Annotated[
@@ -59,4 +59,4 @@ class Gate(Told, frozen=True):
 
 
 class GateList(Page[Gate], frozen=True):
-    """A page of keys that are in use or limited, in their order."""
+    """A page of keys that are in use or limited, in order."""

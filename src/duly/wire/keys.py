@@ -11,7 +11,7 @@ from duly.domain.limits.limit import PLACES_MAX
 from duly.wire.pages import Page, PageQuery
 from duly.wire.schema.shapes import Asked, Told, check_reach
 
-TENANT_HEADER = "Duly-Tenant"  # Percent-encoded. Local callers name the tenant they act in; others act in their key's.
+TENANT_HEADER = "Duly-Tenant"  # percent-encoded; local callers name the tenant they act in, others act in their key's
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
 Count = Annotated[int, Meta(ge=0, le=2_000_000_000)]
@@ -23,7 +23,7 @@ TenantNumber = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 
 
 class KeyRequest(Asked, frozen=True):
-    """A key to be made. Only the operator may name another tenant."""
+    """A key to create. Only the operator may name another tenant."""
 
     name: Name
     scopes: Annotated[list[Scope], Meta(min_length=1, max_length=5)]
@@ -59,7 +59,7 @@ class Key(Told, frozen=True):
 
 
 class MadeKey(Told, frozen=True):
-    """A key that was just made. `key` is its whole text, shown this once."""
+    """A new key. `key` is its whole text, shown this once."""
 
     key_id: str
     tenant: int
@@ -72,12 +72,12 @@ class MadeKey(Told, frozen=True):
         return f"MadeKey({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Give the fields to whoever prints them: the key itself is not for logs and tracebacks."""
+        """Return the fields for printing, without the key."""
         return [(name, "***" if name == "key" else getattr(self, name)) for name in self.__struct_fields__]
 
 
 class KeyQuery(PageQuery, frozen=True):
-    """Whose keys: the caller's tenant's, or, for the operator, another's."""
+    """The owner of the keys: the caller's tenant, or, for the operator, another."""
 
     tenant: TenantNumber | None = None
 
@@ -87,7 +87,7 @@ class KeyList(Page[Key], frozen=True):
 
 
 class TenantLimits(Asked, frozen=True):
-    """What a tenant may have; null: as much as it likes."""
+    """The limits of a tenant; null: unlimited."""
 
     schedules_max: Count | None = None
     ready_max: Count | None = None
@@ -101,14 +101,14 @@ class TenantLimits(Asked, frozen=True):
 
 
 class TenantRequest(Asked, frozen=True):
-    """A tenant to be made."""
+    """A tenant to create."""
 
     name: Name
     limits: TenantLimits = TenantLimits()
 
 
 class TenantChange(Asked, frozen=True):
-    """What is to change about a tenant; limits are replaced as a whole."""
+    """Changes of a tenant; limits are replaced as a whole."""
 
     state: Literal["active", "suspended"] | UnsetType = UNSET
     limits: TenantLimits | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""Limits on what is under way at once, as they cross HTTP."""
+"""Limits of runs at once, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scoped(Asked, frozen=True):
 
 
 class LimitRequest(Asked, frozen=True):
-    """At most `places` runs of a queue, a tenant, or with `all` of everything, are under way at once.
+    """At most `places` runs of a queue, a tenant, or with `all` of everything, run at once.
 
     An admin of a tenant limits its own share of a queue; all else is the operator's.
     """
@@ -33,7 +33,7 @@ class LimitRequest(Asked, frozen=True):
 
 
 class LimitQuery(Scoped, frozen=True):
-    """Whose limit: the same that was set."""
+    """The scope of a limit: the same that was set."""
 
 
 class Limit(Told, frozen=True):

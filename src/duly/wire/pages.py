@@ -1,4 +1,4 @@
-"""What all lists share."""
+"""Pages: the shapes that all lists share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _terms(example: str) -> Meta:
     return Meta(max_length=FILTER_CHARACTERS_MAX, description=f"Terms joined by AND: {example}.", examples=[example])
 
 
-# Each shows fields of its own list, because another one's are refused.
+# Each example has fields of its own list, because another's are refused.
 JobFilter = Annotated[str, _terms('state:paused AND queue:(mail,reports) AND name:report* AND created_at>"2026-11-01"')]
 RunFilter = Annotated[str, _terms('state:(dead,cancelled) AND queue:mail AND scheduled_at>"2026-11-01"')]
 WorkflowFilter = Annotated[str, _terms('state:failed AND name:import* AND submitted_at>"2026-11-01"')]
@@ -38,7 +38,7 @@ DeadFilter = Annotated[str, _terms('queue:(mail,reports) AND reason:Timeout* AND
 
 
 class Items(Told, Generic[T], frozen=True):
-    """A list that is told whole."""
+    """A list without pages."""
 
     items: list[T]
 
@@ -50,14 +50,14 @@ class Page(Items[T], frozen=True):
 
 
 class PageQuery(Asked, frozen=True):
-    """Which page, of what size."""
+    """The page, and its size."""
 
     page_size: PageSize = 50
     page_token: PageToken | None = None
 
 
 class JobsQuery(PageQuery, frozen=True):
-    """Which page, of what size, of the jobs that fit a filter, in what order."""
+    """The page, its size, and the filter and order of jobs."""
 
     filter: JobFilter | None = None
     sort: Annotated[
@@ -79,13 +79,13 @@ class JobsQuery(PageQuery, frozen=True):
 
 
 class RunsQuery(PageQuery, frozen=True):
-    """Which page, of what size, of the runs that fit a filter."""
+    """The page, its size, and the filter of runs."""
 
     filter: RunFilter | None = None
     workflow: Annotated[UUID, Meta(description="Only the runs of this workflow's nodes.")] | None = None
 
 
 class WorkflowsQuery(PageQuery, frozen=True):
-    """Which page, of what size, of the workflows that fit a filter."""
+    """The page, its size, and the filter of workflows."""
 
     filter: WorkflowFilter | None = None

@@ -12,7 +12,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Fault(Told, frozen=True, omit_defaults=True):
-    """One thing that is wrong: where (a JSON pointer into the body, or a parameter's name), what, and, of triggers, its code."""
+    """One problem: its place (a JSON pointer into the body, or a parameter's name), a sentence, and, for triggers, its code."""
 
     pointer: str
     message: str
@@ -21,7 +21,7 @@ class Fault(Told, frozen=True, omit_defaults=True):
 
 
 class Problem(Told, frozen=True):
-    """Why a request was not answered as asked. `code` is stable; `detail` and `remedy` are for people."""
+    """The problem with a request. `code` is stable; `detail` and `remedy` are for people."""
 
     type: str
     title: str
@@ -35,14 +35,14 @@ class Problem(Told, frozen=True):
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A kind of problem: its status, what it is called, and what can be done."""
+    """A kind of problem: its status, its title, and its remedy."""
 
     status: int
     title: str
     remedy: str
 
 
-# Stable: a code is never given another meaning.
+# Stable: a code is never reused with another meaning.
 KINDS: dict[str, Kind] = {
     "malformed_request": Kind(
         400, "The request is not HTTP", "Send one request as HTTP/1.1 has it, with no NUL in it."
@@ -123,7 +123,7 @@ def problem(
     remedy: str | None = None,
     title: str | None = None,
 ) -> Problem:
-    """Build the document for a kind of problem, with its usual title and remedy unless there are better ones."""
+    """Build the document of a kind of problem, with its usual title and remedy unless others are given."""
     kind = KINDS[code]
     return Problem(
         type=f"urn:duly:problem:{code}",
@@ -139,7 +139,7 @@ def problem(
 
 
 def encode(value: Any) -> bytes:
-    """Write a shape as JSON."""
+    """Encode a shape as JSON."""
     return _encoder.encode(value)
 
 

@@ -1,4 +1,4 @@
-"""Queues, holds and workers as they cross HTTP."""
+"""Queues, pauses and workers as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duly.wire.schema.shapes import Asked, Reason, Told
 
 
 class Queue(Told, frozen=True):
-    """What waits in a queue, who serves it, and whether it is held."""
+    """The backlog of a queue, its workers, and whether it is paused."""
 
     name: str
     ready: Annotated[int, Meta(description="Runs that may be claimed, counted up to 100,000.")]
@@ -54,7 +54,7 @@ class Queue(Told, frozen=True):
 
 
 class QueueOverload(Told, frozen=True):
-    """A tenant whose oldest due run in a queue is older than it may be."""
+    """A tenant whose oldest due run in a queue is older than its limit."""
 
     tenant: int
     age_seconds: float
@@ -69,13 +69,13 @@ class UnknownHandler(Told, frozen=True):
 
 
 class QueueQuery(Asked, frozen=True):
-    """Whose runs are counted: the caller's own, or, for the operator, everyone's."""
+    """The runs to count: the caller's own, or, for the operator, everyone's."""
 
     everyone: bool = False
 
 
 class QueueChange(Asked, frozen=True):
-    """How a queue is to be; null leaves it to the default."""
+    """Settings of a queue; null restores the default."""
 
     age_limit: Annotated[
         Duration | None, Meta(description="How old its oldest due run may be before work is shed: PT1S to P1D.")
@@ -83,41 +83,41 @@ class QueueChange(Asked, frozen=True):
 
 
 class QueueChanged(Told, frozen=True):
-    """How a queue is by now."""
+    """The settings of a queue after the change."""
 
     name: str
     age_limit_seconds: float
 
 
 class QueueList(Items[Queue], frozen=True):
-    """Every queue that has work or a worker, or is held by its name."""
+    """Every queue that has work or a worker, or is paused by name."""
 
 
 class HoldRequest(Scoped, frozen=True):
-    """What is to be paused: a queue, a tenant, or with `all` everything. An admin of a tenant pauses within that tenant."""
+    """The scope to pause: a queue, a tenant, or with `all` everything. An admin of a tenant pauses within that tenant."""
 
     reason: Reason = "paused on request"
 
 
 class LiftRequest(Scoped, frozen=True):
-    """What is to go on: the same that was paused."""
+    """The scope to resume: the same that was paused."""
 
 
 class QueuePause(Asked, frozen=True):
-    """Why, and for whom: the caller's own runs, or, for the operator, everyone's."""
+    """The reason, and the scope: the caller's own runs, or, for the operator, everyone's."""
 
     reason: Reason = "paused on request"
     everyone: bool = False
 
 
 class QueueResume(Asked, frozen=True):
-    """For whom: the caller's own runs, or, for the operator, everyone's."""
+    """The scope: the caller's own runs, or, for the operator, everyone's."""
 
     everyone: bool = False
 
 
 class Hold(Told, frozen=True):
-    """Something that nobody may start; without a tenant and a queue, everything."""
+    """A pause; without a tenant and a queue, of everything."""
 
     tenant: int | None
     queue: str | None
@@ -127,18 +127,18 @@ class Hold(Told, frozen=True):
 
 
 class HoldList(Items[Hold], frozen=True):
-    """All that is held."""
+    """All pauses."""
 
 
 class HoldChange(Told, frozen=True):
-    """What became of it, and what is held now of what was named."""
+    """The result, and the pauses of the scope."""
 
     status: Literal["paused", "already", "resumed", "not_paused"]
     standing: list[Hold]
 
 
 class Worker(Told, frozen=True):
-    """A worker that lives."""
+    """A live worker."""
 
     worker_id: UUID
     name: str
@@ -160,7 +160,7 @@ class Worker(Told, frozen=True):
 
 
 class HeldRun(Told, frozen=True):
-    """A run in a worker's hands."""
+    """A run that a worker holds."""
 
     run_id: UUID
     job_id: UUID
@@ -175,13 +175,13 @@ class HeldRun(Told, frozen=True):
 
 
 class HeldRuns(Items[HeldRun], frozen=True):
-    """What a worker holds, what was due first in front; 200 of it at most."""
+    """The runs that a worker holds, the first due in front; 200 at most."""
 
     is_complete: bool
 
 
 class Draining(Told, frozen=True):
-    """Whether a worker takes runs by now, and how many it still holds."""
+    """Whether a worker claims runs, and how many it still holds."""
 
     worker_id: UUID
     is_draining: bool
@@ -189,4 +189,4 @@ class Draining(Told, frozen=True):
 
 
 class WorkerList(Items[Worker], frozen=True):
-    """Every worker that lives."""
+    """Every live worker."""

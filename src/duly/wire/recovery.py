@@ -16,7 +16,7 @@ ChoiceName = Literal["skip", "once", "all"]
 
 
 class RecoveryRule(Asked, frozen=True):
-    """What becomes of what was missed: of one schedule, of all of a tenant, or, with neither, of all. The nearest rule counts."""
+    """The choice for missed fires: of one schedule, of all of a tenant, or, with neither, of all. The nearest rule counts."""
 
     choice: Annotated[ChoiceName, Meta(description="Leave it out, one run for all, or a run for each, up to 10,000.")]
     tenant: TenantNumber | None = None
@@ -24,7 +24,7 @@ class RecoveryRule(Asked, frozen=True):
 
 
 class RecoveryApproval(Asked, frozen=True):
-    """How a recovery is carried out; where no rule says otherwise, by each schedule's own misfire policy."""
+    """The approval of a recovery; without a rule, each schedule's own misfire policy decides."""
 
     rules: Annotated[list[RecoveryRule], Meta(max_length=1_000)] = msgspec.field(default_factory=list)
     rate: Annotated[
@@ -37,7 +37,7 @@ class RecoveryApproval(Asked, frozen=True):
 
 
 class RecoveryItem(Told, frozen=True):
-    """A schedule that missed something, and how many runs become of it."""
+    """A schedule that missed fires, and the resulting number of runs."""
 
     backfill_id: UUID
     job_id: UUID
@@ -54,7 +54,7 @@ class RecoveryItem(Told, frozen=True):
 
 
 class RecoveryTenant(Told, frozen=True):
-    """What was missed of a tenant's schedules, and how many runs are yet to be made of it."""
+    """The missed fires of a tenant's schedules, and how many runs are still to be created."""
 
     tenant: int
     schedules: int
@@ -63,7 +63,7 @@ class RecoveryTenant(Told, frozen=True):
 
 
 class ToldRule(Told, frozen=True):
-    """A rule that was approved."""
+    """An approved rule."""
 
     choice: ChoiceName
     tenant: int | None
@@ -71,7 +71,7 @@ class ToldRule(Told, frozen=True):
 
 
 class RecoveryState(Told, frozen=True):
-    """A recovery: since when nobody staged, what was decided and by whom, and how far it has come."""
+    """A recovery: since when no scheduler staged, the decision and its author, and its progress."""
 
     recovery_id: UUID
     state: Literal["open", "approved", "dismissing", "done", "dismissed"]
@@ -88,7 +88,7 @@ class RecoveryState(Told, frozen=True):
 
 
 class RecoveryPlan(Told, frozen=True):
-    """What was missed, what becomes of it, and when that will be done; without a recovery, what is caught up with by itself."""
+    """Missed fires, the decision, and when it will be done; without a recovery, the catch-ups by policy."""
 
     recovery: Annotated[RecoveryState | None, Meta(description="The one that is not over, or else the last.")]
     left: Annotated[int, Meta(description="Runs that are yet to be made.")]

@@ -22,7 +22,7 @@ Cancelling = Literal["cancelled", "requested", "too_late"]
 
 
 class Attempt(Told, frozen=True):
-    """One try of a run, or the record that it was skipped. `detail` is an error with its traceback, or what was skipped."""
+    """One attempt of a run, or the record that it was skipped. `detail` is an error with its traceback, or what was skipped."""
 
     attempt: int
     outcome: Outcome
@@ -38,7 +38,7 @@ class Attempt(Told, frozen=True):
 
 
 class SkippedStretch(Told, frozen=True):
-    """Occurrences that did not run, told as one: how many, the first and the last."""
+    """Occurrences that did not run, as one entry: how many, the first and the last."""
 
     count: int
     first: Moment
@@ -46,7 +46,7 @@ class SkippedStretch(Told, frozen=True):
 
 
 class TargetSummary(Told, frozen=True):
-    """What runs, in short: the handler that a worker must know, and where a webhook leads, without its query.
+    """A target in short: the handler that a worker must have, and a webhook's address without its query.
 
     Types may be added.
     """
@@ -85,7 +85,7 @@ class RunSummary(Told, frozen=True):
 
 
 class FollowedJob(Asked, frozen=True):
-    """A one-shot that another follows, and the end of it that lets that one run."""
+    """A one-shot that another depends on, and the required outcome."""
 
     job: UUID
     on: Annotated[
@@ -94,7 +94,7 @@ class FollowedJob(Asked, frozen=True):
 
 
 class Run(Told, frozen=True):
-    """A run as it stands, with its attempts so far, the latest last."""
+    """A run, with its attempts so far, the latest last."""
 
     run_id: UUID
     job_id: UUID
@@ -143,7 +143,7 @@ class Run(Told, frozen=True):
 
 
 class Submitter(Told, frozen=True):
-    """Who submitted or triggered a run, as the audit has it: with a key, in a session, or on the database itself."""
+    """The submitter or trigger of a run, as in the audit: a key, a session, or a local account."""
 
     kind: Literal["key", "session", "local", "engine"]
     key_id: str | None
@@ -154,7 +154,7 @@ class Submitter(Told, frozen=True):
 
 
 class RunLease(Told, frozen=True):
-    """A worker's right to a run, and since when it has it."""
+    """A worker's lease of a run, and since when."""
 
     worker_id: UUID
     fence: int
@@ -162,7 +162,7 @@ class RunLease(Told, frozen=True):
 
 
 class Progress(Told, frozen=True):
-    """How far a run says it has come: `done` of `total`, which may be unknown; `fraction` is the one by the other, at most 1."""
+    """The progress that a run reports: `done` of `total`, which may be unknown; `fraction` is their ratio, at most 1."""
 
     done: float | None
     total: float | None
@@ -172,7 +172,7 @@ class Progress(Told, frozen=True):
 
 
 class CheckpointSize(Told, frozen=True):
-    """What is kept for the run's next attempt: how large it is, and when and under which fence it was saved."""
+    """The checkpoint of a run: its size, and when and under which fence it was saved."""
 
     bytes: int
     fence: int
@@ -180,7 +180,7 @@ class CheckpointSize(Told, frozen=True):
 
 
 class SavedCheckpoint(CheckpointSize, frozen=True):
-    """What is kept for the run's next attempt."""
+    """The checkpoint for the run's next attempt."""
 
     value: Any
 
@@ -205,24 +205,24 @@ class LogLine(Told, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where in the log it stands: a log that is followed can be gone on with here."""
+        """The position in the log, from which following can go on."""
         return f"{self.attempt}/{self.number}"
 
 
 class LogQuery(Asked, frozen=True):
-    """Where to go on reading."""
+    """The position to go on from."""
 
     page_token: PageToken | None = None
 
 
 class LogEnd(Told, frozen=True):
-    """The last event of a log that is followed: what became of the run."""
+    """The last event of a followed log: the state of the run."""
 
     state: State
 
 
 class LogPage(Told, frozen=True):
-    """Lines of a run's log, in order. With the token, what was logged since can be asked for, also after the last page."""
+    """Lines of a run's log, in order. The token reads later lines, also after the last page."""
 
     items: list[LogLine]
     next_page_token: str
@@ -230,7 +230,7 @@ class LogPage(Told, frozen=True):
 
 
 class Cancellation(Asked, frozen=True):
-    """What else is cancelled."""
+    """The subtasks to cancel."""
 
     children: Annotated[
         bool,
@@ -239,11 +239,11 @@ class Cancellation(Asked, frozen=True):
 
 
 class RunCancelled(Told, frozen=True):
-    """What became of a request to cancel, and the state of the run as of now.
+    """The result of a cancel, and the state of the run.
 
-    cancelled: it was waiting, and will never start. requested: it is in a worker's hands, who has been asked; what it came to
-    will be on the run. too_late: it had ended already, as `state` says. `children`: how many subtasks
-    were cancelled, or asked to stop, with it.
+    cancelled: it was waiting, and will never start. requested: a worker holds it and has been asked to stop it; the run
+    will show its outcome. too_late: it had ended already, as `state` says. `children`: how many subtasks were
+    cancelled, or asked to stop, with it.
     """
 
     run_id: UUID
@@ -260,7 +260,7 @@ class RunMoved(Told, frozen=True):
 
 
 class RunAgainRequest(Asked, frozen=True):
-    """What is otherwise than it was; what is left out stays. `at` is when it runs: now, if it is left out."""
+    """Changes to the run; those left out stay. `at` is when it runs: now, if it is left out."""
 
     payload: (
         Annotated[dict[str, Any], Meta(description="In place of the payload that it had. At most 256 KiB.")] | None
@@ -298,7 +298,7 @@ class DeadLetter(Told, frozen=True):
 
 
 class DeadGroup(Told, frozen=True):
-    """Dead letters whose reasons are alike: what differs from run to run is written as …."""
+    """Dead letters with the same normalized reason: parts that differ from run to run are written as …."""
 
     error: str
     count: int
@@ -309,20 +309,20 @@ class DeadGroup(Told, frozen=True):
 
 
 class DeadList(Page[DeadLetter], frozen=True):
-    """A page of dead letters, the last buried first. With group=error, groups instead, of the last 10,000 that fit."""
+    """A page of dead letters, the last buried first. With group=error, groups instead, of the last 10,000 that match."""
 
     groups: list[DeadGroup] | None = None
 
 
 class DeadQuery(PageQuery, frozen=True):
-    """Which dead letters; with `group`, counted by what is alike in their reasons."""
+    """Filters of dead letters; with `group`, counted by normalized reason."""
 
     filter: DeadFilter | None = None
     group: Literal["error"] | None = None
 
 
 class DeadEdit(Asked, frozen=True):
-    """The payload with which a dead run is to be replayed."""
+    """The payload for the replay of a dead run."""
 
     payload: dict[str, Any]
 
@@ -331,7 +331,7 @@ BULK_LIMIT_DEFAULT, BULK_LIMIT_MAX = 1_000, 10_000
 
 
 class BulkRequest(Asked, frozen=True):
-    """Which dead letters: those that fit a filter, or all, up to a limit, from where an earlier request ended."""
+    """The dead letters: those that match a filter, or all, up to a limit, from where an earlier request ended."""
 
     filter: DeadFilter = ""
     dry_run: bool = False
@@ -344,19 +344,21 @@ class BulkRequest(Asked, frozen=True):
 
 
 class BulkReplay(BulkRequest, frozen=True, kw_only=True):
-    """At once, or at a pace: each is due a moment after the one before."""
+    """Options of the replay: at once, or at a rate: each is due a moment after the one before."""
 
     rate: ReplayRate | None = None
 
 
 class BulkEdit(BulkRequest, frozen=True, kw_only=True):
-    """The same payload for all that fit."""
+    """The same payload for all that match."""
 
     payload: dict[str, Any]
 
 
 class BulkAnswer(Told, frozen=True):
-    """How many fit, up to the limit, and how many were moved: none by a dry run, and not what others took first."""
+    """The number that matched, up to the limit, and that were moved: none by a dry run, and not those that others took
+    first.
+    """
 
     matched: int
     moved: int

@@ -20,7 +20,7 @@ class LogIn(Asked, frozen=True):
 
 
 class Who(Told, frozen=True):
-    """Who asks, what they may do, and what a page must send with each change; a key needs nothing of the kind."""
+    """The caller, its scopes, and the token that a page must send with each change; a key needs none."""
 
     tenant: int
     tenant_name: str
@@ -33,13 +33,13 @@ class Who(Told, frozen=True):
 
 
 class SessionQuery(PageQuery, frozen=True):
-    """Which sessions. Only the operator may name another tenant."""
+    """Filters of sessions. Only the operator may name another tenant."""
 
     tenant: TenantNumber | None = None
 
 
 class Session(Told, frozen=True):
-    """A browser that has logged in with a key. Its id opens nothing."""
+    """A browser that has logged in with a key. Its id grants nothing."""
 
     session_id: UUID
     tenant: int

@@ -1,4 +1,4 @@
-"""The installation as it crosses HTTP: versions, who holds what, the database, settings, and what the doctor finds."""
+"""The installation as it crosses HTTP: versions, schedulers, the database, settings, and the doctor's findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from duly.wire.schema.shapes import Told
 
 
 class SystemVersions(Told, frozen=True):
-    """What runs here. `tzdb` is the time zone data of the process that answers, `tzdb_in_force` what pending fires are of."""
+    """The versions. `tzdb` is the time zone data of the answering process, `tzdb_in_force` the one that timed pending fires."""
 
     duly: str
     schema: int
@@ -22,7 +22,7 @@ class SystemVersions(Told, frozen=True):
 
 
 class SystemScheduler(Told, frozen=True):
-    """A scheduler that lives."""
+    """A live scheduler."""
 
     scheduler_id: UUID
     name: str
@@ -45,7 +45,7 @@ class SystemTable(Told, frozen=True):
 
 
 class SystemReplica(Told, frozen=True):
-    """A server that follows this one."""
+    """A replica of this server."""
 
     name: str
     state: str | None
@@ -54,7 +54,7 @@ class SystemReplica(Told, frozen=True):
 
 
 class SystemDatabase(Told, frozen=True):
-    """How the PostgreSQL is."""
+    """The state of the PostgreSQL."""
 
     name: str
     bytes: int
@@ -69,7 +69,7 @@ class SystemDatabase(Told, frozen=True):
 
 
 class SystemSetting(Told, frozen=True):
-    """A setting of the process that answers; what is secret is not shown."""
+    """A setting of the answering process, without secrets."""
 
     name: str
     value: Any
@@ -78,7 +78,7 @@ class SystemSetting(Told, frozen=True):
 
 
 class SystemFinding(Told, frozen=True):
-    """Something that is not as it should be, and what to do about it."""
+    """A condition that is not as it should be, and its remedy."""
 
     code: str
     severity: Annotated[
@@ -99,7 +99,7 @@ class SystemClock(Told, frozen=True):
 
 
 class SystemClockSetBack(Told, frozen=True):
-    """The database's clock is behind where it was: schedules stand still until it is there again."""
+    """The database clock is behind its own past: schedules stop until it has caught up."""
 
     seconds: float
     resumes_at: Annotated[Moment, Meta(description="When schedules go on.")]

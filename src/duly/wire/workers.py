@@ -1,4 +1,4 @@
-"""Workers over HTTP: what they say, and what they are told."""
+"""HTTP workers: their requests and responses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Answered = Annotated[int, Meta(ge=0, le=9_223_372_036_854_775_807)]
 
 
 class NewWorker(Asked, frozen=True):
-    """A worker that begins. It is given runs of these queues and handlers, and never holds more than `slots` of them."""
+    """A worker that registers. It gets runs of these queues and handlers, and never holds more than `slots` of them."""
 
     name: Name
     queues: Annotated[list[Name], Meta(min_length=1, max_length=100)]
@@ -35,7 +35,7 @@ class NewWorker(Asked, frozen=True):
 
 
 class RegisteredWorker(Told, frozen=True):
-    """Its name from here on. After `start_within_seconds` without a renewal it must start nothing more."""
+    """The worker's id. After `start_within_seconds` without a renewal it must start nothing more."""
 
     worker_id: UUID
     lease_seconds: float
@@ -44,7 +44,7 @@ class RegisteredWorker(Told, frozen=True):
 
 
 class ClaimRequest(Asked, frozen=True):
-    """Ask for runs that are due. Claims are numbered upwards; while nothing is due, the answer waits."""
+    """A claim of due runs. Claims are numbered upwards; while nothing is due, the response waits."""
 
     number: Annotated[ClaimNumber, Meta(description="1 for a worker's first claim; higher for each one after it.")]
     limit: Annotated[int, Meta(ge=1, le=CLAIM_MAX)] = 1
@@ -52,10 +52,10 @@ class ClaimRequest(Asked, frozen=True):
 
 
 class ClaimedRun(Told, frozen=True):
-    """A run to be started now. `deadline` is when its timeout ends, if it was started at once.
+    """A run to start now. `deadline` is when its timeout ends, if it is started at once.
 
-    `suspect`: its worker died under it before; run it where it can do no harm. `checkpoint` is what an earlier attempt saved.
-    Of a node of a workflow, `parents` is what the nodes before it came to, by their names.
+    `suspect`: its worker died while running it before; run it in isolation. `checkpoint` is what an earlier attempt
+    saved. For a node of a workflow, `parents` are the results of the nodes before it, by name.
     """
 
     run_id: UUID
@@ -82,22 +82,22 @@ class ClaimedRun(Told, frozen=True):
 
 
 class ClaimedRuns(Told, frozen=True):
-    """The runs that are the worker's now."""
+    """The runs that are now leased to the worker."""
 
     runs: list[ClaimedRun]
 
 
 class Lease(Asked, frozen=True):
-    """A run in the worker's hands."""
+    """A run that the worker holds."""
 
     run_id: UUID
     fence: Fence
 
 
 class Renewal(Asked, frozen=True):
-    """All that the worker holds, outcomes that are not settled yet included, and up to which claim it knows the answer.
+    """All runs that the worker holds, including unsettled outcomes, and the last claim whose response it has.
 
-    What else hangs on it from those claims goes back: it was never started.
+    Other runs of those claims go back: they were never started.
     """
 
     held: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
@@ -114,7 +114,7 @@ class Held(Told, frozen=True):
 
 
 class Renewed(Told, frozen=True):
-    """The lease holds for so long, counted from when this was asked. Runs to stop, and runs that are not its own any more."""
+    """The lease's duration, counted from the request. Runs to stop, and runs that are no longer the worker's."""
 
     until_seconds: float
     start_within_seconds: float
@@ -123,7 +123,7 @@ class Renewed(Told, frozen=True):
 
 
 class RunError(Asked, frozen=True):
-    """What went wrong. Rules know it by `type`, the name or path of its class, and by `bases`, those above it."""
+    """The error of a run. Rules match its `type`, the name or path of its class, and its `bases`, the base classes."""
 
     type: str = ""
     bases: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=32)] = msgspec.field(
@@ -134,7 +134,10 @@ class RunError(Asked, frozen=True):
 
 
 class RunOutcome(Asked, frozen=True):
-    """What a run came to. `result` is of a success; `error`, `retryable` and `retry_after` of a failure; `snooze` of a snooze."""
+    """The outcome of a run.
+
+    `result` is of a success; `error`, `retryable` and `retry_after` of a failure; `snooze` of a snooze.
+    """
 
     run_id: UUID
     fence: Fence
@@ -148,13 +151,13 @@ class RunOutcome(Asked, frozen=True):
 
 
 class Settlement(Asked, frozen=True):
-    """Outcomes, of which each is settled or refused by itself."""
+    """Outcomes, each settled or refused by itself."""
 
     outcomes: Annotated[list[RunOutcome], Meta(min_length=1, max_length=SETTLE_MAX)]
 
 
 class SettledRun(Told, frozen=True):
-    """settled: it counts, now or since before. fenced: the lease was lost, and it changes nothing."""
+    """settled: it counts, now or from before. fenced: the lease was lost, and it changes nothing."""
 
     run_id: UUID
     fence: int
@@ -162,13 +165,13 @@ class SettledRun(Told, frozen=True):
 
 
 class Settled(Told, frozen=True):
-    """What became of each outcome, in the order in which they came."""
+    """The result of each outcome, in order."""
 
     outcomes: list[SettledRun]
 
 
 class ProgressReport(Asked, frozen=True):
-    """How far a run has come: `done` of `total`, which may be unknown."""
+    """The progress of a run: `done` of `total`, which may be unknown."""
 
     run_id: UUID
     fence: Fence
@@ -178,7 +181,7 @@ class ProgressReport(Asked, frozen=True):
 
 
 class Checkpoint(Asked, frozen=True):
-    """What the next attempt is to know. It replaces the one before."""
+    """The checkpoint for the next attempt. It replaces the one before."""
 
     run_id: UUID
     fence: Fence
@@ -186,7 +189,7 @@ class Checkpoint(Asked, frozen=True):
 
 
 class LogEntry(Asked, frozen=True):
-    """A line."""
+    """A log line."""
 
     message: Annotated[str, Meta(max_length=8_192)]
     level: Literal["debug", "info", "warning", "error", "stdout", "stderr"] = "info"
@@ -194,7 +197,7 @@ class LogEntry(Asked, frozen=True):
 
 
 class LogEntries(Asked, frozen=True):
-    """Lines that stay with the run, in order."""
+    """Log lines of the run, in order."""
 
     run_id: UUID
     fence: Fence
@@ -202,19 +205,19 @@ class LogEntries(Asked, frozen=True):
 
 
 class LogsKept(Told, frozen=True):
-    """How many lines were kept; 10,000 of each attempt are."""
+    """The number of lines stored; 10,000 of each attempt are."""
 
     kept: int
 
 
 class Leaving(Asked, frozen=True):
-    """The runs that were started and have no outcome yet: they stay with the worker until its lease ends."""
+    """The runs that were started and have no outcome yet: they stay leased until the worker's lease expires."""
 
     held: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
 
 
 class Left(Told, frozen=True):
-    """Whether the worker is gone; it is not while it holds something. What it had not started went back."""
+    """Whether the worker has deregistered; it has not while it holds something. Runs it had not started went back."""
 
     left: bool
     returned: list[Held]

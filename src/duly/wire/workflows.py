@@ -20,18 +20,18 @@ WorkflowState = Literal["running", "paused", "cancelling", "succeeded", "failed"
 NodeState = Literal["waiting", "ready", "running", "succeeded", "failed", "cancelled", "skipped", "expired"]
 
 
-# Of those that a map has made, too.
+# including those that a map has made
 AnyNode = Annotated[str, Meta(min_length=1, max_length=120, extra_json_schema={"pattern": NODE_PATTERN})]
 
 
 class NewWorkflow(WorkflowSpec, frozen=True, kw_only=True):
-    """A workflow to be started. `idempotency_key` means the same as the header."""
+    """A workflow to start. `idempotency_key` means the same as the header."""
 
     idempotency_key: IdempotencyKey | None = None
 
 
 class StartedWorkflow(Told, frozen=True):
-    """A workflow that was accepted: it is durable, and its first nodes are ready."""
+    """An accepted workflow: it is durable, and its first nodes are ready."""
 
     workflow_id: UUID
     name: str
@@ -57,17 +57,17 @@ class WorkflowList(Page[WorkflowSummary], frozen=True):
 
 
 class Edge(Told, frozen=True):
-    """A node that another waits for, and the end of it that lets that one run."""
+    """A node that another depends on, and the required outcome."""
 
     node: str
     on: Literal["success", "failure", "always"]
 
 
 class Node(Told, frozen=True):
-    """A node of a workflow as it stands. `run_id` is that of its run, which tells the rest; `attempt` is told while it lives.
+    """A node of a workflow. `run_id` is its run, which has the rest; `attempt` is present while it is active.
 
-    A node that is mapped has no run, but one node for each item, named `node[0]` and so on, with its name in `item_of`;
-    `items` is how many they are. `added_by` is the node that has added it.
+    A mapped node has no run, but one node for each item, named `node[0]` and so on, with its name in `item_of`; `items`
+    is their number. `added_by` is the node that has added it.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Node(Told, frozen=True):
 
 
 class Workflow(Told, frozen=True):
-    """A workflow as it stands, with all its nodes. `run_id` is the run whose target it is, where a schedule has started it."""
+    """A workflow, with all its nodes. `run_id` is the run whose target it is, if a schedule has started it."""
 
     workflow_id: UUID
     name: str
@@ -103,7 +103,7 @@ class Workflow(Told, frozen=True):
 
 
 class NodeResult(Node, frozen=True):
-    """A node with its payload as it was asked for, and what it came to."""
+    """A node with its requested payload, and its result."""
 
     workflow_id: UUID
     payload: Any
@@ -111,22 +111,22 @@ class NodeResult(Node, frozen=True):
 
 
 class WorkflowCancellation(Asked, frozen=True):
-    """Why it is cancelled."""
+    """The reason of a cancel."""
 
     reason: Reason = "cancelled on request"
 
 
 class WorkflowStatus(Told, frozen=True):
-    """How a workflow stands now."""
+    """The state of a workflow."""
 
     workflow_id: UUID
     state: WorkflowState
 
 
 class WorkflowReplay(Asked, frozen=True):
-    """From which node on: it and all that follow from it are run again, and the others keep their results.
+    """The node to replay from: it and its descendants run again, and the others keep their results.
 
-    A dry run says what would be done, or why it cannot be, and does nothing.
+    A dry run returns the plan, or why it is refused, and changes nothing.
     """
 
     node: AnyNode
@@ -134,7 +134,9 @@ class WorkflowReplay(Asked, frozen=True):
 
 
 class WorkflowReplayed(Told, frozen=True):
-    """The nodes that will run again, the items that their maps drop and make anew, and how many others keep their results."""
+    """The nodes that will run again, the items that their maps drop and create again, and how many others keep their
+    results.
+    """
 
     workflow_id: UUID
     state: WorkflowState
@@ -146,9 +148,9 @@ class WorkflowReplayed(Told, frozen=True):
 
 
 class NodesToAdd(Asked, frozen=True):
-    """Nodes that a running node adds: itself by its name and the fence of its run, and they by their names.
+    """Nodes that a running node adds: its own name and its run's fence, and the new nodes by their names.
 
-    What follows after the running node waits for them as well. A node without `after` waits for the one that adds it.
+    The children of the running node wait for them as well. A node without `after` depends on the one that adds it.
     """
 
     node: AnyNode
@@ -159,7 +161,7 @@ class NodesToAdd(Asked, frozen=True):
 
 
 class NodesAdded(Told, frozen=True):
-    """The nodes that were added; of those that had been added before, nothing was changed."""
+    """The nodes that were added; those that had been added before were not changed."""
 
     workflow_id: UUID
     nodes: list[str]

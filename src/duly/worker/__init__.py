@@ -1,1 +1,1 @@
-"""The loop that decides who runs: it claims, holds, executes and settles."""
+"""The worker: claims runs, holds them until they are due, executes and settles them."""

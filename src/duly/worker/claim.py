@@ -1,6 +1,6 @@
-"""Claiming: takes in as many runs as there is room for, and holds each until it is due or in line.
+"""Claiming: claims as many runs as there is room for, and holds each until it is due or has a slot.
 
-A claim whose answer was lost leaves runs that hang on us and of which we know nothing: the belt finds them and hands them back.
+A claim whose answer was lost leaves leases that we do not know of: a periodic check finds them and hands them back.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ SUSPECTS_MAX = 1_000
 BELT_SECONDS = 30.0
 BELT_BATCH = 5_000
 BELT_IN_DOUBT_SECONDS = 1.0
-DOUBT_SECONDS = 60.0  # A claim whose answer was lost may still commit until the server has noticed that we are gone.
+# a claim whose answer was lost may still commit until the server has noticed that the connection is lost
+DOUBT_SECONDS = 60.0
 
 
 class Claiming:
-    """The intakes of one life."""
+    """The intakes of one life of a worker."""
 
     def __init__(
         self,
@@ -89,8 +90,8 @@ class Claiming:
             Intake(pool, names, self.rooms[pool]) for pool, names in _names_by_pool(registry, targets).items()
         ]
         self._policies = _policies_of(registry)
-        self.shut: frozenset[Pool] = frozenset()  # Nothing is claimed for these: what executes them stands still.
-        self.last_turn_at = float("-inf")  # the latest turn at a rate that we were given
+        self.shut: frozenset[Pool] = frozenset()  # nothing is claimed for these: their executor is blocked
+        self.last_turn_at = float("-inf")  # the latest reservation of a rate limit that we were given
         self._in_doubt = asyncio.Event()
         self._in_doubt_until = float("-inf")
 
@@ -104,13 +105,13 @@ class Claiming:
                 continue
             held_before = intake.held_ahead
             claimed = await self._claim(intake, limit)
-            # Under a limit there may be more than we were given, and it comes with the end of what we hold.
+            # Under a limit there may be more than we were given, and it comes when held runs end.
             intake.more = len(claimed) >= limit or bool(self._watch.limits)
             found_early = intake.held_ahead > held_before
             if found_early and intake.held_ahead < intake.room.ahead and len(claimed) >= limit // 2:
                 intake.room.grow()
             elif found_early or not claimed or len(claimed) < limit // 2:
-                await self._clock.wait(intake.wake, POLL_SECONDS)  # There is nothing more that is due.
+                await self._clock.wait(intake.wake, POLL_SECONDS)  # nothing more is due
 
     def wake(self) -> None:
         """Look now."""
@@ -118,14 +119,14 @@ class Claiming:
             intake.wake.set()
 
     def wake_idle(self) -> bool:
-        """Look now where there was nothing more when we looked last. Says whether that was so anywhere."""
+        """Look now where the last look found nothing more. Returns whether that was so anywhere."""
         idle = [intake for intake in self.intakes if not intake.more]
         for intake in idle:
             intake.wake.set()
         return bool(idle)
 
     def wake_if_worthwhile(self) -> None:
-        """Look now where slots have come free, and there is more than was taken last time."""
+        """Look now where slots are free, and the last claim left more."""
         for intake in self.intakes:
             if intake.more and self._claimable(intake) >= intake.worth_asking:
                 intake.wake.set()
@@ -150,27 +151,27 @@ class Claiming:
             self.doubt()
             raise
         except WorkerExpired:
-            # While our heart beats, only the database's clock was set forwards: the next beat makes up for it.
+            # While our heartbeat works, only the database clock was set forwards: the next heartbeat makes up for it.
             if not self._lifeline.is_safe:
                 self._on_expired()
             return []
         return claimed
 
     async def _keep_within(self, narrowed: Holds, claimed: list[Run]) -> list[Run]:
-        """Hand back what may have been claimed before a limit was set that we have heard of meanwhile."""
+        """Hand back runs that may have been claimed before a limit that we have seen since."""
         if covered := [run for run in claimed if narrowed.cover(run)]:
             await hand_back(self._database, self._identity.worker_id, covered)
         return [run for run in claimed if not narrowed.cover(run)]
 
     async def _receive(self, intake: Intake, claimed: list[Run], stalls: int) -> None:
-        """Hold what was claimed: in the wheel until it is due, in line when it is."""
+        """Hold the claimed runs: in the wheel until they are due, in line for a slot when they are."""
         if not claimed:
             return
         if any(map(self._watch.holds.cover, claimed)):
-            # The store gave us what we take for held: a look that is sent now is not older than that answer.
+            # The store's answer is what we now hold: a look sent from now on is not older than that.
             await self._look_again()
         extras = await self._fetch_extras(claimed)
-        if stalls != self._lifeline.stalls:  # Meanwhile we stood still, and they may have been handed back.
+        if stalls != self._lifeline.stalls:  # meanwhile we were stalled, and they may have been handed back
             await hand_back(self._database, self._identity.worker_id, claimed)
             return
         now = self._lifeline.now()
@@ -193,13 +194,13 @@ class Claiming:
         self._on_received()
 
     def _with_policy(self, run: Run) -> Run:
-        """Give a run its handler's policy, where it has none of its own."""
+        """Return a run with its handler's policy, where it has none of its own."""
         if run.policy.own or (handlers := self._policies.get(run.handler)) is None:
             return run
         return msgspec.structs.replace(run, policy=run.policy.or_handlers(handlers))
 
     async def _fetch_extras(self, claimed: list[Run]) -> dict[UUID, tuple[Run, str | None]]:
-        """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""
+        """Fetch what is stored outside the rows: large payloads, checkpoints of earlier attempts, inputs of nodes."""
         special = [run for run in claimed if run.payload_stored or run.attempt > 1 or run.metadata.node]
         if not special:
             return {}
@@ -226,14 +227,14 @@ class Claiming:
         return Kind.CHILD if may_be_killed else Kind.THREAD
 
     async def mind_the_belt(self) -> None:
-        """Hand back leases that hang on us and that we do not know: claims whose answer was lost."""
+        """Hand back leases that we hold and do not know: of claims whose answer was lost."""
         while not self._gone.is_set():
             doubtful = self._clock.monotonic() < self._in_doubt_until
             await self._clock.wait(self._in_doubt, BELT_IN_DOUBT_SECONDS if doubtful else BELT_SECONDS)
             hanging = await self._hanging()
             for intake in self.intakes:
                 async with intake.claiming:
-                    pass  # A claim that was under way when we looked has been answered now.
+                    pass  # a claim that was under way when we looked has been answered now
             unknown = [run for run in hanging if self._hands.find(run.run_id, run.fence) is None]
             for first in range(0, len(unknown), BELT_BATCH):
                 batch = unknown[first : first + BELT_BATCH]
@@ -241,7 +242,7 @@ class Claiming:
                     self._log.warning("unknown_leases_handed_back", runs=len(back))
 
     async def _hanging(self) -> list[Run]:
-        """Read all that hangs on us; that may be some ten thousand, with many slots for what is held ahead."""
+        """Read all leases that we hold; with many slots for runs held ahead there may be ten thousand."""
         worker_id = self._identity.worker_id
         hanging = page = await leased.held_by(self._database, worker_id, BELT_BATCH)
         while len(page) == BELT_BATCH:
@@ -250,24 +251,24 @@ class Claiming:
         return hanging
 
     def doubt(self) -> None:
-        """Remember that runs may hang on us of which we know nothing."""
+        """Remember that we may hold leases that we do not know."""
         self._in_doubt_until = self._clock.monotonic() + DOUBT_SECONDS
         self._in_doubt.set()
 
     async def listen(self) -> None:
-        """Wake the intake on a hint, and look for holds on another."""
+        """Wake the intake on one hint, and look for pauses on another."""
         heard = {hints.READY_CHANNEL: self.wake, hints.HOLDS_CHANNEL: self._watch.wake}
         await hints.listen(self._database, heard, self._gone.is_set)
 
 
 def _policies_of(registry: Registry) -> dict[str, RunPolicy]:
-    """Return the policies for runs that were submitted without one, such as by plain SQL; plain ones are left out."""
+    """Return the policies for runs that were submitted without one, such as by SQL; plain ones are left out."""
     policies = {name: registry[name].options.policy for name in registry.names()}
     return {name: policy for name, policy in policies.items() if policy != PLAIN}
 
 
 def _names_by_pool(registry: Registry, targets: Targets) -> dict[Pool, list[str]]:
-    """Sort the handlers' names, aliases too, by what their runs compete for."""
+    """Group the handlers' names and aliases by the pool that their runs need."""
     names: dict[Pool, list[str]] = {}
     for name in registry.names():
         names.setdefault(Pool.LOOP if registry[name].is_async else Pool.PLAIN, []).append(name)

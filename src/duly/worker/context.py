@@ -1,7 +1,7 @@
-"""The handler's hand on its run, and the signals it may raise.
+"""The run as its handler sees it, and the signals that a handler may raise.
 
-A context does no I/O of its own: the worker's desk does. What it says names the run and its fence, so that a worker that
-slept past its lease writes nothing.
+A context does no I/O of its own: the worker does. Every write names the run and its fence, so that a worker that slept
+past its lease writes nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _FIELD_NAME_CHARACTERS_MAX = 200
 
 
 class Desk(Protocol):
-    """What the worker does for the runs it executes."""
+    """The worker's services for the runs it executes."""
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
-        """Keep a line; from any thread, without waiting."""
+        """Append a log line; from any thread, without waiting."""
         ...
 
     async def checkpoint(self, run: Run, body: str) -> bool:
@@ -36,7 +36,7 @@ class Desk(Protocol):
         ...
 
     def progress(self, run: Run, progress: Progress) -> None:
-        """Show how far the run has come; from any thread, without waiting."""
+        """Report the run's progress; from any thread, without waiting."""
         ...
 
     def checkpoint_sync(self, run: Run, body: str) -> bool:
@@ -45,7 +45,7 @@ class Desk(Protocol):
 
 
 class Snooze(Exception):
-    """Raised by a handler to be called again after a delay, a tenth of a second at the least; this is no failure."""
+    """Raised by a handler to be called again after a delay of at least a tenth of a second; this is no failure."""
 
     def __init__(self, delay: Duration) -> None:
         self.delay: timedelta = parse(delay, "snooze")
@@ -63,20 +63,20 @@ class NonRetryable(Exception):
 
 
 class Cancelled(DulyError):
-    """Raised by `raise_if_cancelled` when someone asked the run to stop."""
+    """Raised by `raise_if_cancelled` when the run was asked to stop."""
 
 
 class LeaseLost(DulyError):
-    """The run was taken away from this worker: what it does from here on counts for nothing."""
+    """This worker has lost the lease on the run: nothing it does from here on counts."""
 
 
 _CUT = "…"
-# Whose code runs here; each task and each thread has its own.
+# The run of the current code; each task and each thread has its own.
 current: ContextVar[RunContext | None] = ContextVar("duly_run", default=None)
 
 
 class RunLog:
-    """Lines that stay with the run."""
+    """The run's log."""
 
     __slots__ = ("_desk", "_run")
 
@@ -85,24 +85,24 @@ class RunLog:
         self._desk = desk
 
     def debug(self, message: str, **fields: Any) -> None:
-        """Say something only a developer wants."""
+        """Log a detail for developers."""
         self._desk.log(self._run, "debug", message, fields)
 
     def info(self, message: str, **fields: Any) -> None:
-        """Say what happened."""
+        """Log an event."""
         self._desk.log(self._run, "info", message, fields)
 
     def warning(self, message: str, **fields: Any) -> None:
-        """Say what went wrong and was survived."""
+        """Log a problem that was handled."""
         self._desk.log(self._run, "warning", message, fields)
 
     def error(self, message: str, **fields: Any) -> None:
-        """Say what went wrong."""
+        """Log an error."""
         self._desk.log(self._run, "error", message, fields)
 
 
 class RunContext:
-    """A run in the hands of its handler; users know it as `duly.Run`."""
+    """The run as its handler sees it; users know it as `duly.Run`."""
 
     __slots__ = ("_cancelled", "_desk", "_run", "_saved", "_started_at")
 
@@ -115,12 +115,12 @@ class RunContext:
 
     @property
     def id(self) -> UUID:
-        """The run's name, the same for every attempt: the key to deduplicate effects with."""
+        """The run's id, the same for every attempt: the key to deduplicate effects with."""
         return self._run.run_id
 
     @property
     def job_id(self) -> UUID:
-        """The job this run is of; of a one-shot, the run's own id."""
+        """The job of this run; for a one-shot, the run's own id."""
         return self._run.job_id
 
     @property
@@ -130,7 +130,7 @@ class RunContext:
 
     @property
     def fence(self) -> int:
-        """A number that rises with every grant of the run; a store that remembers the highest refuses a stale worker."""
+        """The fence, which rises with every lease of the run; a store that remembers the highest refuses a stale worker."""
         return self._run.fence
 
     @property
@@ -140,12 +140,12 @@ class RunContext:
 
     @property
     def previous_scheduled_at(self) -> datetime | None:
-        """The moment the schedule's run before this one was for."""
+        """The moment of the schedule's previous run."""
         return self._run.previous_scheduled_at
 
     @property
     def missed(self) -> int:
-        """How many occurrences, noticed too late, this run stands for, itself included; 0 when it is on time."""
+        """Return how many occurrences noticed too late this run stands for, including itself; 0 when it is on time."""
         return self._run.history.missed
 
     @property
@@ -155,44 +155,44 @@ class RunContext:
 
     @property
     def request_id(self) -> str | None:
-        """The id of the request that asked for it, where there was one."""
+        """The id of the request that created it, if there was one."""
         return self._run.metadata.request_id
 
     @property
     def traceparent(self) -> str | None:
-        """The place in a trace that asked for it, as W3C Trace Context writes it."""
+        """The W3C Trace Context `traceparent` of the request that created it."""
         return self._run.metadata.traceparent
 
     @property
     def parent(self) -> UUID | None:
-        """The run whose subtask this is; None when it is nobody's."""
+        """The run whose subtask this is; None without one."""
         return self._run.metadata.parent
 
     @property
     def workflow_id(self) -> UUID | None:
-        """The workflow that this run is a node of; None when it is part of none."""
+        """The workflow of this node; None outside of one."""
         node = self._run.metadata.node
         return None if node is None else node[0]
 
     @property
     def node(self) -> str | None:
-        """The name of this run in its workflow; None when it is part of none."""
+        """The name of this node in its workflow; None outside of one."""
         node = self._run.metadata.node
         return None if node is None else node[1]
 
     @property
     def parents(self) -> dict[str, Any]:
-        """What the nodes before this one came to, by name; those that did not succeed are not among them."""
+        """The results of this node's parents, by name; without those that did not succeed."""
         return {} if self._run.parents is None else msgspec.json.decode(self._run.parents)
 
     @property
     def due_at(self) -> datetime:
-        """When this attempt was to start."""
+        """The moment at which this attempt was to start."""
         return self._run.due_at
 
     @property
     def deadline(self) -> datetime | None:
-        """When this attempt will be stopped; None without a timeout."""
+        """The moment at which this attempt will be stopped; None without a timeout."""
         seconds = self._run.policy.timeout_seconds
         if seconds is None or self._started_at is None:
             return None
@@ -200,7 +200,7 @@ class RunContext:
 
     @property
     def log(self) -> RunLog:
-        """Where lines that stay with the run are written."""
+        """The run's log."""
         return RunLog(self._run, self._desk)
 
     @property
@@ -210,23 +210,24 @@ class RunContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether someone asked the run to stop."""
+        """Return whether the run was asked to stop."""
         return self._cancelled
 
     def raise_if_cancelled(self) -> None:
-        """Raise Cancelled when someone asked the run to stop."""
+        """Raise Cancelled when the run was asked to stop."""
         if self._cancelled:
             raise Cancelled(f"run {self._run.run_id} was cancelled")
 
     async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Show how far the run has come: `done` of `total`, if that is known, and a note. Raises InvalidOption.
+        """Report progress: `done` of `total`, if that is known, and a note. Raises InvalidOption.
 
-        What was said last is shown within a second, and in any case before the run ends; it may be said as often as one likes.
+        The last report is shown within a second, and in any case before the run ends; reports may be as frequent as you
+        like.
         """
         self.progress_sync(done, total, note)
 
     def progress_sync(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Show how far the run has come, from a plain function. Raises InvalidOption."""
+        """Report progress, from a plain function. Raises InvalidOption."""
         self._desk.progress(self._run, progress_of(done, total, note))
 
     async def checkpoint(self, value: Any) -> None:
@@ -239,34 +240,34 @@ class RunContext:
         body = self._encode(value)
         self._keep(body, self._desk.checkpoint_sync(self._run, body))
 
-    # What follows is for the worker.
+    # The rest is for the worker.
 
     def started(self, at: datetime) -> datetime:
-        """Note when the handler was called, which its deadline counts from."""
+        """Record when the handler was called, which its deadline counts from."""
         self._started_at = at
         return at
 
     @property
     def has_started(self) -> bool:
-        """Whether the handler has been called."""
+        """Return whether the handler has been called."""
         return self._started_at is not None
 
     def mark_cancelled(self) -> None:
-        """Tell the handler, from any thread, that someone asked the run to stop."""
+        """Tell the handler, from any thread, that the run was asked to stop."""
         self._cancelled = True
 
     def keep_line(self, level: str, message: str, fields: dict[str, Any]) -> None:
-        """Keep a line that something else than the handler's `log` wrote."""
+        """Append a line that something other than the handler's `log` wrote."""
         self._desk.log(self._run, level, message, fields)
 
     @property
     def refused(self) -> str | None:
-        """Why the handler cannot be called: the run cannot be given what it is to work on."""
+        """The reason why the handler cannot be called: the run's payload could not be built."""
         return self._run.refused
 
     @property
     def left_behind(self) -> bool:
-        """Whether something was saved that must go when the run is final."""
+        """Return whether something was saved that must go when the run is final."""
         return self._saved is not None
 
     def _encode(self, value: Any) -> str:
@@ -279,7 +280,7 @@ class RunContext:
 
 
 def plain_text(message: object) -> str:
-    """Write what a handler logs as text that can be stored, whatever it is: a line must never fail a handler."""
+    """Write a handler's log message as text that can be stored, whatever it is: a log line must never fail a handler."""
     try:
         return payloads.storable(str(message), MESSAGE_CHARACTERS_MAX)
     except Exception:  # noqa: BLE001 - what cannot be written is named by its type
@@ -287,7 +288,7 @@ def plain_text(message: object) -> str:
 
 
 def plain_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Write the fields of a line as JSON values that can be stored, those that are none as text; what is too long is cut."""
+    """Write the fields of a log line as JSON values that can be stored, others as text; long values are cut."""
     kept: dict[str, Any] = {}
     room = FIELDS_BYTES_MAX
     for name, value in fields.items():
@@ -302,7 +303,7 @@ def plain_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> tuple[Any, bytes]:
-    """Give a value as JSON knows it, and as it is written."""
+    """Return a value as JSON, and as text."""
     try:
         plain = payloads.storable_value(msgspec.to_builtins(value))
         return plain, msgspec.json.encode(plain)

@@ -1,9 +1,9 @@
-"""One life of a worker: a lease, the runs that hang on it, and the loops that move them.
+"""One life of a worker: a lease, the runs under it, and the loops that move them.
 
-    intake  ── claim ──►  wheel (not yet due)  ──►  line (due)  ──►  executor  ──►  outbox  ── settle
+intake  ── claim ──►  wheel (not yet due)  ──►  slots (due)  ──►  executor  ──►  outbox  ── settle
 
-It ends when it is asked to stop (what was not started goes back, what runs may end), or at once when the lease is gone:
-then nothing more is started, and every outcome that still comes is refused by the store.
+It ends when it is asked to stop (unstarted runs go back, active ones may end), or at once when the lease is lost: then
+nothing more is started, and the store refuses every later outcome.
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ from duly.worker.wheel import Wheel
 LOOK_SECONDS = 0.25
 LOOK_IDLE_SECONDS = 0.5
 STUCK_SECONDS = dict.fromkeys(Pool, 0.25) | {Pool.ALONE: 0.5}
-PATIENCE_SECONDS = 1.0  # What will start within so long is not worth handing back.
+PATIENCE_SECONDS = 1.0  # runs that will start so soon are not worth handing back
 NAMED_MAX = 2_000  # runs that are due and have not started
 STALE_NEWS_SECONDS = 0.05
 LAST_WORDS_SECONDS = 2.0
 RETURN_SECONDS = 0.2
 RETURN_SECONDS_MAX = 5.0
-HINT_SECONDS = 0.01  # No more often are others told to look for nodes that were released.
-TURN_AHEAD_SECONDS_MAX = 2.0  # Turns are given a second ahead: one so far away is of a clock that was set back since.
-_QUIET = (Succeeded, Cancelled)  # Outcomes that make nothing ready by themselves.
-PROGRESS_SECONDS = 0.25  # So often progress is written, however often handlers say it.
+HINT_SECONDS = 0.01  # minimum time between hints at released nodes
+# reservations are granted a second ahead: a later one is of a clock that was set back since
+TURN_AHEAD_SECONDS_MAX = 2.0
+_QUIET = (Succeeded, Cancelled)  # outcomes that make nothing ready by themselves
+PROGRESS_SECONDS = 0.25  # how often progress is written, however often handlers report it
 
 
 class Engine:
@@ -85,7 +86,7 @@ class Engine:
         self._executor = executor
         self._lifeline = lifeline
         self._crew = crew
-        self._on_late = on_late  # An outcome has come when this life was over.
+        self._on_late = on_late  # called with an outcome that comes after this life
         self._rng = rng
         self._log = log
         self._slots = slots
@@ -112,7 +113,7 @@ class Engine:
         self._signalled: dict[tuple[UUID, int], runs.Signal] = {}  # cancels, as of the last look
         self._recalled: dict[tuple[UUID, int], runs.Signal] = {}  # likewise
         self._waiting: set[tuple[UUID, int]] = set()  # runs that were due and had not started at the last look
-        self._are_named = False  # some of them, to the database
+        self._are_named = False  # some of them are recorded in the database
         self._claiming = self._claiming_for(registry, targets)
         self._apart = Apart(
             database,
@@ -128,7 +129,7 @@ class Engine:
         )
 
     def _claiming_for(self, registry: Registry, targets: Targets) -> Claiming:
-        """Give what claims the runs that these know, and lays them in our hands and into our wheel."""
+        """Return the claiming of runs that these handlers can run, into our held runs and our wheel."""
         return Claiming(
             self._database,
             self.identity,
@@ -151,21 +152,21 @@ class Engine:
 
     @property
     def worker_id(self) -> UUID:
-        """The name of this life."""
+        """The id of this life."""
         return self.identity.worker_id
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """How many runs are running, waiting for a slot, and held in all."""
+        """Return how many runs are running, waiting for a slot, and held in all."""
         return self._slots.running, self._slots.waiting, len(self._hands)
 
     @property
     def held(self) -> list[Run]:
-        """The runs in our hands: waiting, running, or with an outcome that is not written yet."""
+        """The held runs: waiting, running, or with an outcome that is not written yet."""
         return [held.run for held in self._hands]
 
     async def live(self, grace_seconds: float) -> None:
-        """Claim, run and settle until asked to stop or until the lease is gone; then end in order."""
+        """Claim, run and settle until asked to stop or until the lease is lost; then end in order."""
         claiming = self._claiming
         loops = [self._start_due, self._look, self._guard, self._keep_logs, claiming.mind_the_belt, claiming.listen]
         tasks = [asyncio.create_task(self._survive(loop), name=loop.__name__) for loop in loops]
@@ -174,8 +175,8 @@ class Engine:
         try:
             await self._gone.wait()
             if not self._stopping:
-                self._interrupt()  # First of all: from the end of the lease on, someone else may run what we run.
-            # A claim under way is answered first, or its runs would hang on us.
+                self._interrupt()  # first of all: after the end of the lease, another worker may run what we run
+            # A claim under way is answered first, or its leases would be unknown.
             await asyncio.wait(taking_in, timeout=LAST_WORDS_SECONDS)
             for task in taking_in:
                 task.cancel()
@@ -189,7 +190,8 @@ class Engine:
             if self._stopping:
                 await asyncio.wait({settling}, timeout=grace_seconds)
                 settling.cancel()
-            # Otherwise it goes on beside the next life: when the database is back, outcomes are taken that nobody else has made.
+            # Otherwise it goes on beside the next life: when the database is back, outcomes still count where nobody
+            # else has the run.
 
     def stop(self) -> None:
         """Ask for a graceful end."""
@@ -197,17 +199,20 @@ class Engine:
         self.lease_lost()
 
     def lease_lost(self) -> None:
-        """End at once: the lease is gone."""
+        """End at once: the lease is lost."""
         self._gone.set()
         self._claiming.wake()
 
     def give_up_unstarted(self, kept: Set[tuple[UUID, int]]) -> None:
-        """Let go of all that has not started: the heartbeat handed it back while we stood still, and kept these alone."""
+        """Drop all runs that have not started: the heartbeat handed them back while we were stalled, except these."""
         self._executor.revoke({(run.run_id, run.fence) for run in self.held} - kept)
-        self._hand_back(self._wheel.drain(), self._slots.drain())  # What was not handed back then is now.
+        self._hand_back(self._wheel.drain(), self._slots.drain())  # what was not handed back then is now
 
     def give_up_what_waits_for_loop(self, is_blocked: Callable[[], bool]) -> None:
-        """Hand back what waits for the handlers' loop. Its slots come free, and more is claimed, when the loop turns again."""
+        """Hand back runs that wait for the handlers' loop.
+
+        Their slots are freed, and more is claimed, when the loop turns again.
+        """
         in_line = [run for pool in POOLS_ON_LOOP for run in self._slots.give_up(pool, 0)]
         self._hand_back(self._wheel.take_out(lambda held: POOL_OF[held.kind] in POOLS_ON_LOOP), in_line)
         unstarted = self._executor.take_back()
@@ -226,7 +231,7 @@ class Engine:
     # ------------------------------------------------------------------------------------------------------- the loops
 
     async def _start_due(self) -> None:
-        """Move what has fallen due from the wheel into line, and start whoever has a slot."""
+        """Move due runs from the wheel to the slots, and start those that have one."""
         measured = self._clock.monotonic()
         while not self._gone.is_set():
             now = self._lifeline.now()
@@ -260,11 +265,11 @@ class Engine:
         return now
 
     def _start(self, starting: list[tuple[Kind, Run]]) -> None:
-        """Hand runs to whoever executes them. One that was cancelled or held meanwhile frees its slot at once."""
+        """Pass runs to their executor. A run that was cancelled or paused meanwhile frees its slot at once."""
         batch: list[tuple[Kind, Run, str | None]] = []
         suspects: list[Held] = []
         kept_back: list[Run] = []
-        if self._signalled:  # The answer to a claim may have come after the look that told us to stop its run.
+        if self._signalled:  # the answer to a claim may have come after the look that told us to stop its run
             self._heed_late([run for _, run in starting])
         for kind, run in starting:
             held = self._hands.find(run.run_id, run.fence)
@@ -292,9 +297,9 @@ class Engine:
             self._return(kept_back)
 
     def _give_up_what_is_stuck(self) -> None:
-        """Hand back what waits for a slot longer than it should and will not start soon: others may be free."""
+        """Hand back runs that wait too long for a slot and will not start soon: other workers may be free."""
         if self._giving_up is not None and not self._giving_up.done():
-            return  # The store has not answered for the last ones. More of that would take its connections from all others.
+            return  # the store has not answered for the last ones; more would take its connections from all others
         stuck: list[Run] = []
         for pool, room in self._claiming.rooms.items():
             keep = max(self._slots.free_in(pool), int(room.rate * PATIENCE_SECONDS))
@@ -306,7 +311,7 @@ class Engine:
             self._giving_up = self._return(stuck)
 
     async def _look(self) -> None:
-        """Read the database's clock, our signals and the holds, several times a second; also while what runs may end."""
+        """Read the database clock, our signals and the pauses, several times a second; also while stopping."""
         while True:
             await self._look_once()
             await self._name_unstarted()
@@ -325,9 +330,9 @@ class Engine:
         if self._watch.holds:
             self._keep_back(self._watch.holds)
         if self._watch.holds != known:
-            self._claiming.wake()  # What was lifted may be claimed now.
+            self._claiming.wake()  # resumed scopes may be claimed now
         if narrowed := self._watch.limits.narrowed_since(limits):
-            self._keep_back(narrowed)  # It was claimed before the limit was, and is claimed again under it.
+            self._keep_back(narrowed)  # it was claimed before the limit, and is claimed again under it
         if self._claiming.last_turn_at > (latest := self._clock.now() + TURN_AHEAD_SECONDS_MAX):
             self._claiming.last_turn_at = latest
             self._hand_back(
@@ -337,7 +342,7 @@ class Engine:
             )
 
     async def _name_unstarted(self) -> None:
-        """Name the due runs that have waited for their start since the last look, so that they read as ready until then."""
+        """Record the due runs that have waited for their start since the last look, so that they read as ready until then."""
         before, self._waiting = self._waiting, self._slots.in_line | self._executor.in_line | self._apart.waiting
         unstarted = [run_id for run_id, _ in before & self._waiting][:NAMED_MAX]
         if unstarted or self._are_named:
@@ -345,12 +350,12 @@ class Engine:
         self._are_named = bool(unstarted)
 
     def _keep_back(self, holds: Holds) -> None:
-        """Hand back what is covered and was not started, wherever it waits."""
+        """Hand back covered runs that have not started, wherever they wait."""
         ahead = self._wheel.take_out(lambda held: holds.cover(held.run))
         self._hand_back(ahead, self._slots.take_out(holds.cover))
 
     def _give_back_recalled(self) -> None:
-        """Hand back what was recalled and not started; of what has started, drop the signal, which is the answer."""
+        """Hand back recalled runs that have not started; for started ones, drop the signal, which is the answer."""
         ahead = self._wheel.take_out(lambda held: self._is_recalled(held.run))
         self._hand_back(ahead, self._slots.take_out(self._is_recalled))
         in_line = self._executor.take_back(self._recalled)
@@ -367,21 +372,21 @@ class Engine:
         return self._executor.marks.has(signal.run_id, signal.fence)
 
     def _hand_back(self, ahead: list[Held], in_line: Sequence[Run] = ()) -> None:
-        """Hand back what was taken out of the wheel and out of the line."""
+        """Hand back runs taken out of the wheel and the slots."""
         for held in ahead:
             held.intake.held_ahead -= 1
         if waiting := [*in_line, *(held.run for held in ahead)]:
             self._return(waiting)
 
     def _heed(self, signal: runs.Signal) -> None:
-        """Do as a signal says, once. It stays until the outcome is written: should we die before, it speaks for the run."""
+        """Act on a signal, once. It stays until the outcome is written: should we die before, it speaks for the run."""
         held = self._hands.find(signal.run_id, signal.fence)
         if held is None or held.cancelled:
-            return  # We may not know the run yet: the answer to its claim is on its way.
+            return  # we may not know the run yet: the answer to its claim is on its way
         if held.started:
             self._ask_to_stop(held)
         else:
-            self._settle([held.as_cancelled()])  # Wherever it waits, it will not be started.
+            self._settle([held.as_cancelled()])  # wherever it waits, it will not be started
         held.cancelled = True
 
     def _heed_late(self, starting: list[Run]) -> None:
@@ -396,10 +401,10 @@ class Engine:
             self._executor.cancel(held.run)
 
     async def _guard(self) -> None:
-        """End this life when the lease could not be renewed in time: from here on someone else may hold our runs."""
+        """End this life when the lease could not be renewed in time: from here on another worker may hold our runs."""
         while not self._gone.is_set():
             if not self._lifeline.is_safe:
-                # A handler that held the interpreter kept us from hearing good news: listen before believing the worst.
+                # A handler that blocked the interpreter kept us from reading a renewal: read before giving up.
                 await self._clock.sleep(STALE_NEWS_SECONDS)
                 if self._lifeline.is_lost:
                     self._log.error("self_fenced", worker_id=self.worker_id)
@@ -407,7 +412,7 @@ class Engine:
             await self._clock.sleep(0.1 if self._hands else 0.5)
 
     async def _keep_logs(self) -> None:
-        """Write what handlers say; also while they may end."""
+        """Write log lines; also while stopping."""
         shown_at = self._clock.monotonic()
         while True:
             await self._desk.flush()
@@ -419,7 +424,7 @@ class Engine:
     # ------------------------------------------------------------------------------------------------------- endings
 
     def on_ended(self, ended: list[Ended]) -> None:
-        """Free the slots of runs that have ended, and pass their outcomes on."""
+        """Free the slots of ended runs, and pass their outcomes on."""
         for kind, number in Counter(item.kind for item in ended).items():
             self._slots.release(kind, number)
             self._finished[POOL_OF[kind]] += number
@@ -434,7 +439,7 @@ class Engine:
         self._slots_came_free()
 
     def _settle(self, settled: Sequence[Settled | Deferred]) -> None:
-        """Send outcomes on their way, also those that come when nobody empties our outbox any more."""
+        """Pass outcomes to the outbox, also those that come after it has stopped."""
         self._figures.add(settled)
         if self.outbox.is_done:
             self._on_late(settled)
@@ -442,12 +447,15 @@ class Engine:
             self.outbox.put(settled)
 
     def _slots_came_free(self) -> None:
-        if self._slots.waiting:  # Otherwise nobody wants them.
+        if self._slots.waiting:  # otherwise nobody wants them
             self._wake_line.set()
         self._claiming.wake_if_worthwhile()
 
     def _put_off(self, unstarted: list[Ended]) -> None:
-        """Hand back what could not be started here. Its slots come free later: we would only claim it again, and fail again."""
+        """Hand back runs that could not be started here.
+
+        Their slots are freed later: we would only claim them again, and fail again.
+        """
         self._take_back(unstarted)
         seconds = self._setback.seconds(self._clock.monotonic())
         self._spawn(self._release_later([item.kind for item in unstarted], seconds))
@@ -462,7 +470,7 @@ class Engine:
         self._slots_came_free()
 
     def _take_back(self, unstarted: list[Ended]) -> None:
-        """Settle those of which somebody asked that they stop, and hand back the others."""
+        """Settle the runs that were asked to stop, and hand back the others."""
         given = [item.run for item in unstarted]
         self._settle([held.as_cancelled() for held in self._hands.of(given) if held.cancelled])
         self._return(given)
@@ -470,7 +478,7 @@ class Engine:
             self._spawn(self._tidy_up(named, []))
 
     async def _settle_after_progress(self, settled: list[Settled | Deferred]) -> None:
-        """Write how far runs have come while the lease stands, then what they came to."""
+        """Write the progress of runs while the lease stands, then their outcomes."""
         try:
             if self._lifeline.is_safe:
                 await self._desk.flush_progress()
@@ -488,12 +496,13 @@ class Engine:
         if any(_leads_on(item) for item in settled):
             self._claiming.wake()
         elif self._watch.limits:
-            self._claiming.wake_if_worthwhile()  # A place has come free, which it had not while its run was ending.
+            # a slot of a concurrency key is free, which it was not while its run was ending
+            self._claiming.wake_if_worthwhile()
         if any(run.metadata.node for run in done):
             self._hint_at_children()
 
     def _hint_at_children(self) -> None:
-        """Look for nodes that were released by what we settled, and let others look; under load everybody looks anyway."""
+        """Look for nodes that our outcomes released, and hint at them; under load everybody looks anyway."""
         now = self._clock.monotonic()
         if self._claiming.wake_idle() and now - self._hinted_at >= HINT_SECONDS:
             self._hinted_at = now
@@ -504,7 +513,7 @@ class Engine:
             await hints.send(self._database, self.identity.queues)
 
     async def _tidy_up(self, named: list[Run], told: list[runs.Signal]) -> None:
-        """Take back what speaks for runs after our death, once their outcomes are written: names, and what we were told."""
+        """Withdraw the announcements and signals of runs, once their outcomes are written."""
         with contextlib.suppress(Unavailable):
             if named:
                 await workers.retract(self._database, self.worker_id, named)
@@ -512,7 +521,7 @@ class Engine:
                 await runs.drop_signals(self._database, self.worker_id, told)
 
     def _return(self, given: list[Run]) -> asyncio.Task[None]:
-        """Hand back runs that were not started. From here on we do not hold them; what was cancelled is settled by others."""
+        """Hand back runs that were not started. From here on we do not hold them; others settle the cancelled ones."""
         unstarted = [held.run for held in self._hands.of(given) if not held.cancelled]
         self._hands.let_go(unstarted)
         return self._spawn(self._hand_back_until_answered(unstarted))
@@ -530,18 +539,18 @@ class Engine:
                 self._claiming.doubt()
                 pause = min(2 * pause, RETURN_SECONDS_MAX)
             if not self._gone.is_set():
-                return  # The belt will find them.
-            # There is no belt any more, and who finds them later thinks they were started.
+                return  # the periodic check will find them
+            # The periodic check has ended, and a later reclaim would count them as started.
             await self._clock.sleep(pause)
 
     async def _write_last_lines(self, seconds: float) -> None:
-        """Write what handlers have said, within so long: a database that does not answer must not hold up the end."""
+        """Write the last log lines, within so long: a database that does not answer must not delay the end."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(seconds):
                 await self._desk.flush()
 
     async def _wind_down(self, grace_seconds: float) -> None:
-        """Hand back what was not started, let what runs end within the grace, then interrupt it."""
+        """Hand back what was not started, let active runs end within the grace period, then interrupt them."""
         waiting = [*self._slots.drain(), *(held.run for held in self._wheel.drain())]
         self._return(waiting)
         if self._stopping:
@@ -562,7 +571,7 @@ class Engine:
 
     @property
     def _is_quiet(self) -> bool:
-        """Whether nothing runs and everything is written."""
+        """Return whether nothing runs and everything is written."""
         return not (self._slots.running or len(self.outbox) or self._children)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -578,7 +587,7 @@ class Engine:
             self._log.error("errand_failed", doing=doing, error=repr(error))
 
     async def _survive(self, loop: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        """Keep a loop going through errors, each said with what it was doing. It ends by itself, or is cancelled."""
+        """Keep a loop going through errors, each logged with what it was doing. It ends by itself, or is cancelled."""
         while True:
             try:
                 await loop(*args)
@@ -592,7 +601,7 @@ class Engine:
 
 
 def _leads_on(item: Settled | Deferred) -> bool:
-    """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
+    """Return whether this outcome may make something ready: the next attempt, or a run that waited for the slot."""
     if type(item) is Settled and type(item.outcome) not in _QUIET:
         return True
     return item.run.policy.has_consequence

@@ -1,7 +1,7 @@
-"""Handlers: users' functions by name, and the way of their arguments into JSON and back.
+"""Handlers: users' functions by name, and the conversion of their arguments to JSON and back.
 
-A function's parameters are its contract. They are compiled once: what is submitted is bound to the signature, written as a
-JSON object and read back by the annotations, strictly, so that what would fail in a worker is refused at submit.
+A function's parameters are its contract. They are compiled once: a submit is bound to the signature, written as a JSON
+object and read back by the annotations, strictly, so that what would fail in a worker is refused at submit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_PAYLOAD = (None, "{}")
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What a function's signature says, compiled."""
+    """A function's compiled signature."""
 
     takes_run: bool
     signature: inspect.Signature  # without the run
@@ -64,7 +64,7 @@ class Handler:
         self.aliases = _check_aliases(aliases)
         self.is_async = _is_async(function)
         self._shape: Shape | None = None
-        with suppress(NameError):  # An annotation names something defined further down: looked up again at first use.
+        with suppress(NameError):  # an annotation names something defined further down: resolved at first use
             self._shape = _compile(self.name, function)
 
     @property
@@ -82,16 +82,16 @@ class Handler:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the signature could be compiled already."""
+        """Return whether the signature could be compiled already."""
         return self._shape is not None
 
     @property
     def takes_run(self) -> bool:
-        """Whether the function's first parameter is the run."""
+        """Return whether the function's first parameter is the run."""
         return self.shape.takes_run
 
     def encode(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Write arguments as a payload. Raises InvalidArguments or InvalidPayload, naming the parameter."""
+        """Encode arguments as a payload. Raises InvalidArguments or InvalidPayload, naming the parameter."""
         arguments = self._bound(args, kwargs)
         text = self._write(arguments)
         if arguments:
@@ -99,7 +99,7 @@ class Handler:
         return text
 
     def encode_open(self, args: Sequence[Any], kwargs: Mapping[str, Any], write: Callable[[Any], Any]) -> str:
-        """Write arguments of which some are not known yet: those that `write` writes otherwise. The rest are checked.
+        """Encode arguments of which some are not known yet: those that `write` encodes otherwise. The rest are checked.
 
         Raises InvalidArguments or InvalidPayload, naming the parameter.
         """
@@ -111,13 +111,13 @@ class Handler:
         return self._write(written)
 
     def decode(self, payload: str | None) -> dict[str, Any]:
-        """Read a payload into keyword arguments of the annotated types. Raises InvalidArguments."""
+        """Decode a payload into keyword arguments of the annotated types. Raises InvalidArguments."""
         if payload in _NO_PAYLOAD and self.shape.may_be_empty:
             return {}
         return msgspec.structs.asdict(self._read("{}" if payload is None else payload))
 
     def decode_result(self, result: str | None) -> Any:
-        """Read a result as the annotated return type; as plain JSON where it does not fit."""
+        """Decode a result as the annotated return type; as plain JSON where it does not fit."""
         if result is None:
             return None
         decoder = self.shape.result_decoder
@@ -127,12 +127,12 @@ class Handler:
             return msgspec.json.decode(result)
 
     def call(self, run: RunContext, kwargs: Mapping[str, Any]) -> Any:
-        """Call the function; of an `async def` this is the coroutine."""
+        """Call the function; for an `async def` this returns the coroutine."""
         return self.function(run, **kwargs) if self.shape.takes_run else self.function(**kwargs)
 
     @property
     def usage(self) -> str:
-        """Say what the handler takes, for an error message."""
+        """Describe the parameters of the handler, for an error message."""
         return f"it takes {_signature_text(self.shape.signature)}"
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Handler:
         if match is None:
             raise InvalidArguments(f"{self.name}: {_lower(str(error))}; {self.usage}") from None
         name, value = match["name"], ""
-        with suppress(msgspec.MsgspecError, RecursionError):  # What stands beside it may be what nobody can read.
+        with suppress(msgspec.MsgspecError, RecursionError):  # the rest of it may be unreadable
             value = f" is {_excerpt(msgspec.json.decode(text)[name])}"
         where = f" at {name}{match['rest']}" if match["rest"] else ""
         raise InvalidArguments(f"{self.name}: argument {name}{value}: {_lower(match['what'])}{where}; {self.usage}")
@@ -176,7 +176,7 @@ class Registry:
         self._handlers: dict[str, Handler] = {}
 
     def add(self, handler: Handler) -> None:
-        """Take a handler in. Raises InvalidOption when one of its names is taken."""
+        """Add a handler. Raises InvalidOption when one of its names is taken."""
         for name in (handler.name, *handler.aliases):
             if name in self._handlers:
                 raise InvalidOption(
@@ -187,18 +187,18 @@ class Registry:
             self._handlers[name] = handler
 
     def get(self, name: str) -> Handler | None:
-        """Give the handler of a name or alias, if there is one."""
+        """Return the handler of a name or alias, if there is one."""
         return self._handlers.get(name)
 
     def full_name(self, name: str) -> str:
-        """Give the name under which a handler is registered: with the app's before it, where `name` leaves that out."""
+        """Return the name under which a handler is registered: with the app's prefix, where `name` leaves that out."""
         if name in self._handlers:
             return name
         full = f"{self.prefix}{name}"
         return full if full in self._handlers else name
 
     def __getitem__(self, name: str) -> Handler:
-        """Give the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
+        """Return the handler of a name or alias. Raises UnknownHandler, naming the nearest."""
         try:
             return self._handlers[self.full_name(name)]
         except KeyError:
@@ -219,7 +219,7 @@ class Registry:
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """Say what may have been meant instead of `name`."""
+    """Suggest a handler instead of `name`."""
     if near := get_close_matches(name, known, 1):
         return f"did you mean {near[0]!r}?"
     if not known:
@@ -280,7 +280,7 @@ def _field_of(parameter: inspect.Parameter, hint: Any) -> tuple[str, Any] | tupl
 
 
 def _part_of(struct: Any, names: Collection[str]) -> msgspec.json.Decoder[Any]:
-    """Give what reads some of a handler's arguments without the others."""
+    """Return a decoder of some of a handler's arguments without the others."""
     fields = [(field.name, field.type) for field in msgspec.structs.fields(struct) if field.name in names]
     return msgspec.json.Decoder(msgspec.defstruct(struct.__name__, fields, forbid_unknown_fields=True))
 
@@ -289,7 +289,7 @@ def _result_decoder(hint: Any) -> msgspec.json.Decoder[Any] | None:
     try:
         return msgspec.json.Decoder(hint)
     except TypeError:
-        return None  # A return type that JSON cannot tell: results are given as plain JSON.
+        return None  # a return type that JSON cannot represent: results are plain JSON
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
@@ -300,7 +300,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def _check_aliases(aliases: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(aliases, str):  # Each of its letters would be a name.
+    if isinstance(aliases, str):  # each of its letters would be a name
         raise InvalidOption(f"aliases {aliases!r} is one text; give a list: aliases=[{aliases!r}]")
     return tuple(check_handler(check_name(alias, "handler alias")) for alias in aliases)
 

@@ -1,4 +1,4 @@
-"""The hands of a worker: the runs it holds, from their claim until their outcome is written or they were handed back."""
+"""The held runs of a worker: from their claim until their outcome is written or they were handed back."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from duly.worker.slots import Kind
 
 
 class Held(msgspec.Struct, gc=False):
-    """A run in our hands."""
+    """A held run."""
 
     run: Run
     kind: Kind
     intake: Intake
     saved: str | None = None
     started: bool = False
-    cancelled: bool = False  # Someone asked for it; one that was not started never will be.
+    cancelled: bool = False  # it was asked to stop; if it was not started it never will be
 
     def as_cancelled(self) -> Settled:
-        """Give the outcome of a run that was cancelled before its handler was called."""
+        """Return the outcome of a run that was cancelled before its handler was called."""
         return Settled(self.run, None, None, Cancelled(), self.saved is not None)
 
 
 class Hands:
-    """What is held, each under the fence it was claimed with: of a run under another fence we know nothing."""
+    """The runs that we hold, each under the fence it was claimed with: a run under another fence is unknown."""
 
     def __init__(self, marks: Marks | None = None) -> None:
         self._held: dict[UUID, Held] = {}
@@ -48,16 +48,16 @@ class Hands:
         self._held[held.run.run_id] = held
 
     def find(self, run_id: UUID, fence: int) -> Held | None:
-        """Give what we hold under this very lease."""
+        """Return the held run of this very lease."""
         held = self._held.get(run_id)
         return held if held is not None and held.run.fence == fence else None
 
     def of(self, runs: Sequence[Run]) -> list[Held]:
-        """Give what we hold of these runs."""
+        """Return those of these runs that we hold."""
         return [held for run in runs if (held := self.find(run.run_id, run.fence)) is not None]
 
     def let_go(self, runs: Sequence[Run]) -> list[Held]:
-        """Hold these runs no longer. Gives what was held of them."""
+        """Drop these runs. Returns those that were held."""
         over = self.of(runs)
         for held in over:
             self._held.pop(held.run.run_id, None)

@@ -1,8 +1,10 @@
-"""The intake: how much to claim, and when. There is one for each pool of slots, because what fills one leaves another idle.
+"""The intake: how much to claim, and when.
 
-Due rows are claimed for the slots that are free plus what will finish within a quarter of a second. Beyond that a worker
-claims ahead of due, into its wheel, where a run uses no slot. How far ahead is learnt: the budget doubles while what was
-claimed was not yet due, and falls to nothing when runs had to wait for a slot; so a slow worker does not hoard.
+There is one for each pool of slots, because what fills one leaves another idle.
+
+Due rows are claimed for the free slots plus those that will be free within a quarter of a second. Beyond that a worker
+claims ahead of due, into its wheel, where a run uses no slot. How far ahead is learnt: the budget doubles while claimed
+runs were not yet due, and falls to zero when runs had to wait for a slot; so a slow worker does not hoard.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ from duly.worker.slots import Pool
 
 CLAIM_MAX = 2_000
 SOON_SECONDS = 0.25
-RATE_SECONDS = 1.0  # Longer than what is claimed beforehand, or runs that end together would make it swing.
+RATE_SECONDS = 1.0  # longer than what is claimed ahead, or runs that end together would make it swing
 AHEAD_PER_SLOT_MAX = 50
 
 
 class Room(msgspec.Struct):
-    """Decides how many runs may be claimed. Pure: fed with counts, asked for a number."""
+    """Decides how many runs to claim. Pure: fed with counts, asked for a number."""
 
     slots: int
     ahead: int = 0
@@ -32,7 +34,7 @@ class Room(msgspec.Struct):
 
     @property
     def soon(self) -> int:
-        """How many slots will come free within a quarter of a second."""
+        """Return how many slots will come free within a quarter of a second."""
         return min(CLAIM_MAX, int(self.rate * SOON_SECONDS))
 
     def observe(self, finished: int, seconds: float) -> None:
@@ -41,36 +43,36 @@ class Room(msgspec.Struct):
             self.rate += (finished / seconds - self.rate) * min(1.0, seconds / RATE_SECONDS)
 
     def grow(self) -> None:
-        """There are runs to hold ahead of their due moment: hold more."""
+        """Hold more runs ahead of their due moment: there are some."""
         self.ahead = min(self.slots * AHEAD_PER_SLOT_MAX, max(1, self.slots // 4, self.ahead * 2))
 
     def shrink(self) -> None:
-        """Runs that are due had to wait for a slot: claim none ahead."""
+        """Claim none ahead: due runs had to wait for a slot."""
         self.ahead = 0
 
     def left(self, *, free: int, waiting: int, held_ahead: int) -> int:
-        """Say how many runs to claim now."""
+        """Return how many runs to claim now."""
         soon = self.soon
         due = free + soon - waiting
         if waiting and due < soon // 2:
-            return 0  # There is work in hand: wait until a batch is worth asking for.
+            return 0  # there is work in hand: wait until a batch is worth a claim
         ahead = max(0, self.ahead - held_ahead) if waiting == 0 else 0
         return max(0, min(CLAIM_MAX, due + ahead))
 
 
 class Intake:
-    """What one pool of slots asks for, and what it holds."""
+    """The claims and held runs of one pool of slots."""
 
     def __init__(self, pool: Pool, handlers: Sequence[str], room: Room) -> None:
         self.pool = pool
         self.handlers = handlers
         self.room = room
         self.held_ahead = 0  # in the wheel
-        self.more = False  # The last claim took all we had room for, so there may be more.
+        self.more = False  # the last claim took all we had room for, so there may be more
         self.wake = asyncio.Event()
         self.claiming = asyncio.Lock()
 
     @property
     def worth_asking(self) -> int:
-        """For how many runs to ask at the least: with work in the wheel, for half of what may be held there."""
+        """Return the least number of runs worth a claim: with work in the wheel, half of what may be held there."""
         return max(1, self.room.ahead // 2 if self.held_ahead else self.room.soon // 2)

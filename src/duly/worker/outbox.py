@@ -1,10 +1,10 @@
-"""The outbox: outcomes on their way to the store, in batches, over connections that nothing else waits for.
+"""The outbox: outcomes on their way to the store, in batches, over connections of their own.
 
 It flushes as soon as the last flush is done and something is there, after a pause that lets a batch gather: two
-milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful; none where a node of a
-workflow is among a few, because others may wait for it. A lost connection means asking again: the store knows what it has
-seen. What the store refuses is put off, longer each time: it may take it later. A full outbox closes the intake, which is the
-only back-pressure there is.
+milliseconds, and twenty while outcomes come so fast that each call would otherwise carry a handful; none where a node
+of a workflow is among a few, because others may wait for it. A lost connection means a retry: the store knows what it
+has seen. Outcomes that the store refuses are postponed, longer each time: it may accept them later. A full outbox
+closes the intake, which is the only back-pressure there is.
 
 The log lines of a run are written before its outcome, so that a reader who sees that it has ended finds all of them.
 """
@@ -30,7 +30,7 @@ BATCH_MAX = 2_000
 FULL = 10_000
 GATHER_SECONDS = 0.002
 GATHER_BUSY_SECONDS = 0.02
-BUSY = 8  # Outcomes in one batch, from which on a larger one is waited for.
+BUSY = 8  # outcomes in one batch from which on a larger one is waited for
 _RETRY_SECONDS_MAX = (0.1, 0.2, 0.4, 1.0, 2.0)
 _DEFER_TRIES_MAX = 3
 REFUSED_SECONDS = 0.1  # doubled each time an outcome is refused
@@ -40,7 +40,7 @@ _UNDEFERRED = "the run could not be put where it was to wait; the worker's log s
 
 
 class Outbox:
-    """Settles what a worker has finished."""
+    """Settles a worker's finished runs."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Outbox:
         self._waiting: deque[Settled | Deferred] = deque()
         self._flushing: list[Settled | Deferred] = []
         self._put_off: list[tuple[float, Settled | Deferred]] = []  # until when, on the monotonic clock
-        self._refusals: dict[UUID, int] = {}  # how often each that is put off was refused
+        self._refusals: dict[UUID, int] = {}  # how often each postponed one was refused
         self._wake = asyncio.Event()
         self._closing = False
         self._last_batch = 0
@@ -73,16 +73,16 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Say whether the intake must wait."""
+        """Return whether the intake must wait."""
         return len(self) >= FULL
 
     @property
     def is_done(self) -> bool:
-        """Say whether it was closed and has nothing left."""
+        """Return whether it was closed and has nothing left."""
         return self._closing and not len(self)
 
     def put(self, settled: Sequence[Settled | Deferred]) -> None:
-        """Take outcomes, and what waits for one; they are on their way."""
+        """Add outcomes and deferrals."""
         self._waiting.extend(settled)
         self._wake.set()
 
@@ -98,7 +98,7 @@ class Outbox:
             await self.flush()
 
     def _is_waited_for(self) -> bool:
-        """Say whether the next node of a workflow may wait for one of a few outcomes: then no batch is gathered."""
+        """Return whether the next node of a workflow may wait for one of a few outcomes: then no batch is gathered."""
         return max(len(self._waiting), self._last_batch) < BUSY and any(
             item.run.metadata.node for item in self._waiting
         )
@@ -109,11 +109,11 @@ class Outbox:
         self._wake.set()
 
     async def flush(self) -> None:
-        """Settle one batch; while the database does not answer, ask again."""
+        """Settle one batch; while the database does not answer, try again."""
         self._flushing = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
         try:
             refused = await self._write_until_answered(self._flushing)
-        except BaseException:  # Whatever it was, they are not known to be written.
+        except BaseException:  # whatever it was, they are not known to be written
             self._waiting.extendleft(reversed(self._flushing))
             self._flushing = []
             raise
@@ -138,7 +138,7 @@ class Outbox:
         return refused
 
     async def _write_lines_until_answered(self, ended: list[Run]) -> None:
-        """Write the last log lines of runs before they are settled: what has ended has said everything."""
+        """Write the last log lines of runs before they are settled."""
         tries = 0
         while self._write_lines is not None:
             try:
@@ -169,7 +169,7 @@ class Outbox:
             tries += 1
 
     def _put_back(self, run_ids: set[UUID]) -> float:
-        """Let outcomes that the store refuses come again, each by how often it was. Returns when the first does, in seconds."""
+        """Retry refused outcomes later, each by how often it was refused. Returns when the first is due, in seconds."""
         now = self._database.clock.monotonic()
         delays: list[float] = []
         for item in [item for item in self._flushing if item.run.run_id in run_ids]:
@@ -181,14 +181,14 @@ class Outbox:
         return min(delays, default=REFUSED_SECONDS)
 
     def _take_up(self) -> float:
-        """Offer again what was put off until now. Returns in how many seconds the next of it comes."""
+        """Retry what was postponed until now. Returns in how many seconds the next is due."""
         now = self._database.clock.monotonic()
         self._waiting.extend(item for at, item in self._put_off if at <= now)
         self._put_off = [(at, item) for at, item in self._put_off if at > now]
         return min((at - now for at, _ in self._put_off), default=1.0)
 
     async def _defer_until_answered(self, deferred: list[Deferred]) -> list[Settled]:
-        """Put runs where they wait. Returns what could not be put anywhere: it has failed, and holds up no other."""
+        """Move runs to where they wait. Returns those that failed, which delay no other."""
         tries = 0
         while True:
             try:

@@ -1,9 +1,8 @@
-"""How long the engine waits between two turns of its wheel, after it could not start what it had, and before it asks a database
-again that did not answer.
+"""Delays of the engine: between wheel turns, after a failed start, before reconnecting.
 
-A turn costs the same for one run as for fifty: two threads wake each other, and each has its own loop. So while many fall due,
-each millisecond some, they start in turns of a few milliseconds; and where all slots are taken nothing that falls due could
-start, and a slot that comes free wakes the engine by itself. Alone, a run starts in the millisecond it is due.
+A turn costs the same for one run as for fifty: two threads wake each other, and each has its own loop. So while many
+runs are due each millisecond, they start in turns of a few milliseconds; and where all slots are taken nothing could
+start, and a freed slot wakes the engine by itself. Alone, a run starts in the millisecond it is due.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from duly.clock import Rng
 
 TURN_SECONDS = 0.0005
 TURN_BUSY_SECONDS = 0.004
-BUSY = 4  # Runs started in one turn, from which on more are waited for.
+BUSY = 4  # runs started in one turn, from which on more are waited for
 REST_SECONDS = 0.1
 REST_IDLE_SECONDS = 1.0
 SETBACK_SECONDS, SETBACK_SECONDS_MAX = 0.25, 8.0
@@ -20,7 +19,7 @@ AGAIN_SECONDS_MAX = 0.6
 
 
 def pause(*, held: int, started: int, waiting: int, left_seconds: float | None) -> float:
-    """Say how long to wait: `left_seconds` is until the next in the wheel falls due, None with nothing in it."""
+    """Return how long to wait: `left_seconds` is until the next in the wheel is due, None with nothing in it."""
     if not held:
         return REST_IDLE_SECONDS
     least = TURN_BUSY_SECONDS if started >= BUSY or waiting else TURN_SECONDS
@@ -28,9 +27,9 @@ def pause(*, held: int, started: int, waiting: int, left_seconds: float | None) 
 
 
 class Setback:
-    """How long to wait when the machine has no process or no thread for us: longer each time, until it goes well for a while.
+    """The delay after the machine had no process or thread for us: longer each time, until it goes well for a while.
 
-    Those who fail together wait together, and count as one.
+    Runs that fail together wait together, and count as one.
     """
 
     def __init__(self, seconds_max: float = SETBACK_SECONDS_MAX) -> None:
@@ -39,7 +38,7 @@ class Setback:
         self._until = float("-inf")
 
     def seconds(self, now: float) -> float:
-        """Say how long to wait from now on, after another failure."""
+        """Return how long to wait from now on, after another failure."""
         if now >= self._until:
             is_new = now - self._until > SETBACK_SECONDS_MAX
             self._seconds = min(SETBACK_SECONDS if is_new else 2 * self._seconds, self._seconds_max)
@@ -48,5 +47,5 @@ class Setback:
 
 
 def again(rng: Rng, seconds_max: float = AGAIN_SECONDS_MAX) -> float:
-    """Say how long to wait before another try: by chance alone, or all whom one outage has struck would come back at once."""
+    """Return a random delay before another try: otherwise everyone that one outage has hit would come back at once."""
     return seconds_max * rng.uniform()

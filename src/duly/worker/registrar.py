@@ -1,6 +1,8 @@
-"""The registrar: keeps the schedules that the program's code declares. It looks when the worker starts, and every half minute.
+"""The registrar: registers the schedules that the program's code declares.
 
-The looks between are for what happens elsewhere: another version of the program comes or goes.
+It looks when the worker starts, and every half minute.
+
+The looks between are for changes elsewhere: another version of the program comes or goes.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 class Registrar:
-    """Registers for one life of a worker, which shows the same declarations in its row."""
+    """Registers for one life of a worker, which publishes the same declarations in its row."""
 
     def __init__(self, database: Database, declarations: Declarations, *, rng: Rng, log: Log) -> None:
         self._database = database
@@ -37,7 +39,7 @@ class Registrar:
             await self._database.clock.sleep(pause)
 
     async def look(self) -> list[Declared]:
-        """Bring the jobs to what is declared, and say what became of them; what merely stays so is said once."""
+        """Bring the jobs to their declarations, and log the results; one that stays the same is logged once."""
         found = await declare(self._database, self._declarations, self._rng)
         for one in found:
             if one not in self._said:

@@ -1,4 +1,4 @@
-"""The desk: what the worker writes for its runs while they run: log lines, progress, checkpoints.
+"""Records of active runs: log lines, progress and checkpoints.
 
 Handlers live on other threads; each write is carried over to the engine's loop, which owns the connections.
 """
@@ -35,7 +35,7 @@ _Told: TypeAlias = tuple[UUID, int, Progress]  # of a run, under its fence
 
 
 class WorkerDesk:
-    """Serves the handlers of one incarnation of a worker. Lines go over `settling`: outcomes wait for them."""
+    """Serves the handlers of one life of a worker. Lines go over `settling`: outcomes wait for them."""
 
     def __init__(
         self, database: Database, worker_id: UUID, is_safe: Callable[[], bool], *, settling: Database | None = None
@@ -49,15 +49,15 @@ class WorkerDesk:
         self._numbers: Counter[tuple[UUID, int]] = Counter()
         self._bytes: Counter[tuple[UUID, int]] = Counter()
         self._dropped: Counter[tuple[UUID, int]] = Counter()
-        self._progress: dict[tuple[UUID, int], Progress] = {}  # what was said and is not written yet, by run and fence
-        self._showing: dict[tuple[UUID, int], Progress] = {}  # what is being written
-        self._written: dict[tuple[UUID, int], int] = {}  # the last line of an attempt that was written
-        self._unsure: dict[tuple[UUID, int], int] = {}  # the last one that may be written already: nobody heard
+        self._progress: dict[tuple[UUID, int], Progress] = {}  # reported and not yet written, by run and fence
+        self._showing: dict[tuple[UUID, int], Progress] = {}  # being written
+        self._written: dict[tuple[UUID, int], int] = {}  # the last written line of an attempt
+        self._unsure: dict[tuple[UUID, int], int] = {}  # the last line that may be written already: the answer was lost
         self._writing = asyncio.Lock()
         self._turn = asyncio.Lock()
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
-        """Keep a line for the next flush, up to a cap for each attempt; what is more is counted."""
+        """Keep a line for the next flush, up to a cap for each attempt; the rest is counted."""
         name = (run.run_id, run.attempt)
         text, more = plain_text(message), msgspec.json.encode(plain_fields(fields)).decode() if fields else None
         self._bytes[name] += len(text) + len(more or "")
@@ -81,11 +81,11 @@ class WorkerDesk:
         return self._carry(self.save_checkpoint(run, body)).result()
 
     def progress(self, run: Run, progress: Progress) -> None:
-        """Note how far a run has come, for the next flush: a handler may say it in a tight loop."""
+        """Record the progress of a run, for the next flush: a handler may report in a tight loop."""
         self._progress[run.run_id, run.fence] = progress
 
     async def save_checkpoint(self, run: Run, body: str) -> bool:
-        """Write a checkpoint, on the engine's loop; while the database does not answer and the lease stands, ask again."""
+        """Write a checkpoint, on the engine's loop; while the database does not answer and the lease stands, try again."""
         while True:
             try:
                 return await runs.save_checkpoint(self._database, run.run_id, run.fence, self._worker_id, body)
@@ -96,18 +96,19 @@ class WorkerDesk:
 
     @property
     def owes_any(self) -> bool:
-        """Whether of any run something was said that is not written yet."""
+        """Return whether any run has progress that is not written yet."""
         return bool(self._progress or self._showing)
 
     def owes_progress(self, run: Run) -> bool:
-        """Say whether something was said of a run that is not written yet."""
+        """Return whether a run has progress that is not written yet."""
         name = (run.run_id, run.fence)
         return name in self._progress or name in self._showing
 
     async def flush_progress(self) -> None:
-        """Write how far runs have come, all in one statement; what cannot be shown is not worth a failure."""
-        async with self._turn:  # Of two flushes the second is done when both are.
-            # Handlers say more meanwhile, on their threads: the mapping stays, and each is taken out of it in one step.
+        """Write the progress of runs, all in one statement; a failure is not worth reporting."""
+        async with self._turn:  # of two flushes the second is done when both are
+            # Handlers report more meanwhile, on their threads: the mapping stays, and each is taken out of it in one
+            # step.
             self._showing = {name: self._progress.pop(name) for name in list(self._progress)}
             told = [(run_id, fence, progress) for (run_id, fence), progress in self._showing.items()]
             try:
@@ -122,10 +123,10 @@ class WorkerDesk:
         await runs.save_progresses(self._database, self._worker_id, told)
 
     async def _leave_out(self, told: _Told) -> None:
-        """Show nothing of what cannot be stored."""
+        """Drop progress that cannot be stored."""
 
     def on_said(self, run: Run, said: Said) -> asyncio.Future[bool] | None:
-        """Serve a handler in a child process; it waits for what is written, so that this is written in order."""
+        """Serve a handler in a child process; it waits for each write, so that they are in order."""
         match said.what:
             case "log":
                 self.log(run, said.level, said.text or "", said.fields or {})
@@ -138,7 +139,7 @@ class WorkerDesk:
         return None
 
     def end(self, runs: Iterable[Run]) -> None:
-        """Say in a last line of each run what of its log was not kept."""
+        """Say in a last line of each run how much of its log was dropped."""
         if not self._dropped:
             return
         for run in runs:
@@ -149,22 +150,22 @@ class WorkerDesk:
     def forget(self, runs: Iterable[Run]) -> None:
         """Drop the counters of attempts that have ended."""
         if not (self._numbers or self._bytes or self._dropped or self._progress):
-            return  # None of those under way has said anything.
+            return  # no active run has logged anything
         for run in runs:
             for counted in (self._numbers, self._bytes, self._dropped, self._written, self._unsure):
                 counted.pop((run.run_id, run.attempt), None)
             self._progress.pop((run.run_id, run.fence), None)
 
     async def flush(self) -> None:
-        """Write the lines that have gathered; those that may have been written are asked for again, and stay once."""
+        """Write the gathered lines; those that may have been written are sent again, and stored once."""
         while self._lines:
-            async with self._writing:  # One batch at a time, so that those who wait for theirs wait for no more.
+            async with self._writing:  # one batch at a time, so that waiters wait for no more than theirs
                 await self._write(self._take(min(_BATCH, len(self._lines))))
 
     async def flush_ended(self, ended: Sequence[Run]) -> None:
         """Write the lines of attempts that have ended; when this returns, each has its last line."""
         if not self._numbers:
-            return  # Nobody has said anything.
+            return  # nothing was logged
         async with self._writing:
             names = {name for run in ended if self._owes_lines(name := (run.run_id, run.attempt))}
             if not names:
@@ -177,7 +178,7 @@ class WorkerDesk:
             await self._write(lines)
 
     def _take(self, number: int) -> list[LogLine]:
-        """Take the first lines out, each in one step: handlers say more meanwhile, on their threads."""
+        """Take the first lines out, each in one step: handlers log more meanwhile, on their threads."""
         return [self._lines.popleft() for _ in range(number)]
 
     def _owes_lines(self, name: tuple[UUID, int]) -> bool:
@@ -202,7 +203,7 @@ class WorkerDesk:
         await runs.append_logs(self._settling, self._worker_id, lines, again=again)
 
     async def _append_bare(self, line: LogLine) -> None:
-        """Write a line that says so in the place of one that cannot be stored."""
+        """Write a placeholder for a line that cannot be stored."""
         bare = msgspec.structs.replace(line, level="warning", message=_UNSTORABLE, fields=None)
         with suppress(*BAD_ROW):
             await self._append([bare])

@@ -1,7 +1,7 @@
 """The worker process: starts the parts and nothing else.
 
 The engine has a thread and a loop of its own, so that a handler that blocks the handlers' loop delays no other run. A
-worker that has lost its lease ends that life and begins another under a new name: the process never exits for it.
+worker that has lost its lease ends that life and begins another under a new id: the process does not exit.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from duly.worker.slots import POOL_OF, Pool, Slots
 from duly.worker.targets import Targets
 
 CONNECTIONS_MAX = 5
-SETTLING_CONNECTIONS_MAX = 2  # One, and another while outcomes of an earlier life are still to be settled.
-_SWITCH_SECONDS = 0.0005  # The engine's thread waits at most so long for the interpreter while handlers compute.
+SETTLING_CONNECTIONS_MAX = 2  # one, and another while outcomes of an earlier life are still to be settled
+_SWITCH_SECONDS = 0.0005  # the longest wait of the engine's thread for the interpreter while handlers compute
 _REBIRTH_SECONDS_MAX = 1.0
 
 
 class WorkerOptions(msgspec.Struct, frozen=True):
-    """How a worker process is set up."""
+    """The configuration of a worker process."""
 
     name: str
     queues: tuple[str, ...] = ("default",)
-    weights: tuple[int, ...] = ()  # of the queues, in their order; none: all alike
+    weights: tuple[int, ...] = ()  # of the queues, in their order; empty: all alike
     slots: int = 100
     threads: int = 10
     webhooks: int = 500
@@ -66,11 +66,11 @@ class WorkerOptions(msgspec.Struct, frozen=True):
     grace_seconds: float = 8.0
     pooler: bool = False
     app_path: str | None = None  # "module:app", for child processes
-    app_name: str | None = None  # as it calls itself; its path, where it does not
+    app_name: str | None = None  # its own name, or else its path
 
 
 class WorkerHealth(msgspec.Struct):
-    """What a worker knows of itself."""
+    """The state of a worker."""
 
     running: int = 0
     waiting: int = 0
@@ -125,7 +125,7 @@ class Worker:
         self.figures = Figures()
 
     async def run(self) -> None:
-        """Work until stopped. Raises DatabaseUnusable when there is none to start with."""
+        """Work until stopped. Raises DatabaseUnusable when the database cannot be used at the start."""
         sys.setswitchinterval(_SWITCH_SECONDS)
         handlers_loop = asyncio.get_running_loop()
         ended = handlers_loop.create_future()
@@ -194,7 +194,7 @@ class Worker:
     async def _live_once(
         self, database: Database, settling: Database, handlers_loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Register, live, retire. Outcomes go their own way, `settling`: whatever holds the others up, they are not."""
+        """Register, live, retire. Outcomes go over `settling`, so that nothing delays them."""
         identity = self._identity()
         await workers.register(database, identity)
         await database.read_clock()
@@ -244,20 +244,22 @@ class Worker:
                 crew.close()
             try:
                 await self._targets.end()
-                self._leave_what_runs()  # While the lease stands: from its end on someone else may run it.
+                self._leave_what_runs()  # while the lease stands: after its end another worker may run it
             finally:
                 await lifeline.stop()
 
     async def _warn_of_clashes(self, database: Database, identity: Identity) -> None:
-        """Say which handlers another app offers on our queues as well: a run of those goes to either."""
+        """Log the handlers that another app offers on our queues as well: their runs go to either."""
         if self._lives:
-            return  # It was said when we started.
+            return  # it was logged at the start
         for clash in clashes(await workers.offers(database)):
             if identity.app in clash.apps and clash.queue in identity.queues:
                 self._log.warning("handler_clash", says=clash.text, remedy=clash.remedy)
 
     def _leave_what_runs(self) -> None:
-        """When we have stopped and handlers run on, say so to whoever can end the process: nobody can stop a thread."""
+        """Report handlers that run on after we have stopped to the owner of the process, who can end it: a thread
+        cannot be stopped.
+        """
         if self._stopping.is_set() and any(executor.is_busy for executor in self._executors):
             self._log.warning("handlers_left_running")
             if self._on_left_running is not None:
@@ -278,7 +280,7 @@ class Worker:
     async def _live_out(self, engine: Engine, database: Database, watch: LoopWatch) -> None:
         self._outboxes.append(engine.outbox)
         beside = [asyncio.create_task(self._keep_registered(database), name="registrar")]
-        if not watch.is_on_this_loop:  # Where both are one, whoever blocks it keeps us from noticing.
+        if not watch.is_on_this_loop:  # if both are one, whatever blocks it keeps us from noticing
             beside.append(asyncio.create_task(watch.run(), name="loop watch"))
             noting = clocks.keep_noting(database, ["worker"], self._options.name, self._log)
             beside.append(asyncio.create_task(noting, name="host clock"))
@@ -295,7 +297,7 @@ class Worker:
             await Registrar(database.acting_as(this_account()), self._declarations, rng=self._rng, log=self._log).run()
 
     def _outcomes(self) -> tuple[int, int]:
-        """Count what was settled and what was refused, in all lives; an outbox may outlive its life."""
+        """Count settled and refused outcomes, in all lives; an outbox may outlive its life."""
         for outbox in [outbox for outbox in self._outboxes if outbox.is_done]:
             self._outboxes.remove(outbox)
             self._past_settled += outbox.settled
@@ -304,7 +306,7 @@ class Worker:
         return settled, self._past_fenced + sum(outbox.fenced for outbox in self._outboxes)
 
     def _identity(self) -> Identity:
-        """A random name for each life: a host name may come back, and with it a stale claim to its leases."""
+        """A random id for each life: a host name may come back, and with it a stale claim to its leases."""
         options = self._options
         return Identity(
             self._rng.uuid(),
@@ -321,14 +323,14 @@ class Worker:
         )
 
     def _pools(self) -> dict[str, int]:
-        """Tell the slots by what they are for: functions, and each target, of which some share a pool."""
+        """Return the slots by use: functions, and each target, of which some share a pool."""
         capacity = self._capacity()
         targets = {target.name: capacity[POOL_OF[target.kind]] for target in self._targets}
         return {FUNCTIONS: capacity[Pool.LOOP] + capacity[Pool.PLAIN], **targets}
 
     @property
     def slots(self) -> dict[str, int]:
-        """How many runs it may run at once, by pool, of those it has."""
+        """Return how many runs it may run at once, by pool."""
         return {str(pool): number for pool, number in self._capacity().items() if number}
 
     def _capacity(self) -> dict[Pool, int]:
@@ -347,7 +349,7 @@ class Worker:
     def _executor_on(
         self, handlers_loop: asyncio.AbstractEventLoop, settling: Database, identity: Identity, lifeline: Lifeline
     ) -> Executor:
-        """Make an executor, without a word to the handlers' loop: a handler of an earlier life may block it."""
+        """Make an executor, without using the handlers' loop: a handler of an earlier life may block it."""
         engine_loop = asyncio.get_running_loop()
 
         def carry(ended: list[Ended]) -> None:
@@ -374,7 +376,7 @@ class Worker:
             self._settle_late(settling, worker_id, late)
 
     def _settle_late(self, settling: Database, worker_id: UUID, late: Sequence[Settled | Deferred]) -> None:
-        """Offer outcomes from an earlier life under the name they were claimed with: taken where nobody else holds the run."""
+        """Settle outcomes of an earlier life under its id: they count where nobody else holds the run."""
         if not late:
             return
         outbox = Outbox(settling, worker_id, rng=self._rng, log=self._log, on_settled=lambda _: None)
@@ -407,9 +409,9 @@ class Worker:
 
 
 def spare_what_stays() -> None:
-    """Let the garbage collector leave alone all that is there by now; for processes that are a worker and nothing else."""
-    # Each batch of runs makes enough objects to set it going, and it would look through everything that was ever imported to
-    # find that all of it is still there: a twelfth of a worker's CPU.
+    """Exclude all existing objects from garbage collection; for processes that are only a worker."""
+    # Each batch of runs makes enough objects to start a collection, which would scan everything that was ever imported:
+    # a twelfth of a worker's CPU.
     gc.collect()
     gc.freeze()
 

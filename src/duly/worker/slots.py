@@ -1,7 +1,7 @@
-"""Who starts next: runs that are due wait in a line, one line for each pool of slots.
+"""Slots: which due run starts next. Due runs wait in a line, one for each pool of slots.
 
-The claim has decided who is served; a line by rank alone would undo that, because each new batch of somebody's old backlog
-would pass what came before it. So it is a line by arrival, in which rank is worth a quarter of a second this way or that.
+The claim has decided who is served; an order by rank alone would undo that, because each new batch of an old backlog
+would pass what came before it. So the order is by arrival, which rank moves by at most a quarter of a second.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from uuid import UUID
 from duly.domain.runs.run import Run
 
 _HANDICAP_SECONDS = 30
-_RANK_SECONDS = 0.25  # so much, at most, rank moves a run in its line
-_RANK_SCALE = 1_200.0  # so many seconds of rank are worth one of them
+_RANK_SECONDS = 0.25  # the most that rank moves a run
+_RANK_SCALE = 1_200.0  # seconds of rank that count as one second
 
 
 class Kind(StrEnum):
-    """How a run is executed."""
+    """The way in which a run is executed."""
 
     LOOP = "loop"  # `async def`, on the handlers' loop
     THREAD = "thread"  # a plain function, in a thread
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 class Pool(StrEnum):
-    """What runs compete for."""
+    """The pool that runs compete for."""
 
     LOOP = "loop"  # for `async def`
     PLAIN = "plain"  # for plain functions, wherever they run
@@ -48,11 +48,11 @@ POOL_OF = {
     Kind.WEBHOOK: Pool.WEBHOOK,
     Kind.PROCESS: Pool.PROCESS,
 }
-POOLS_ON_LOOP = frozenset({Pool.LOOP, Pool.WEBHOOK, Pool.PROCESS})  # They wait for the handlers' loop to turn.
+POOLS_ON_LOOP = frozenset({Pool.LOOP, Pool.WEBHOOK, Pool.PROCESS})  # these need the handlers' loop to turn
 
 
 class Slots:
-    """The lines and the free slots behind them."""
+    """The lines and the free slots."""
 
     def __init__(self, capacity: Mapping[Pool, int]) -> None:
         self.capacity = {pool: capacity.get(pool, 0) for pool in Pool}
@@ -62,30 +62,30 @@ class Slots:
 
     @property
     def waiting(self) -> int:
-        """How many are due and wait for a slot."""
+        """Return how many are due and wait for a slot."""
         return sum(map(len, self._lines.values()))
 
     @property
     def running(self) -> int:
-        """How many are being executed."""
+        """Return how many are being executed."""
         return sum(self._running.values())
 
     def free_in(self, pool: Pool) -> int:
-        """Say how many could start at this moment."""
+        """Return how many could start at this moment."""
         return self.capacity[pool] - self._running[pool]
 
     def waiting_for(self, pool: Pool) -> int:
-        """Say how many are due and wait for a slot of this pool."""
+        """Return how many are due and wait for a slot of this pool."""
         return len(self._lines[pool])
 
     def waits_since(self, pool: Pool) -> float:
-        """Give the moment since which the one next in line could have started."""
+        """Return the moment since which the next in line could have started."""
         line = self._lines[pool]
         return line[0][5] if line else float("inf")
 
     @property
     def in_line(self) -> set[tuple[UUID, int]]:
-        """The runs that are due and wait for a slot."""
+        """The due runs that wait for a slot."""
         return {(run.run_id, run.fence) for line in self._lines.values() for *_, run, _ in line}
 
     def queue(self, kind: Kind, run: Run, now: float) -> None:
@@ -96,7 +96,7 @@ class Slots:
         heappush(self._lines[POOL_OF[kind]], (turn, rank, next(self._order), kind, run, max(due, now)))
 
     def take(self) -> list[tuple[Kind, Run]]:
-        """Take everyone who can start now and occupy their slots."""
+        """Take every run that can start now and occupy their slots."""
         starting: list[tuple[Kind, Run]] = []
         for pool, line in self._lines.items():
             taken = min(self.free_in(pool), len(line))
@@ -110,7 +110,7 @@ class Slots:
         assert self._running[POOL_OF[kind]] >= 0, kind
 
     def give_up(self, pool: Pool, keep: int) -> list[Run]:
-        """Take out all but the first `keep` of a line: what others could start sooner."""
+        """Take out all but the first `keep` of a line: other workers could start them sooner."""
         line = self._lines[pool]
         line.sort()
         given = [run for *_, run, _ in line[keep:]]
@@ -118,7 +118,7 @@ class Slots:
         return given
 
     def take_out(self, is_unwanted: Callable[[Run], bool]) -> list[Run]:
-        """Take out those who wait and are unwanted."""
+        """Take out unwanted runs that wait."""
         taken: list[Run] = []
         for line in self._lines.values():
             if unwanted := [run for *_, run, _ in line if is_unwanted(run)]:
@@ -127,5 +127,5 @@ class Slots:
         return taken
 
     def drain(self) -> list[Run]:
-        """Take out everyone who waits."""
+        """Take out all waiting runs."""
         return [run for pool in Pool for run in self.give_up(pool, 0)]

@@ -1,4 +1,4 @@
-"""The watch: what this life knows of holds and limits, and how old its news is. News that is too old is not acted on."""
+"""The watch: the pauses and limits that this life knows, and their age. A state that is too old is not acted on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from duly.store.boxes import runs
 from duly.store.boxes.runs import News
 from duly.store.connection.database import Database, Unavailable
 
-FRESH_SECONDS = 0.75  # Nothing is started on older news: so nothing new starts a second after a hold was answered.
-HEAR_SECONDS = 0.3  # So long a start waits for news; then the database is taken for silent, and what is due is started.
+FRESH_SECONDS = 0.75  # nothing starts on an older state: so nothing new starts a second after a pause was answered
+HEAR_SECONDS = 0.3  # how long a start waits for a fresh state; then the database is considered down, and due runs start
 
 
 class Watch:
-    """Looks, and remembers."""
+    """Reads the state, and remembers it."""
 
     def __init__(self, database: Database, worker_id: UUID) -> None:
         self.holds = Holds()
@@ -32,11 +32,11 @@ class Watch:
 
     @property
     def is_fresh(self) -> bool:
-        """Say whether runs may be started on what we know; when the database is silent, that must do."""
+        """Return whether runs may be started on the known state; while the database is down, it suffices."""
         return self._is_silent or self._clock.monotonic() - self._looked_at <= FRESH_SECONDS
 
     async def look(self) -> News:
-        """Read what is new. Of two looks the one that was sent later counts."""
+        """Read the state. Of two looks the one that was sent later counts."""
         sent_at = self._clock.monotonic()
         try:
             news = await runs.look(self._database, self._worker_id)
@@ -59,7 +59,7 @@ class Watch:
         self._wake.set()
 
     async def catch_up(self) -> None:
-        """Wait for fresh news, but not for long: something is due."""
+        """Wait for a fresh state, but not for long: something is due."""
         deadline = self._clock.monotonic() + HEAR_SECONDS
         while not self.is_fresh:
             left = deadline - self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""A hashed timing wheel: what waits for its due moment in memory, one bucket a millisecond. Insert and fire are O(1)."""
+"""A hashed timing wheel: runs that wait for their due moment in memory, one bucket a millisecond. Insert and fire are O(1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TICKS_PER_SECOND = 1000
 
 
 class Wheel(Generic[_Item]):
-    """Holds items until their moment. Only occupied buckets are ever looked at, so sparse time costs nothing."""
+    """Holds items until their moment. Only occupied buckets are ever visited, so sparse time costs nothing."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[_Item]] = {}
@@ -43,7 +43,7 @@ class Wheel(Generic[_Item]):
         return due
 
     def next_due(self) -> float | None:
-        """Give the moment of the nearest bucket."""
+        """Return the moment of the nearest bucket."""
         return self._ticks[0] / _TICKS_PER_SECOND if self._ticks else None
 
     def take_out(self, is_unwanted: Callable[[_Item], bool]) -> list[_Item]:

@@ -1,6 +1,6 @@
 """API keys of callers: a key is looked up, compared in constant time, and cached for three seconds.
 
-What is remembered is what the database said, never whether a secret fits: that is compared for each request. Every refusal is
+The cache holds the database's row, never whether a secret matches: that is compared for each request. Every refusal is
 the same, so that nobody learns whether a key was unknown, wrong, expired, revoked, or of a suspended tenant.
 """
 
@@ -19,7 +19,7 @@ from duly.domain.tenancy.api_key import ApiKey, Identity, implied_by, parse
 from duly.store.connection.database import Database
 from duly.store.tenancy import api_keys
 
-# A revoked key is refused within five seconds: this long it may still be remembered, the rest is on the way.
+# A revoked key is refused within five seconds: this long it may be cached, the rest is latency.
 REMEMBERED_SECONDS = 3.0
 _REMEMBERED_MAX = 10_000
 _SCHEME = "bearer "
@@ -27,14 +27,14 @@ _USE_NOTED_EVERY = timedelta(minutes=1)
 
 
 class _Memory(msgspec.Struct, frozen=True):
-    """A key as the database has it, and until when that is used."""
+    """A cached key, and until when it is used."""
 
     identity: Identity | None
     until: float
 
 
 class Keys:
-    """The keys that were asked for lately."""
+    """The recently used keys."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -54,7 +54,7 @@ class Keys:
         return identity
 
     async def of_id(self, key_id: str) -> Identity:
-        """Return the identity of a key whose secret was shown before. Raises Refusal when it opens nothing any more."""
+        """Return the identity of a key whose secret was checked before. Raises Refusal when it grants nothing any more."""
         identity = await self._find(key_id)
         if identity is None or not self._is_usable(identity.key):
             raise _refusal()
@@ -78,7 +78,7 @@ class Keys:
         return identity
 
     async def _look_up(self, key_id: str) -> ApiKey | None:
-        """Ask the database, once for all who ask at this moment."""
+        """Read the key from the database, once for all concurrent callers."""
         task = self._looking.get(key_id)
         if task is None:
             task = asyncio.get_running_loop().create_task(api_keys.find(self._database, key_id), name="duly-key")
@@ -87,7 +87,7 @@ class Keys:
         return await asyncio.shield(task)
 
     def _note_use(self, key: ApiKey) -> None:
-        """Write down, to the minute, that a key is in use; nobody waits for it."""
+        """Record, to the minute, that a key is in use; nobody waits for it."""
         now = moment_of(self._database.clock.now())
         if key.last_used_at is not None and now - key.last_used_at < _USE_NOTED_EVERY:
             return
@@ -96,7 +96,7 @@ class Keys:
         task.add_done_callback(self._touching.discard)
 
     async def _touch(self, key_id: str) -> None:
-        with suppress(DulyError):  # It is noted with the next look.
+        with suppress(DulyError):  # it is recorded with the next look
             await api_keys.touch(self._database, [key_id])
 
 

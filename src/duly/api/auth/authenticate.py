@@ -22,7 +22,7 @@ class Keys(Protocol):
 
 
 class Authentication:
-    """Names the caller of each request. Without `logins` there are no browser sessions."""
+    """Identifies the caller of each request. Without `logins` there are no browser sessions."""
 
     def __init__(self, database: Database, keys: Keys, logins: Logins | None) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class Authentication:
         return identity
 
     async def is_authorized(self, operation: Operation, request: AnyRequest) -> bool:
-        """Ask whether the caller of a request that goes on may still do this; a silent database changes nothing."""
+        """Return whether the caller of a long request may still do this; a database that does not answer changes nothing."""
         try:
             await self.authorize(operation, request)
         except Refusal:
@@ -56,8 +56,8 @@ class Authentication:
         _check_operator(await self._identify(request))
 
     async def _identify(self, request: AnyRequest) -> Identity:
-        """Name the caller. A browser that changes something must ask from a page of ours."""
-        if LOCAL in request.scope:  # Put there by a listener of this machine's own, and by no header.
+        """Identify the caller. A browser that changes something must ask from a page of ours."""
+        if LOCAL in request.scope:  # put there by a local listener, and by no header
             return await local_caller(self._database, request)
         authorization = request.headers.get("authorization")
         token = None if self.logins is None else self.logins.token_in(request.headers)

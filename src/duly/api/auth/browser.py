@@ -1,7 +1,7 @@
-"""Browser sessions: the key that a cookie stands for, and the check that a change was asked for by a page of ours.
+"""Browser sessions: the key that a cookie stands for, and the check that a change was requested by a page of ours.
 
-What is remembered of a session is its key, for a few seconds, as with keys themselves. A revoked key ends its sessions as it ends
-everything else: it is looked up each time.
+The key of a session is cached for a few seconds, as keys themselves are. A revoked key ends its sessions too: it is
+looked up each time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from duly.store.connection.database import Database
 from duly.store.tenancy import browser_sessions
 
 COOKIE = "duly_session"
-HOST_COOKIE = "__Host-duly_session"  # A browser takes it from this very host alone, over TLS.
+HOST_COOKIE = "__Host-duly_session"  # a browser accepts it from this very host alone, over TLS
 CSRF_HEADER = "x-duly-csrf"
 _REMEMBERED_MAX = 10_000
 _TOKEN_CHARACTERS = 52
@@ -44,7 +44,7 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 class _Memory(msgspec.Struct, frozen=True):
-    """The key of a session, and until when that is good."""
+    """The cached key of a session, and until when it is valid."""
 
     session_id: UUID
     key_id: str
@@ -52,7 +52,7 @@ class _Memory(msgspec.Struct, frozen=True):
 
 
 class Logins:
-    """The sessions that were asked for lately.
+    """The recently used sessions.
 
     `is_secure`: browsers reach us over TLS, ours or a proxy's. Settings say so, never a header, which anybody can send.
     """
@@ -75,7 +75,7 @@ class Logins:
     async def open(
         self, key: str, request_id: str, address: str, user_agent: str, before: Secret | None
     ) -> tuple[Identity, Secret]:
-        """Open a session for whoever has a key, and end the one that the browser had before.
+        """Open a session for a key, and end the browser's previous one.
 
         Raises Refusal; after many wrong keys of an address, seconds later.
         """
@@ -93,7 +93,7 @@ class Logins:
         return identity, await log_in(database, self._rng, identity.key, address, user_agent)
 
     async def _end(self, token: Secret, request_id: str) -> None:
-        """End a session in its own name; one that has ended is nobody's."""
+        """End a session on its own behalf; an ended one is ignored."""
         try:
             key = (await self.identify(token)).key
         except Refusal:
@@ -101,7 +101,7 @@ class Logins:
         await self.close(token, Actor("session", key.key_id, key.name, request_id))
 
     async def close(self, token: Secret, actor: Actor | None) -> None:
-        """End a session: here at once, and elsewhere within the seconds for which it is remembered."""
+        """End a session: here at once, and elsewhere within the seconds for which it is cached."""
         self._memories.pop(token.digest(), None)
         await log_out(self._database.acting_as(actor), token)
 
@@ -119,12 +119,12 @@ class Logins:
         memory = _Memory(found.session_id, found.key_id, monotonic + REMEMBERED_SECONDS)
         self._memories[token_hash] = memory
         if found.left < SESSION_KEPT - _PROLONGED_EVERY:
-            with suppress(DulyError):  # It is prolonged with the next look.
+            with suppress(DulyError):  # it is extended with the next look
                 await browser_sessions.prolong(self._database, token_hash, SESSION_KEPT)
         return memory
 
     def token_in(self, headers: Mapping[str, str]) -> Secret | None:
-        """Read the cookie of a session; None when there is none, or it is not written like one of ours."""
+        """Read the cookie of a session; None without one, or if it is not ours."""
         try:
             found = SimpleCookie(headers.get("cookie", "")).get(self._cookie)
         except CookieError:
@@ -132,14 +132,14 @@ class Logins:
         return Secret(found.value) if found is not None and len(found.value) == _TOKEN_CHARACTERS else None
 
     def cookie_for(self, token: Secret | None) -> str:
-        """Write the header that gives a browser its session, or takes it away."""
+        """Write the header that sets or deletes a session's cookie."""
         kept = "Max-Age=0" if token is None else f"Max-Age={round(SESSION_KEPT.total_seconds())}"
         secure = "; Secure" if self._scheme == "https" else ""
         value = "" if token is None else token.reveal()
         return f"{self._cookie}={value}; Path=/; HttpOnly; SameSite=Strict; {kept}{secure}"
 
     def check_page(self, headers: Mapping[str, str], token: Secret) -> None:
-        """Refuse a change that was not asked for by a page of ours. Raises Refusal."""
+        """Refuse a change that was not requested by a page of ours. Raises Refusal."""
         self.check_origin(headers, is_required=True)
         if not compare_digest(headers.get(CSRF_HEADER, "").encode(), csrf_of(token).encode()):
             raise Refusal(
@@ -150,7 +150,7 @@ class Logins:
             )
 
     def check_origin(self, headers: Mapping[str, str], *, is_required: bool) -> None:
-        """Refuse what a page of somebody else asks for: its scheme counts as much as its host. Raises Refusal."""
+        """Refuse a request of another origin's page, by scheme and host. Raises Refusal."""
         origin = headers.get("origin")
         if origin is None and not is_required:
             return
@@ -165,7 +165,7 @@ class Logins:
 
 
 def csrf_of(token: Secret) -> str:
-    """Return what a page must send with each change: who cannot read our answers cannot know it."""
+    """Return the token that a page must send with each change: another origin cannot read it."""
     return sha256(b"csrf of " + token.reveal().encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Wrong log-ins by address: ten are answered at once, then each answer takes seconds. The right key is never made to wait."""
+"""Failed log-ins by address: ten are answered at once, then each answer is delayed. The right key is never delayed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from duly.api.server.connections import Address, group_of
 from duly.clock import Clock
 
 WRONG_MAX = 10  # answered at once
-FORGIVEN_SECONDS = 6.0  # for one of them
+FORGIVEN_SECONDS = 6.0  # for each of them
 DELAY_SECONDS = 2.0
-DELAYED_MAX = 20  # answers of one address that are held back at once
+DELAYED_MAX = 20  # delayed answers of one address at once
 _ADDRESSES_MAX = 10_000
 
 
 class _Bucket(msgspec.Struct):
-    """Wrong keys of an address that are answered at once, as of a moment, and answers that are held back."""
+    """The wrong keys of an address that are answered at once, as of a moment, and its delayed answers."""
 
     left: float
     at: float
@@ -26,14 +26,14 @@ class _Bucket(msgspec.Struct):
 
 
 class FailedLogins:
-    """The addresses from which wrong keys came lately."""
+    """The addresses of recent wrong keys."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._buckets: OrderedDict[Address, _Bucket] = OrderedDict()
 
     async def slow_down(self, address: str) -> None:
-        """Count a wrong key, and hold its answer back where there were many. Raises Refusal where too many are held back."""
+        """Count a wrong key, and delay its answer if there were many. Raises Refusal where too many are delayed."""
         bucket = self._bucket(group_of(address))
         if bucket.left >= 1:
             bucket.left -= 1

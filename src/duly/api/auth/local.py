@@ -1,7 +1,8 @@
-"""Local callers: the account of this machine that owns the data folder or the database, who needs no key.
+"""Local callers: the account of this machine that owns the data folder or the database, which needs no key.
 
-A listener that this account alone can reach, or a command that serves itself, puts the caller into the scope of each request. No
-header can: a scope is made by the server. The header `Duly-Tenant` lets a local caller act in another tenant than the first.
+A listener that only this account can reach, or a command that serves itself, puts the caller into the scope of each
+request. No header can: the server makes the scope. The header `Duly-Tenant` lets a local caller act in another tenant
+than the first.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ async def local_caller(database: Database, request: AnyRequest) -> Identity:
 
 
 class AnyProgram(Allowed, frozen=True):
-    """Every program and image: who owns the database decides there. A worker still runs only what its own settings allow."""
+    """All programs and images: the owner of the database decides. A worker still runs only what its own settings allow."""
 
     def check(self, target: Target | None) -> None:
-        """Let any program through, and check every other target as for everybody. Raises InvalidOption."""
+        """Accept any program, and check every other target as usual. Raises InvalidOption."""
         match target:
             case Command() | Container():
                 pass

@@ -61,7 +61,7 @@ class Histogram:
         self.add(bisect_left(self._bounds, value), 1, value)
 
     def family(self, name: str, help_text: str) -> HistogramMetricFamily:
-        """Return it as Prometheus reads it: each bucket includes those below it."""
+        """Return it as a Prometheus family: each bucket includes those below it."""
         names = [*map(str, self._bounds), "+Inf"]
         cumulated = [sum(self._counts[: number + 1]) for number in range(len(self._counts))]
         return HistogramMetricFamily(
@@ -200,7 +200,7 @@ class Totals(Collector):
         yield desired
 
     def _overload_ages(self) -> dict[tuple[int, str], float]:
-        """Return the age of each overload; of those of a tenant that share a label the highest."""
+        """Return the age of each overload; for those of a tenant that share a label, the highest."""
         found: dict[tuple[int, str], float] = {}
         for one in self.overloads:
             is_admitted = self._overloaded.admits(one.tenant, (one.tenant, one.queue))
@@ -209,7 +209,7 @@ class Totals(Collector):
         return found
 
     def measure(self, rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """Take in what waits in each queue; a queue that was seen before does not vanish when it is empty."""
+        """Take the backlog of each queue; a queue that was seen before does not vanish when it is empty."""
         self.depths = {queue: Depth(0, 0.0) for queue in self.depths}
         for row in rows:
             queue = OTHER if row["queue"] is None else self.label(row["tenant"], row["queue"])
@@ -217,7 +217,7 @@ class Totals(Collector):
             self.depths[queue] = Depth(before.runs + row["runs"], max(before.oldest_age_seconds, age))
 
     def want(self, pressure: Pressure) -> None:
-        """Take in how many workers each queue needs that has a label."""
+        """Take the desired workers of each queue that has a label."""
         for queue, tenant in sorted(pressure.tenants.items()):
             self.label(tenant, queue)
         self.desired = {queue: pressure.desired_workers(queue) for queue in pressure.loads if self._queues.knows(queue)}
@@ -242,11 +242,11 @@ class Metrics:
         self._stepped_at: float | None = None
 
     def add(self, collector: Collector) -> None:
-        """Write out what somebody else counts, too."""
+        """Include the metrics of another collector."""
         self._registry.register(collector)
 
     async def run(self) -> None:
-        """Look for ever, so that a scrape finds little left to read."""
+        """Look periodically, so that a scrape finds little left to read."""
         looks = 0
         while True:
             self._sample_stage()
@@ -280,7 +280,7 @@ class Metrics:
         self.totals.holds = Counter(hold.scope.kind for hold in held)
 
     async def _count_ended(self) -> None:
-        """Count what ended since the last look; after a long silence that takes several."""
+        """Count what ended since the last look; after a long break that takes several."""
         is_behind = True
         while is_behind:
             for ended in await self._tail.look():

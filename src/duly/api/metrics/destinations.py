@@ -1,4 +1,4 @@
-"""Metrics of destinations: circuit breakers by state, and requests by result. None is named: tenants choose their names."""
+"""Metrics of destinations: circuits by state, and requests by result. None is named: tenants choose their names."""
 
 from __future__ import annotations
 

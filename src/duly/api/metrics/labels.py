@@ -11,7 +11,7 @@ LABELS_MAX = 1_000
 
 
 class Labels:
-    """The values that have a label of their own, for as long as this process runs: a counter must not change its name."""
+    """The values with a label of their own, for as long as this process runs: a counter must not change its name."""
 
     def __init__(self, of_tenant_max: int = OF_TENANT_MAX, most: int = LABELS_MAX) -> None:
         self._of_tenant_max = of_tenant_max
@@ -20,7 +20,7 @@ class Labels:
         self._counts: Counter[int] = Counter()
 
     def admits(self, tenant: int, value: Hashable) -> bool:
-        """Return whether a value that a tenant has chosen has a label of its own; a new one is taken in while there is room."""
+        """Return whether a tenant's value has a label of its own; a new one is added while there is room."""
         if value in self._known:
             return True
         if self._counts[tenant] >= self._of_tenant_max or len(self._known) >= self._most:

@@ -21,13 +21,13 @@ class RequestMetrics(Collector):
         self._seconds = 0.0
 
     def count(self, operation: str, status: int, seconds: float) -> None:
-        """Count one answer. Of a stream it is the moment at which it began."""
+        """Count one response. A stream counts when it begins."""
         self._answered[operation, status // 100] += 1
         self._counts[bisect_left(BOUNDS, seconds)] += 1
         self._seconds += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """Return what was counted."""
+        """Return the counts."""
         requests = CounterMetricFamily(
             "duly_http_requests", "Requests answered, by operation and class of status.", labels=["operation", "status"]
         )

@@ -20,13 +20,13 @@ from duly import __version__
 from duly.api.health import Check
 from duly.api.server.server import Server
 
-# Whoever scrapes comes alone; so few are left to strangers that the process keeps its descriptors.
+# Scrapers come alone; the limit keeps strangers from using up the process's descriptors.
 _CONNECTIONS_MAX, _CONNECTIONS_PER_ADDRESS_MAX = 64, 32
 _STOP_SECONDS = 2.0
 
 
 def metrics_server(app: Any, listener: socket.socket) -> Server:
-    """Build a server for those who look at one process."""
+    """Build a metrics server for one process."""
     return Server(
         app,
         listener,
@@ -36,7 +36,7 @@ def metrics_server(app: Any, listener: socket.socket) -> Server:
 
 
 class RoleServer:
-    """Serves the figures of one process on a socket that is bound already."""
+    """Serves the figures of one process on a bound socket."""
 
     def __init__(
         self, listener: socket.socket, collectors: Sequence[Collector], checks: Callable[[], list[Check]]
@@ -63,7 +63,7 @@ class RoleServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and let the port go."""
+        """Stop, and close the port."""
         self._server.stop()
         self._thread.join(_STOP_SECONDS)
 

@@ -166,7 +166,7 @@ class Server:
 
     @property
     def started(self) -> bool:
-        """Whether requests are answered."""
+        """Return whether requests are answered."""
         return self._server.started
 
     def stop(self) -> None:

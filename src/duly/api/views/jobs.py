@@ -141,7 +141,7 @@ def job_summary(row: Mapping[str, Any]) -> JobSummary:
 
 
 def _described(row: Mapping[str, Any]) -> str:
-    """Say when a job of a list fires; calendars do not change the words."""
+    """Return when a job of a list fires; calendars do not change the words."""
     stored = None if row["schedule"] is None else msgspec.json.decode(row["schedule"])
     if stored is not None and stored.pop("calendars", None) is not None:
         row = {**row, "schedule": msgspec.json.encode(stored).decode()}

@@ -26,7 +26,7 @@ _SETTLE_SECONDS = 60.0
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many, and how long before the instant they are submitted."""
+    """The number of runs, and how long before the instant they are submitted."""
 
     runs: Annotated[int, "How many runs."] = 10_000
     ahead_seconds: Annotated[float, "Submitted so long before, at least."] = 8.0

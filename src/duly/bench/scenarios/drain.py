@@ -1,10 +1,10 @@
 """`drain`: no-op runs, all ready at once, claimed, run and settled into the history by workers that wait for them.
 
-They are submitted in one transaction, so they become visible together; the clock runs from its commit to the last settle.
-The baseline claims and records as many bare rows. Latency: from due to finish, as recorded.
+They are submitted in one transaction, so they become visible together; the clock runs from its commit to the last
+settle. The baseline claims and records as many bare rows. Latency: from due to finish, as recorded.
 
-With `gated`, so many others stand beside them in a queue that nobody serves, two for each key of one place: what runs without
-a key pay for those with one.
+With `gated`, so many others stand beside them in a queue that nobody serves, two for each key of one slot: the cost
+that runs with a key cause to those without.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WAITING = "select count(*) from duly.blocked"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much."""
+    """The size of the scenario."""
 
     runs: Annotated[int, "How many runs."] = 100_000
     batch: Annotated[int, "How many are submitted at once."] = 1_000
@@ -47,7 +47,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 
 def gated(key: int, queue: str = QUEUE_DEFAULT) -> Submission:
-    """Give a run under a concurrency key of one place."""
+    """Return a run under a concurrency key of one slot."""
     return one_shot(NOOP, queue=queue, options=options_of(gate=(f"key-{key}", 1)))
 
 
@@ -74,7 +74,7 @@ async def drained(bench: Bench, jobs: Sequence[Submission], batch: int, beside: 
 
 
 async def _stand_beside(bench: Bench, database: Database, jobs: Sequence[Submission], batch: int) -> None:
-    """Submit each of `jobs` twice and wait until half of them wait for their place."""
+    """Submit each of `jobs` twice and wait until half of them wait for their slot."""
     with bench.steps.step(f"{2 * len(jobs):,} runs stand beside them", len(jobs)) as advance:
         for turn in range(2):
             for at in range(0, len(jobs), batch):

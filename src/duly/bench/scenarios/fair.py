@@ -34,7 +34,7 @@ _IS_FLOODED = "select exists (select from duly.ready where queue = $1 and tenant
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How large the flood is, and how many runs the other submits, so far apart."""
+    """The size of the flood, and how many runs the other submits, so far apart."""
 
     flood: Annotated[int, "Ready runs of one tenant."] = 100_000
     samples: Annotated[int, "Runs of another, one at a time."] = 100

@@ -1,8 +1,8 @@
-"""`gates`: no-op runs under many concurrency keys with one place each, all due at once, until the last is settled.
+"""`gates`: no-op runs under many concurrency keys with one slot each, all due at once, until the last is settled.
 
-They are submitted in one transaction, so they become visible together, and the clock runs from its commit: so staging them,
-letting each in when the one before it has left, claiming, running and settling are all in the figure. The baseline claims and
-records as many bare rows. Latency: from due to finish, as recorded.
+They are submitted in one transaction, so they become visible together, and the clock runs from its commit: so staging
+them, starting each when the one before it has ended, claiming, running and settling are all in the figure. The baseline
+claims and records as many bare rows. Latency: from due to finish, as recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from duly.bench.scenarios.drain import drained, gated
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much."""
+    """The size of the scenario."""
 
     runs: Annotated[int, "How many runs."] = 60_000
     keys: Annotated[int, "How many concurrency keys of one place."] = 10_000
@@ -25,6 +25,6 @@ class Options(msgspec.Struct, frozen=True):
 
 
 async def measure(bench: Bench, options: Options) -> Result:
-    """Let runs through many concurrency keys with one place each."""
+    """Run through many concurrency keys with one slot each."""
     jobs = [gated(number) for number in range(options.keys)]
     return await drained(bench, [jobs[number % options.keys] for number in range(options.runs)], options.batch)

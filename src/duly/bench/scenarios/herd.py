@@ -46,7 +46,7 @@ update duly.timers set scheduled_at = clock_timestamp() + $1::interval,
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many jobs, over how many seconds their jitter spreads them, and how many runs of another come beside them."""
+    """The number of jobs, the seconds over which their jitter spreads them, and the runs of another tenant beside them."""
 
     jobs: Annotated[int, "Cron jobs at one instant."] = 50_000
     jitter_seconds: Annotated[float, "Over so long they are spread."] = 60.0

@@ -41,7 +41,7 @@ create table duly_bench_baseline.bare (id bigint generated always as identity pr
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much."""
+    """The size of the scenario."""
 
     creates: Annotated[int, "Requests that create one job each."] = 20_000
     connections: Annotated[int, "Over so many connections."] = 32
@@ -79,7 +79,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 
 class _Took(msgspec.Struct):
-    """How long each request and each turn took."""
+    """The duration of each request and each turn."""
 
     took: list[float] = []
     turns: list[float] = []

@@ -93,7 +93,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 @asynccontextmanager
 async def _up(bench: Bench) -> AsyncIterator[int]:
-    """Run a real `duly up` with a worker on the scratch database. Gives the number of its first process."""
+    """Run a real `duly up` with a worker on the scratch database. Returns the number of its first process."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "duly", "up", "--no-demo", "--app", "duly.bench.app:app", "--port", str(free_port())),
         *("--database-url", bench.place.url, "--data", str(bench.folder / "up")),

@@ -23,7 +23,7 @@ _SETTLE_SECONDS = 10.0
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much; the pause between two samples is between half and one and a half of `pause_ms`."""
+    """The size of the scenario; the pause between two samples is between half and one and a half of `pause_ms`."""
 
     samples: Annotated[int, "How many."] = 500
     pause_ms: Annotated[int, "Mean pause between two samples."] = 30

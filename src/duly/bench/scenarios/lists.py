@@ -125,7 +125,7 @@ DEAD_FILTERS = ("", "queue:queue-7", "reason:broken*", 'reason:"broken 77"', "ha
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much is stored, and how many pages of each list are read."""
+    """The amount stored, and the number of pages of each list to read."""
 
     jobs: Annotated[int, "Stored schedules."] = 1_000_000
     attempts: Annotated[int, "Stored attempts."] = 3_000_000
@@ -193,7 +193,7 @@ def _brief(found: Percentiles, cpu: list[float]) -> dict[str, float | None]:
 
 
 async def _fill(database: Database, bench: Bench, options: Options) -> UUID:
-    """Fill every table. Gives a job that has a third of the history."""
+    """Fill every table. Returns a job that has a third of the history."""
     await database.execute(_PARTITIONS, _DAYS)
     await _filled(database, bench, "jobs", _JOBS, options.jobs)
     job: UUID = await database.fetchval("select job_id from duly.jobs where tenant = 1 order by job_id limit 1")

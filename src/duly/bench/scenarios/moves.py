@@ -42,7 +42,7 @@ _WARM_UP = 2
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many jobs are stored, how many runs go through each move, and how many a batch of claim and finish holds."""
+    """The number of stored jobs, the runs through each move, and the batch size of claim and finish."""
 
     jobs: Annotated[int, "Stored schedules."] = 200_000
     runs: Annotated[int, "How many go through each move."] = 60_000
@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct):
-    """What one move has cost so far."""
+    """The cost of one move so far."""
 
     rows: int = 0
     cpu_seconds: float = 0.0

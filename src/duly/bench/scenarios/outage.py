@@ -41,7 +41,7 @@ _SKIPPED = "select coalesce(sum((detail->>'count')::bigint), 0)::bigint from dul
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many one-minute schedules were not fired for how long, and how much new work comes beside the catch-up."""
+    """The number of one-minute schedules, the length of the outage, and the new work beside the catch-up."""
 
     schedules: Annotated[int, "One-minute schedules."] = 1_000
     hours: Annotated[int, "How long they were not fired."] = 6
@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Once(msgspec.Struct, frozen=True):
-    """What `fire_once` made of the outage: runs of what was missed, what is on record as skipped, and how long it took."""
+    """The result of `fire_once` after the outage: runs for missed fires, recorded skips, and the duration."""
 
     runs: int
     skipped: int

@@ -44,7 +44,7 @@ select not exists (select from duly.ready where due_at < $1) and not exists (sel
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many jobs, how many fires are offered each second, for how long, and how long after the processes start."""
+    """The number of jobs, the fires offered each second, for how long, and how long after the processes start."""
 
     jobs: Annotated[int, "Stored schedules."] = 1_000_000
     rate: Annotated[int, "Fires offered each second."] = 20_000

@@ -35,7 +35,7 @@ _APART = timedelta(milliseconds=1)
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many nobody knows, how many a claim takes, and how many claims there are."""
+    """The number of unroutable runs, the size of a claim, and the number of claims."""
 
     strangers: Annotated[int, "Runs that nobody knows."] = 500_000
     limit: Annotated[int, "Size of a claim."] = 100
@@ -43,7 +43,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Spent(msgspec.Struct):
-    """What some calls took: CPU of the backend, and time."""
+    """The cost of some calls: CPU of the backend, and time."""
 
     cpu: list[float]
     times: list[float]
@@ -115,7 +115,7 @@ async def _spent(database: Database, work: Callable[[], Awaitable[object]]) -> S
 
 
 async def _moved(bench: Bench, database: Database, name: str, step: Callable[[], Awaitable[int]]) -> tuple[int, float]:
-    """Move batches until nothing is left to move. Gives how many runs, and the CPU of it all."""
+    """Move batches until nothing is left to move. Returns how many runs, and the CPU of it all."""
     pid = await database.fetchval("select pg_backend_pid()")
     total, before = 0, processes.cpu_of(pid)
     with bench.steps.step(name):

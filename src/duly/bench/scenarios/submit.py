@@ -29,7 +29,7 @@ _JOB = one_shot(NOOP)
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much."""
+    """The size of the scenario."""
 
     runs: Annotated[int, "In batches."] = 100_000
     batch: Annotated[int, "Size of a batch."] = 1_000

@@ -34,7 +34,7 @@ _EVERY_SECONDS = 100_000_000
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many timers are stored, how many are due at each call, and how many calls there are."""
+    """The number of stored timers, of those due at each call, and of calls."""
 
     few: Annotated[int, "Stored timers."] = 10_000
     many: Annotated[int, "Stored timers."] = 1_000_000

@@ -55,7 +55,7 @@ CORPUS: tuple[dict[str, Any], ...] = (
 
 
 def hostile() -> tuple[object, ...]:
-    """Give what is rare, long, or meant to hurt."""
+    """Return what is rare, long, or meant to hurt."""
     zone = "America/New_York"
     return (
         {"type": "cron", "expr": "0 0 29 2 +MON", "tz": zone},
@@ -182,7 +182,7 @@ def _cohort_hit(compiled: Sequence[Compiled]) -> float:
 
 
 def _best(call: Callable[[], object]) -> float:
-    """Give the best of several attempts in microseconds; a busy machine only ever adds."""
+    """Return the best of several attempts in microseconds; a busy machine only ever adds."""
 
     def once() -> float:
         began = time.perf_counter()

@@ -53,7 +53,7 @@ _ARE_CLAIMED = "select count(*) >= $1 from duly.leased"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much."""
+    """The size of the scenario."""
 
     requests: Annotated[int, "How many webhooks."] = 30_000
     concurrency: Annotated[int, "So many at once."] = 100
@@ -99,7 +99,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 
 def _configs(url: str, slots: int, ports: tuple[int, ...]) -> list[RoleConfig]:
-    """Describe a worker that sends, and who minds its destinations: what found no place is let go on by somebody else."""
+    """Describe a worker that sends, and the maintenance of its destinations, which releases waiting runs."""
     scheduler, worker = configs(url, workers=1, slots=slots, tell_seconds=TELL_SECONDS)
     return [scheduler, msgspec.structs.replace(worker, sink_ports=ports)]
 
@@ -112,7 +112,7 @@ async def _widen(database: Database, urls: Sequence[str], places: int) -> None:
 
 
 async def _per_core(options: Options, send: Callable[[], Awaitable[None]]) -> float:
-    """Say how many a second one core sends that does nothing else."""
+    """Return how many a second one core sends that does nothing else."""
 
     async def send_all(numbers: Iterator[int]) -> None:
         for _ in numbers:
@@ -180,7 +180,7 @@ async def _drained(bench: Bench, database: Database, roles: Roles, url: str, opt
 
 
 async def _until_sent(database: Database, number: int) -> None:
-    """Wait for so many to have been taken: one that was put off for want of a place is settled, too, and comes again."""
+    """Wait for so many to have been accepted: one that was postponed for want of a slot is settled, too, and comes again."""
     if not await wait_for(database, _SETTLE_SECONDS, f"{_SENT} having count(*) >= $1", number):
         raise RoleFailed(f"sending every webhook: not within {_SETTLE_SECONDS:.0f} s")
 

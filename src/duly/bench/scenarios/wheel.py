@@ -27,7 +27,7 @@ _NOW = 1_800_000_000.0
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How many timers are few and many, and how often each is measured."""
+    """The numbers of few and many timers, and how often each is measured."""
 
     few: Annotated[int, "Timers."] = 1_000
     many: Annotated[int, "Timers."] = 1_000_000

@@ -39,7 +39,7 @@ _UNENDED = "select count(*) from duly.workflows where state <> 'succeeded'"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How much."""
+    """The size of the scenario."""
 
     workflows: Annotated[int, "How many, each a → width → z."] = 1_000
     width: Annotated[int, "Nodes between the first and the last."] = 100
@@ -80,7 +80,7 @@ async def measure(bench: Bench, options: Options) -> Result:
 
 
 async def _chains(bench: Bench, options: Options) -> list[float]:
-    """Run chains one at a time. Gives the seconds from the end of each node to the start of the next."""
+    """Run chains one at a time. Returns the seconds from the end of each node to the start of the next."""
     chain = Workflow("chain", tuple(_node(number, [number - 1] if number else []) for number in range(_CHAIN)))
     async with bench.database() as database, bench.roles(tell_seconds=TELL_SECONDS) as roles:
         with bench.steps.step(f"{options.chains:,} chains", options.chains) as advance:

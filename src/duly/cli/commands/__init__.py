@@ -1,1 +1,1 @@
-"""The commands: what each asks for, and what it says of the answer."""
+"""The commands: their requests, and what they print of the responses."""

@@ -1,4 +1,4 @@
-"""`duly calendars`: stretches of time that schedules avoid, or keep to."""
+"""`duly calendars`: spans of time that schedules avoid, or keep to."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ async def show(client: AsyncClient, name: str, as_json: bool) -> None:
 @click.argument("file")
 @with_client()
 async def put(client: AsyncClient, file: str, as_json: bool) -> None:
-    """Keep the calendar in FILE, new or changed; `-` reads standard input.
+    """Store the calendar in FILE, new or changed; `-` reads standard input.
 
-    It is a JSON object with name, tz, dates, windows and weekly; see docs/triggers.md. The jobs that use it are armed anew.
-    One that leaves a job nothing for 400 days is refused.
+    It is a JSON object with name, tz, dates, windows and weekly; see docs/triggers.md. The jobs that use it are
+    rearmed. One that leaves a job nothing for 400 days is refused.
     """
     definition = _read(file)
     kept = await client.calendars.put(read_calendar(definition).name, definition)
@@ -78,7 +78,7 @@ async def put(client: AsyncClient, file: str, as_json: bool) -> None:
 @click.argument("name")
 @with_client()
 async def delete(client: AsyncClient, name: str, as_json: bool) -> None:
-    """Forget the calendar NAME, which no job may use."""
+    """Delete the calendar NAME, which no job may use."""
     await client.calendars.delete(name)
     answer(as_json, {"name": name, "deleted": True}, f"calendar {name} is deleted")
 

@@ -1,4 +1,4 @@
-"""`duly destinations`: where webhooks go to, how it is there, what it may be sent, and what is signed with."""
+"""`duly destinations`: the destinations of webhooks, their health, their limits, and their signing secrets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ which = click.argument("which", metavar="ID|URL")
 
 @click.group(cls=ListingGroup)
 def destinations() -> None:
-    """Show where webhooks go and how it is there; limits, signing secrets, breaker. Without a command: list.
+    """Show the destinations of webhooks and their health; limits, signing secrets, circuits. Without a command: list.
 
     A destination is named by its id, or by any address at it.
     """
@@ -57,7 +57,7 @@ def destinations() -> None:
 @destinations.command("list")
 @lists(COLUMNS, "no webhook has been sent, and no destination made; make one: duly destinations make URL")
 async def list_destinations(client: AsyncClient) -> list[Destination]:
-    """List destinations, what each may be sent, and what waits for it."""
+    """List destinations, their limits, and their backlogs."""
     return await first(client.destinations.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)
 
 
@@ -65,7 +65,7 @@ async def list_destinations(client: AsyncClient) -> list[Destination]:
 @which
 @with_client()
 async def show(client: AsyncClient, which: str, as_json: bool) -> None:
-    """Show one destination, and what failed there last."""
+    """Show one destination, and its last failures."""
     found = await _found(client, which)
     failed = client.destinations.failures(found.destination_id, page_size=_FAILURES_MAX)
     failures = await first(failed, _FAILURES_MAX)
@@ -82,8 +82,8 @@ async def show(client: AsyncClient, which: str, as_json: bool) -> None:
 @click.argument("address", metavar="URL")
 @with_client("secrets_key")
 async def make(client: AsyncClient, address: str, as_json: bool) -> None:
-    """Make a destination before the first webhook goes there, so that its secret can be told to the receiver."""
-    # Made again, its limits would be set anew.
+    """Create a destination before the first webhook goes there, so that the receiver can be given its secret."""
+    # Created again, its limits would be set.
     found = await _at(client, origin_of(address))
     print_struct(found or await client.destinations.create(address), as_json=as_json)
 
@@ -108,7 +108,7 @@ async def limit(
     retries: float | None,
     as_json: bool,
 ) -> None:
-    """Say what a destination may be sent. All workers together keep to it."""
+    """Limit the requests to a destination, of all workers together."""
     changed = await client.destinations.limit(
         (await _found(client, which)).destination_id,
         places=UNSET if places is None else places,
@@ -122,7 +122,7 @@ async def limit(
 @which
 @with_client()
 async def close(client: AsyncClient, which: str, as_json: bool) -> None:
-    """Close the breaker by hand: the destination is called again, and what waits for it goes on, at a rate."""
+    """Close the circuit by hand: the destination is called again, and waiting runs go on, at a rate."""
     print_struct(await client.destinations.close((await _found(client, which)).destination_id), as_json=as_json)
 
 
@@ -131,7 +131,7 @@ async def close(client: AsyncClient, which: str, as_json: bool) -> None:
 @click.option("--for", "span", default="PT10M", show_default=True, metavar="DURATION", help="PT1S to P7D.")
 @with_client()
 async def open_(client: AsyncClient, which: str, span: str, as_json: bool) -> None:
-    """Open the breaker by hand: for a while nothing is sent to the destination, and what is for it waits."""
+    """Open the circuit by hand: for a while nothing is sent to the destination, and its runs wait."""
     chosen = to_iso(parse_option(span, "--for"))
     found = await _found(client, which)
     print_struct(await client.destinations.open(found.destination_id, duration=chosen), as_json=as_json)
@@ -141,7 +141,7 @@ async def open_(client: AsyncClient, which: str, span: str, as_json: bool) -> No
 @which
 @with_client("secrets_key")
 async def rotate(client: AsyncClient, which: str, as_json: bool) -> None:
-    """Give a destination a new signing secret, and show it. The one before is good for 24 hours more."""
+    """Give a destination a new signing secret, and show it. The one before stays valid for 24 hours."""
     found = await _found(client, which)
     made = await client.destinations.rotate(found.destination_id)
     answer(as_json, {"origin": found.origin, "secret": made.secret}, made.secret)
@@ -153,7 +153,7 @@ async def rotate(client: AsyncClient, which: str, as_json: bool) -> None:
 @which
 @with_client("secrets_key")
 async def secret(client: AsyncClient, which: str, as_json: bool) -> None:
-    """Show what requests to a destination are signed with, the newest first."""
+    """Show the signing secrets of a destination, the newest first."""
     secrets = (await client.destinations.secrets((await _found(client, which)).destination_id)).items
     if as_json:
         print_json(secrets)
@@ -165,7 +165,7 @@ async def secret(client: AsyncClient, which: str, as_json: bool) -> None:
 
 
 async def _found(client: AsyncClient, which: str) -> Destination:
-    """Find a destination by its id, or by any address at it. Raises NotFound."""
+    """Return a destination by its id, or by any address at it. Raises NotFound."""
     try:
         return await client.destinations.get(UUID(which))
     except ValueError:

@@ -1,4 +1,4 @@
-"""`duly export` and `duly schema`: the schedules as a file, and what editors need to know of such files."""
+"""`duly export` and `duly schema`: the schedules as a file, and the JSON schema of such files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def schema() -> None:
 
 
 async def _note_unnamed(client: AsyncClient) -> None:
-    """Say how many schedules have no name, and are left out."""
+    """Print how many schedules have no name, and are left out."""
     by_hand = client.jobs.list("owner:api AND state:(active,paused)", page_size=PAGE_SIZE_MAX)
     if unnamed := sum([job.name is None async for job in by_hand]):
         are = "is" if unnamed == 1 else "are"

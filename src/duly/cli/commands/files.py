@@ -1,4 +1,4 @@
-"""`duly files`: which files of schedules were applied, by whom, and what was changed by hand since."""
+"""`duly files`: the applied files of schedules, who applied them, and their drift."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ JOB_COLUMNS: Columns = {
 
 @click.group(cls=ListingGroup)
 def files() -> None:
-    """Show which files of schedules were applied, by whom, and what was changed since. Without a command: list."""
+    """Show the applied files of schedules, who applied them, and their drift. Without a command: list."""
 
 
 @files.command("list")
 @lists(COLUMNS, "no file was applied; write one and apply it: duly apply -f duly.yaml")
 async def list_files(client: AsyncClient) -> list[FileSummary]:
-    """List the files that were applied, and how many jobs of each were changed by hand since."""
+    """List the applied files, and how many jobs of each have drifted."""
     return [file async for file in client.files.list(page_size=PAGE_SIZE_MAX)]
 
 
@@ -56,7 +56,7 @@ async def list_files(client: AsyncClient) -> list[FileSummary]:
 @click.option("--check", is_flag=True, help="Exit with 1 when one was.")
 @with_client()
 async def show(client: AsyncClient, source: str, drifted: bool, check: bool, as_json: bool) -> int:
-    """Show the jobs of a file, named by its `source`, and in what each is no longer as it was applied."""
+    """Show the jobs of a file, named by its `source`, and the drift of each."""
     found = [job async for job in client.files.jobs(source, drifted=drifted, page_size=PAGE_SIZE_MAX)]
     empty = "every job is as it was applied" if drifted else "no job of it is left"
     print_rows(found, JOB_COLUMNS, empty, as_json=as_json)

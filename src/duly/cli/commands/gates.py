@@ -1,4 +1,4 @@
-"""`duly gates`: the keys that hold runs back, who is inside and who waits, and limits that are set while they wait."""
+"""`duly gates`: concurrency keys and rate limits, their runs, and limits that override those of the runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ which = click.argument("key", metavar="KEY")
 
 @click.group(cls=ListingGroup)
 def gates() -> None:
-    """Show the keys that hold runs back: places, lines, rates; set and lift their limits. Without a command: list."""
+    """Show concurrency keys and rate limits; set and remove their limits. Without a command: list."""
 
 
 @gates.command("list")
@@ -55,9 +55,9 @@ async def show(client: AsyncClient, key: str, as_json: bool) -> None:
 @click.option("--burst", type=int, default=1, show_default=True, help="Of --rate: how many at once after a rest.")
 @with_client()
 async def limit(client: AsyncClient, key: str, places: int | None, rate: str | None, burst: int, as_json: bool) -> None:
-    """Set what KEY allows, whatever its runs carry. It holds within two seconds; `lift` takes it away.
+    """Set the limits of KEY, which override those of its runs. They hold within two seconds; `lift` removes them.
 
-    What is left out is left to the runs. A lower limit lets those finish that are under way.
+    A limit that is left out comes from the runs. A lower limit lets active runs finish.
     """
     asked = None if rate is None else _rate(rate, burst)
     print_struct(_row(await client.gates.limit(key, limit=places, rate=asked)), as_json=as_json)
@@ -67,7 +67,7 @@ async def limit(client: AsyncClient, key: str, places: int | None, rate: str | N
 @which
 @with_client()
 async def lift(client: AsyncClient, key: str, as_json: bool) -> None:
-    """Take the limits of KEY away: what its runs carry counts again."""
+    """Remove the limits of KEY: those of its runs count again."""
     await client.gates.lift(key)
     document = {"key": key, "limit": None, "rate_limit": None}
     answer(as_json, document, f"no limit is set for {key!r} any more")

@@ -1,4 +1,4 @@
-"""`duly keys`: who may speak to the API, and what for."""
+"""`duly keys`: API keys and their scopes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def keys() -> None:
 @click.option("--tenant", metavar="NAME", help="Of this tenant alone.")
 @lists(COLUMNS, "no keys; make one: duly keys create --scope jobs:read")
 async def list_keys(client: AsyncClient, tenant: str | None) -> list[Key]:
-    """List keys. Their secrets are known to nobody but who has them."""
+    """List keys, without their secrets."""
     pages = [client.keys.list(tenant=owner, page_size=PAGE_SIZE_MAX) for owner in await _owners(client, tenant)]
     return [key for page in pages async for key in page][:_SHOWN_MAX]
 
@@ -63,10 +63,10 @@ async def create(
     name: str,
     rate: float | None,
 ) -> None:
-    """Make a key, and show it this once."""
+    """Create a key, and show it this once."""
     expires_after = None if expires is None else to_iso(parse(expires, "expires"))
     wanted = msgspec.convert(sorted(read_scopes(scopes)), list[WireScope])
-    owners = await _owners(client, tenant)  # Before: the text is told once.
+    owners = await _owners(client, tenant)  # before: the text is shown once
     owner = None if tenant is None else next(iter(owners))
     made = await client.keys.create(name, wanted, tenant=owner, expires_after=expires_after, rate=rate)
     whose = owners.get(made.tenant, str(made.tenant))
@@ -82,7 +82,7 @@ async def create(
 @click.argument("key_id", metavar="ID")
 @with_client()
 async def revoke(client: AsyncClient, key_id: str, as_json: bool) -> None:
-    """End a key for good: by its id, or by the whole key."""
+    """Revoke a key: by its id, or by the whole key."""
     whole = parse_key(key_id)
     revoked = whole[0] if whole else key_id
     await client.keys.revoke(revoked)
@@ -91,7 +91,7 @@ async def revoke(client: AsyncClient, key_id: str, as_json: bool) -> None:
 
 
 async def _owners(client: AsyncClient, tenant: str | None) -> dict[int | None, str]:
-    """Say whose keys are meant, and their names: a tenant's; or of all for the operator, and of our own for others."""
+    """Return the tenant whose keys are meant, and names: one tenant; or all for the operator, and our own for others."""
     if tenant is not None:
         named = await tenant_named(client, tenant)
         return {named.tenant: named.name}

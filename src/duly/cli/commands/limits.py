@@ -1,4 +1,4 @@
-"""`duly limits`: how much may be under way at once, of everything, a queue, a tenant, or a tenant's share of a queue."""
+"""`duly limits`: limits on runs at once, of everything, a queue, a tenant, or a tenant's share of a queue."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ COLUMNS = {
 
 @click.group(cls=ListingGroup)
 def limits() -> None:
-    """Show, set and remove limits on what is under way at once. Without a command: show."""
+    """Show, set and remove limits on runs at once. Without a command: show."""
 
 
 @limits.command("list")
 @lists(COLUMNS, "no limits: as much is under way as the workers have room for")
 async def list_limits(client: AsyncClient) -> list[Row]:
-    """Show every limit, and how much of it is under way."""
+    """Show every limit, and how many runs of it are under way."""
     return [_row(one) async for one in client.limits.list()]
 
 
@@ -40,7 +40,7 @@ async def list_limits(client: AsyncClient) -> list[Row]:
 @scope_options
 @with_client()
 async def set_limit(client: AsyncClient, places: int, asked: Asked, as_json: bool) -> None:
-    """Let at most PLACES runs be under way at once, from the next claim on. What runs goes on."""
+    """Let at most PLACES runs run at once, from the next claim on. Active runs go on."""
     scope = await asked.at(client)
     made = await client.limits.put(places, everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
     words = f"{scope}: at most {places} at once, from the next claim on; {made.running} are under way"
@@ -51,7 +51,7 @@ async def set_limit(client: AsyncClient, places: int, asked: Asked, as_json: boo
 @scope_options
 @with_client()
 async def remove(client: AsyncClient, asked: Asked, as_json: bool) -> None:
-    """Take away the limit that was set with the same flags."""
+    """Remove the limit that was set with the same flags."""
     scope = await asked.at(client)
     await client.limits.remove(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
     document = {"of": str(scope), "tenant": scope.tenant, "queue": scope.queue, "places": None}

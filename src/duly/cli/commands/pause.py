@@ -32,7 +32,7 @@ class Asked(msgspec.Struct, frozen=True):
     queue: str | None = None
 
     async def at(self, client: AsyncClient) -> Scope:
-        """Find the scope; a number is taken as it is. Raises NotFound when no tenant has that name."""
+        """Return the scope; a number is taken as it is. Raises NotFound when no tenant has that name."""
         queue = None if self.queue is None else check_name(self.queue, "queue")
         if self.tenant is None or _NUMBER.fullmatch(self.tenant):
             return Scope(None if self.tenant is None else int(self.tenant), queue)
@@ -58,9 +58,9 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @reason_option
 @with_client()
 async def pause(client: AsyncClient, asked: Asked, reason: str, as_json: bool) -> None:
-    """Let nothing new start, within a second, of everything, a queue or a tenant.
+    """Pause everything, a queue or a tenant: within a second nothing new starts.
 
-    What waits is kept, and what runs may end. Schedules go on: what falls due waits with the rest.
+    Waiting runs are kept, and active ones may end. Schedules go on: due runs wait with the rest.
     """
     await pause_scope(client, asked, reason, as_json=as_json)
 
@@ -69,19 +69,19 @@ async def pause(client: AsyncClient, asked: Asked, reason: str, as_json: bool) -
 @scope_options
 @with_client()
 async def resume(client: AsyncClient, asked: Asked, as_json: bool) -> None:
-    """Take back the pause that was made with the same flags; what waits goes on."""
+    """Remove the pause that was made with the same flags; waiting runs go on."""
     await resume_scope(client, asked, as_json=as_json)
 
 
 async def pause_scope(client: AsyncClient, asked: Asked, reason: str, *, as_json: bool) -> None:
-    """Hold a scope, and say so."""
+    """Pause a scope, and print it."""
     scope = await asked.at(client)
     done = await client.holds.pause(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant, reason=reason)
     _tell(scope, done, as_json)
 
 
 async def resume_scope(client: AsyncClient, asked: Asked, *, as_json: bool) -> None:
-    """Lift the hold of a scope, and say so."""
+    """Resume a scope, and print it."""
     scope = await asked.at(client)
     done = await client.holds.resume(everything=scope == Scope(), queue=scope.queue, tenant=scope.tenant)
     _tell(scope, done, as_json)
@@ -102,5 +102,5 @@ def _sentence(scope: Scope, answer: str) -> str:
 
 
 def _others(scope: Scope, standing: Sequence[Hold]) -> list[str]:
-    """Name the other pauses that keep all of a scope, or some of it, back."""
+    """Return the other pauses that cover all of a scope, or some of it."""
     return [f"  also paused: {told(hold)}" for hold in standing if Scope(hold.tenant, hold.queue) != scope]

@@ -1,4 +1,4 @@
-"""`duly plan` and `duly apply`: bring the schedules to what a file says, and show first what that would change."""
+"""`duly plan` and `duly apply`: bring the schedules to a file's definitions, and show the plan first."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--check", is_flag=True, help="Exit with 1 when something would change.")
 @with_client()
 async def plan(client: AsyncClient, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
-    """Show what `duly apply` would do: what is new, what differs, what somebody else has changed. Nothing is changed."""
+    """Show the plan of `duly apply`: what is new, what differs, what somebody else has changed. Nothing is changed."""
     written = read_file(file)
     found = plan_of(await _send(client, written, dry_run=True))
     if as_json:
@@ -66,7 +66,7 @@ async def plan(client: AsyncClient, file: str, prune: bool, adopt: bool, check: 
 async def apply(
     client: AsyncClient, file: str, prune: bool, adopt: bool, yes: bool, expect: str | None, as_json: bool
 ) -> None:
-    """Bring the schedules to what the file says, in one transaction: all of it, or nothing."""
+    """Bring the schedules to the file's definitions, in one transaction."""
     if as_json and not (yes or expect):
         raise click.UsageError("--json asks nothing; add --yes, or --expect with the digest of a plan")
     written = read_file(file)
@@ -76,7 +76,7 @@ async def apply(
         found.check(adopt=adopt)
         if not yes and expect is None and _does_something(found, prune=prune):
             _ask()
-            expect = found.digest  # What was agreed to is done, and nothing else.
+            expect = found.digest  # only the confirmed plan is carried out
     done = await _send(client, written, prune=prune, adopt=adopt, digest=expect)
     calendars = [one.name for one in done.calendars]
     document = {"plan": plan_of(done), "done": done.done, "calendars": calendars, "orphans": done.orphans}
@@ -84,20 +84,20 @@ async def apply(
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file of schedules: as it was written, and as it was read."""
+    """A file of schedules: as written, and as parsed."""
 
     document: Any
     manifest: Manifest
 
 
 def read_file(file: str) -> File:
-    """Read a file of schedules. Raises UsageError, InvalidManifest."""
+    """Parse a file of schedules. Raises UsageError, InvalidManifest."""
     document, name = read_document(file)
     return File(document.value, read_manifest(document.value, document.places, name))
 
 
 def read_document(file: str) -> tuple[Document, str]:
-    """Read a file of YAML or JSON, and give what it is called. Raises UsageError, InvalidManifest."""
+    """Parse a file of YAML or JSON, and return its name too. Raises UsageError, InvalidManifest."""
     name = "standard input" if file == "-" else file
     try:
         if file == "-":
@@ -116,7 +116,7 @@ def read_document(file: str) -> tuple[Document, str]:
 
 
 async def _send(client: AsyncClient, file: File, **how: Any) -> Applied:
-    """Have a file planned or applied. Raises InvalidManifest, with the places in the file, as if we had found them."""
+    """Send a file to be planned or applied. Raises InvalidManifest, with positions in the file."""
     try:
         return await client.jobs.apply(file.document, **how)
     except Invalid as error:
@@ -127,7 +127,7 @@ async def _send(client: AsyncClient, file: File, **how: Any) -> Applied:
 
 
 def _path(pointer: str, document: Any) -> Path:
-    """Read a JSON pointer; only the document tells the places of a list from names that are numbers."""
+    """Parse a JSON pointer; only the document tells indexes from names that are numbers."""
     path: list[str | int] = []
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

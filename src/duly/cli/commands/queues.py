@@ -1,4 +1,4 @@
-"""`duly queues`: what waits, how long it has waited, who serves it, and whether it is paused."""
+"""`duly queues`: backlogs, their oldest age, their workers, and pauses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COLUMNS: Columns = {
 
 
 def busiest_minute(counts: Sequence[int]) -> str:
-    """Tell of the busiest of the next minutes: how many fire in it, and when it begins."""
+    """Return the busiest of the next minutes: its fires, and when it begins."""
     most = max(counts, default=0)
     if not most:
         return ""
@@ -48,7 +48,7 @@ def queues() -> None:
 @queues.command("list")
 @with_client(options=listing_options)
 async def list_queues(client: AsyncClient, listing: Listing) -> None:
-    """Show what waits in each queue, and the command that would serve what nobody serves."""
+    """Show the backlog of each queue, and the command that would serve an unserved one."""
 
     async def read() -> list[Row]:
         try:
@@ -65,7 +65,7 @@ async def list_queues(client: AsyncClient, listing: Listing) -> None:
 @reason_option
 @with_client()
 async def pause_queue(client: AsyncClient, queue: str, reason: str, as_json: bool) -> None:
-    """Let nothing new of QUEUE start; the same as `duly pause --queue QUEUE`."""
+    """Pause QUEUE; the same as `duly pause --queue QUEUE`."""
     await pause_scope(client, Asked(queue=queue), reason, as_json=as_json)
 
 
@@ -73,7 +73,7 @@ async def pause_queue(client: AsyncClient, queue: str, reason: str, as_json: boo
 @click.argument("queue", metavar="QUEUE")
 @with_client()
 async def resume_queue(client: AsyncClient, queue: str, as_json: bool) -> None:
-    """Let QUEUE go on; the same as `duly resume --queue QUEUE`."""
+    """Resume QUEUE; the same as `duly resume --queue QUEUE`."""
     await resume_scope(client, Asked(queue=queue), as_json=as_json)
 
 
@@ -86,7 +86,7 @@ async def resume_queue(client: AsyncClient, queue: str, as_json: bool) -> None:
 )
 @with_client()
 async def set_queue(client: AsyncClient, queue: str, age_limit: str | None, as_json: bool) -> None:
-    """Say how QUEUE is to be; it takes effect within a second."""
+    """Change the settings of QUEUE; they take effect within a second."""
     if age_limit is None:
         raise click.UsageError("say what: --age-limit")
     span = None if age_limit == "default" else parse_option(read_duration(age_limit), "age limit")

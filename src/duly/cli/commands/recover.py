@@ -1,4 +1,4 @@
-"""`duly recover`: what was missed while everything was down, what becomes of it, and how far that has come."""
+"""`duly recover`: fires missed while everything was down, the decision on them, and its progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from duly.domain.jobs.recovery import Choice
 from duly.wire.recovery import RecoveryPlan, RecoveryRule, RecoveryState
 
 _SHOWN = 20
-# What is chosen, in the words of misfire policies.
+# The choices, in the words of misfire policies.
 _WORDS: dict[Choice, str] = {"skip": "skip", "once": "fire_once", "all": "fire_all"}
 COLUMNS: Columns = {
     "job": lambda one: one.name or one.job_id,
@@ -34,13 +34,13 @@ COLUMNS: Columns = {
 
 @click.group(cls=ListingGroup)
 def recover() -> None:
-    """Show, approve and dismiss what is made up for after downtime. Without a command: show."""
+    """Show, approve and dismiss the recovery after downtime. Without a command: show."""
 
 
 @recover.command("list")
 @with_client(options=listing_options)
 async def show(client: AsyncClient, listing: Listing) -> None:
-    """Show what was missed by tenant and schedule, what becomes of it, a rate, and when it will be done."""
+    """Show the missed fires by tenant and schedule, the decision, a rate, and when it will be done."""
     show_plan = partial(_print, as_json=listing.as_json, is_one_line=listing.watch)
     await watch(listing, client.recovery.get, show_plan)
 
@@ -67,9 +67,10 @@ async def approve(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Let it be made up for: by each schedule's own policy, or by a choice of skip, fire_once or fire_all; the nearest counts.
+    """Approve the recovery: by each schedule's own policy, or by a choice of skip, fire_once or fire_all; the nearest
+    counts.
 
-    Of what is under way the rate can be changed.
+    The rate of a recovery under way can be changed.
     """
     rules = [RecoveryRule(choice=_choice(everyone, f"--all {everyone}"))] if everyone is not None else []
     rules += [await _rule_of_tenant(client, text) for text in tenants]
@@ -84,7 +85,7 @@ async def approve(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_client()
 async def dismiss(client: AsyncClient, yes: bool, as_json: bool) -> None:
-    """Leave out all that was missed and is not made yet; each schedule's history will tell it."""
+    """Dismiss everything missed that is not created yet; each schedule's history records it."""
     if not yes:
         _print(await client.recovery.get())
         confirm("Leave out all that is not made yet?")
@@ -107,7 +108,7 @@ async def _rule_of_schedule(client: AsyncClient, text: str) -> RecoveryRule:
 
 
 def _choice(text: str, whole: str) -> Choice:
-    """Take a choice by the word of a misfire policy, or by its shorter one. Raises InvalidOption."""
+    """Parse a choice: a misfire policy, or its short form. Raises InvalidOption."""
     for choice, policy in _WORDS.items():
         if text in (choice, policy):
             return choice
@@ -126,7 +127,7 @@ def _print(plan: RecoveryPlan, *, as_json: bool = False, is_one_line: bool = Fal
 
 
 def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
-    """Say in sentences how a recovery stands, and what can be done; `rate` is one that is about to be approved."""
+    """Describe a recovery and the next commands; `rate` is one that is about to be approved."""
     found = plan.recovery
     lines = ["no recovery was ever opened"] if found is None else [_headline(found, is_empty=not plan.items)]
     if not plan.items and found is not None and found.state == "open":

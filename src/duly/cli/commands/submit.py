@@ -1,4 +1,4 @@
-"""`duly submit`: make a job durable, and say when it fires."""
+"""`duly submit`: submit a job, and show when it fires."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ handler_arguments = together(
     click.option("--key", help="Submit only once under this key, however often it is asked."),
     job_flags,
 )
-# Of a command whose --json is the payload.
+# For a command whose --json is the payload.
 output_option = click.option(
     "--output", type=click.Choice(["text", JSON]), default="text", show_default=True, help="json: for programs."
 )

@@ -1,4 +1,4 @@
-"""`duly tenants`: who shares this Duly, and what each may have."""
+"""`duly tenants`: the tenants, and their limits."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def tenants() -> None:
 @tenants.command("list")
 @lists(COLUMNS, "no tenants")
 async def list_tenants(client: AsyncClient) -> list[Row]:
-    """List tenants and what each may have."""
+    """List tenants and their limits."""
     return [_row(tenant) for tenant in await first(client.tenants.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)]
 
 
@@ -90,7 +90,7 @@ async def list_tenants(client: AsyncClient) -> list[Row]:
 @limit_options
 @with_client()
 async def create(client: AsyncClient, name: str, as_json: bool, **limits: Any) -> None:
-    """Make a tenant. Its name is never given again."""
+    """Create a tenant. Its name is never given again."""
     made = await client.tenants.create(name, limits=_limits(TenantLimits(), **limits))
     answer(as_json, _row(made), f"tenant {made.name} is made, number {made.tenant}")
 
@@ -99,7 +99,7 @@ async def create(client: AsyncClient, name: str, as_json: bool, **limits: Any) -
 @click.argument("name")
 @with_client()
 async def suspend(client: AsyncClient, name: str, as_json: bool) -> None:
-    """Let a tenant add nothing, and its keys open nothing, for now. What it has goes on."""
+    """Suspend a tenant: it adds nothing, and its keys grant nothing. Its jobs go on."""
     changed = await client.tenants.change((await tenant_named(client, name)).tenant, state="suspended")
     words = f"tenant {changed.name} is suspended: its keys open nothing; its schedules go on"
     answer(as_json, _row(changed), words)
@@ -109,7 +109,7 @@ async def suspend(client: AsyncClient, name: str, as_json: bool) -> None:
 @click.argument("name")
 @with_client()
 async def resume(client: AsyncClient, name: str, as_json: bool) -> None:
-    """Let a suspended tenant go on."""
+    """End the suspension of a tenant."""
     changed = await client.tenants.change((await tenant_named(client, name)).tenant, state="active")
     answer(as_json, _row(changed), f"tenant {changed.name} is active")
 
@@ -119,7 +119,7 @@ async def resume(client: AsyncClient, name: str, as_json: bool) -> None:
 @limit_options
 @with_client()
 async def limits(client: AsyncClient, name: str, as_json: bool, **limits: Any) -> None:
-    """Show what a tenant may have, or change what is named."""
+    """Show a tenant's limits, or change the given ones."""
     tenant = await tenant_named(client, name)
     wanted = _limits(tenant.limits, **limits)
     if wanted != tenant.limits:
@@ -129,7 +129,7 @@ async def limits(client: AsyncClient, name: str, as_json: bool, **limits: Any) -
 
 
 def _limits(before: TenantLimits, weight: int | None, **given: Any) -> TenantLimits:
-    """Change what is named, and nothing else."""
+    """Change the given limits only."""
     changes = {name: value for name, value in given.items() if value is not UNSET}
     return msgspec.structs.replace(before, weight=before.weight if weight is None else weight, **changes)
 

@@ -1,4 +1,4 @@
-"""`duly workers`: who lives; and who is to take nothing more."""
+"""`duly workers`: list live workers, and drain them."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from duly.wire.queues import Worker
 
 
 def _weighed(queues: Sequence[str], weights: Sequence[int]) -> list[str]:
-    """Name queues as they are given to a worker: with their weight where it is not 1."""
+    """Write queues as they are given to a worker: with their weight where it is not 1."""
     pairs = zip_longest(queues, weights[: len(queues)], fillvalue=1)
     return [f"{queue}" if weight == 1 else f"{queue}={weight}" for queue, weight in pairs]
 
 
 def _state(worker: Worker) -> str:
-    """Say whether a worker serves; of one that stands still, for how long and in which handlers."""
+    """Return the state of a worker; if it is stalled, for how long and in which handlers."""
     if worker.stalled_at is not None:
         where = f" in {', '.join(worker.stalled_in)}" if worker.stalled_in else ""
         return f"stalled{where} for {spoken(host_now() - worker.stalled_at)}"
@@ -53,7 +53,7 @@ def workers() -> None:
 @workers.command("list")
 @lists(COLUMNS, "no worker lives; start one: duly worker module:app")
 async def list_workers(client: AsyncClient) -> list[Worker]:
-    """List the workers that live, what they serve and how long their lease still holds."""
+    """List the live workers, their queues and how long their lease is still valid."""
     return [worker async for worker in client.workers.list()]
 
 
@@ -62,7 +62,7 @@ async def list_workers(client: AsyncClient) -> list[Worker]:
 @click.option("--undo", is_flag=True, help="Let it take runs again.")
 @with_client()
 async def drain(client: AsyncClient, worker_id: UUID, undo: bool, as_json: bool) -> None:
-    """Ask WORKER, given by its id, to take nothing more: it finishes what it runs, and lives on until it is stopped."""
+    """Drain WORKER, given by its id: it claims nothing more, finishes what it runs, and lives on until it is stopped."""
     await (client.workers.resume(worker_id) if undo else client.workers.drain(worker_id))
     words = "takes runs again" if undo else "takes nothing more, and finishes what it runs"
     answer(as_json, {"worker_id": worker_id, "is_draining": not undo}, f"worker {worker_id} {words}")

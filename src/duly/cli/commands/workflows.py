@@ -1,4 +1,4 @@
-"""`duly workflows`: runs that wait for each other."""
+"""`duly workflows`: runs that depend on each other."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def list_workflows(
 @click.option("--result", "node", metavar="NODE", help="Show what this node came to, as JSON, and nothing else.")
 @with_client(options=listing_options)
 async def show_workflow(client: AsyncClient, listing: Listing, workflow_id: UUID, node: str | None) -> None:
-    """Show WORKFLOW: how it stands, and its nodes as a tree. With --watch, until it has ended."""
+    """Show WORKFLOW: its state, and its nodes as a tree. With --watch, until it has ended."""
     if node is not None:
         print_json((await client.workflows.node(workflow_id, node)).result)
         return
@@ -135,10 +135,12 @@ async def show_workflow(client: AsyncClient, listing: Listing, workflow_id: UUID
 @json_option
 @with_settings("app", "url")
 def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, as_json: bool) -> int:
-    """Submit the workflow in FILE, YAML or JSON; - reads standard input. It is checked whole, and stored whole or not at all.
+    """Submit the workflow in FILE, YAML or JSON; - reads standard input.
 
-    If the app is known (--app, or `app` in duly.toml), the handlers that it names and their arguments are checked against it
-    before anything is sent; what a node is given of others is not known yet, and is checked when it runs.
+    It is checked as a whole, and stored whole or not at all.
+
+    If the app is known (--app, or `app` in duly.toml), its handlers and their arguments are checked before anything is
+    sent; references to other nodes are checked when the node runs.
     """
     chosen_key = secrets.token_urlsafe(16) if key is None else check_key(key)
     document, name = read_document(file)
@@ -164,7 +166,7 @@ def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, 
 @click.option("--reason", default="cancelled on request", show_default=True)
 @with_client()
 async def cancel(client: AsyncClient, workflow_ids: tuple[UUID, ...], reason: str, as_json: bool) -> None:
-    """Cancel workflows: what waits will never start, what runs is asked to stop."""
+    """Cancel workflows: waiting nodes never start, active ones are asked to stop."""
     await _each(workflow_ids, partial(client.workflows.cancel, reason=check_reason(reason)), as_json)
 
 
@@ -172,7 +174,7 @@ async def cancel(client: AsyncClient, workflow_ids: tuple[UUID, ...], reason: st
 @_workflow_ids
 @with_client()
 async def pause(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
-    """Let no further node of workflows start; those that run go on."""
+    """Pause workflows: no further node starts; active ones go on."""
     await _each(workflow_ids, client.workflows.pause, as_json)
 
 
@@ -180,7 +182,7 @@ async def pause(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: bo
 @_workflow_ids
 @with_client()
 async def resume(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: bool) -> None:
-    """Let paused workflows go on."""
+    """Resume paused workflows."""
     await _each(workflow_ids, client.workflows.resume, as_json)
 
 
@@ -190,7 +192,7 @@ async def resume(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: b
 @click.option("--dry-run", is_flag=True, help="Say what would run again, and change nothing.")
 @with_client()
 async def replay(client: AsyncClient, workflow_id: UUID, node: str, dry_run: bool, as_json: bool) -> None:
-    """Run NODE of WORKFLOW again, and all that follow from it. The other nodes keep their results."""
+    """Replay NODE of WORKFLOW and its descendants. The other nodes keep their results."""
     done = await client.workflows.replay(workflow_id, node, dry_run=dry_run)
     told = {"nodes": done.nodes, "remade": done.remade, "kept": done.kept}
     answer(as_json, {"workflow_id": workflow_id, **told, "dry_run": dry_run}, *_replayed(done, dry_run=dry_run))
@@ -210,7 +212,7 @@ async def _each(workflow_ids: Sequence[UUID], move: Callable[[UUID], Awaitable[W
     try:
         for workflow_id in workflow_ids:
             states[workflow_id] = (await move(workflow_id)).state
-    finally:  # One that is refused ends it; what was done before is told all the same.
+    finally:  # a refused one ends it; earlier results are printed all the same
         _tell_states(states, as_json=as_json)
 
 
@@ -247,7 +249,7 @@ def _print(found: Mapping[str, Any]) -> None:
 
 
 def _problems_with(app: Any, node: Node) -> Iterator[Problem]:
-    """Say what the app does not know of a node, before anything is sent: its handler, its queue, its arguments."""
+    """Return the problems of a node that the app knows before anything is sent: its handler, its queue, its arguments."""
     shot, path = node.submission, ("nodes", node.name)
     if is_reserved(shot.handler):
         return
@@ -267,6 +269,6 @@ def _problems_with(app: Any, node: Node) -> Iterator[Problem]:
 
 
 def _set_apart(value: Any) -> Any:
-    """Give another object for what is not known until the node runs, which is how that is told from what is checked."""
+    """Replace references by objects of their own, so that they are told from values to check."""
     is_open = isinstance(value, dict | list) and has_references(msgspec.json.encode(value).decode())
     return value.copy() if is_open else value

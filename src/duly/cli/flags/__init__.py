@@ -1,1 +1,1 @@
-"""What is typed: flags, arguments and filters, read and checked."""
+"""Flags, arguments and filters of the command line, parsed and checked."""

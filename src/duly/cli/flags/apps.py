@@ -1,4 +1,4 @@
-"""Loading a user's app, so that what is wrong with it is said in one sentence."""
+"""Loading of a user's app, with its errors in one sentence."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What users type after a handler's name: `key=value`, where a value is JSON if it reads as JSON and text if not.
+"""Arguments of a handler on the command line: `key=value`, where a value is JSON if it reads as JSON and text if not.
 
-What begins as JSON does, or is a number that JSON has not, was meant as JSON: it is refused rather than passed as text.
+A value that begins like JSON, or is a number that JSON does not have, was meant as JSON: it is refused rather than
+passed as text.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def read_payload(pairs: Sequence[str], json_text: str | None, flag: str = "--jso
 
 
 def read_value(text: str, name: str) -> Any:
-    """Read the value of argument `name`: JSON if it is, otherwise the text itself. Raises InvalidPayload."""
+    """Parse the value of argument `name`: JSON if it is, otherwise the text itself. Raises InvalidPayload."""
     try:
         return msgspec.json.decode(text)
     except RecursionError:
@@ -85,7 +86,7 @@ def read_moment(text: str | None, what: str) -> datetime | None:
 
 def read_duration(text: str) -> str | float:
     """Read a duration as a number of seconds, or leave it for the domain to read."""
-    for read in (int, float):  # A whole number stays one, so that a refusal shows it as it was typed.
+    for read in (int, float):  # a whole number stays one, so that a refusal shows it as it was typed
         with suppress(ValueError):
             return read(text)
     return text

@@ -1,7 +1,7 @@
-"""Many jobs or runs at once on the command line: which are meant, how many that are, and what became of them.
+"""Bulk changes on the command line: the selection, its size, and the result.
 
-On a terminal they are counted first and somebody is asked, and no more are changed than were counted. Where nobody can be asked,
-`--yes` has to be said; `--dry-run` counts and changes nothing. One that is refused holds up no other.
+On a terminal they are counted and confirmed first, and no more are changed than were counted. Elsewhere `--yes` is
+required; `--dry-run` counts and changes nothing. A refused one does not delay others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOTHING = ManyDone(matched=0, changed=0, dry_run=False, sample=[], refused=[], 
 
 
 class Many(msgspec.Struct, frozen=True):
-    """Which are meant: those that fit a filter, or all; up to a limit. And whether they are only counted, or nobody is asked."""
+    """The selection: by a filter, or all; up to a limit; and whether to count only, or to skip the confirmation."""
 
     filter_text: str
     everything: bool
@@ -42,7 +42,7 @@ class Many(msgspec.Struct, frozen=True):
 
 
 class Verb(msgspec.Struct, frozen=True):
-    """What is done to many: its words, the fields of its filter, how it is asked for, and what JSON calls their number."""
+    """A bulk change: its words, the fields of its filter, its request, and the JSON name of its count."""
 
     word: str
     done: str
@@ -53,7 +53,7 @@ class Verb(msgspec.Struct, frozen=True):
 
 
 def many_options(named: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add what says which many are meant to a command that takes `many`, or else what is called `named`; one of the two."""
+    """Add the flags of a selection to a command that takes `many`, or else the argument `named`; one of the two."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)
@@ -83,7 +83,7 @@ _options = together(
 
 
 async def change_many(verb: Verb, many: Many, *, as_json: bool = False) -> int:
-    """Do something to many, say to how many, and give the exit code: 1 when some were refused. Raises InvalidFilter."""
+    """Carry out a bulk change, print its counts, and return the exit code: 1 when some were refused. Raises InvalidFilter."""
     parse(many.filter_text, verb.fields)
     if not (many.dry_run or many.is_sure or sys.stdin.isatty()):
         raise click.UsageError("nobody can be asked here; add --yes, or --dry-run to have them counted")
@@ -104,7 +104,7 @@ async def change_many(verb: Verb, many: Many, *, as_json: bool = False) -> int:
 async def move_these(
     run_ids: Sequence[UUID], move: Callable[[UUID], Awaitable[object]], done: str, *, as_json: bool
 ) -> int:
-    """Move these dead runs, say what became of each, and give the exit code: 4 when one is not among the dead."""
+    """Move these dead runs, print each result, and return the exit code: 4 when one is not dead."""
     moved = {run_id for run_id in run_ids if await _is_moved(move(run_id))}
     document = [{"run_id": run_id, "answer": done if run_id in moved else "not_dead"} for run_id in run_ids]
     missing = "not among the dead; `duly dead` lists them"
@@ -121,7 +121,7 @@ async def _is_moved(moving: Awaitable[object]) -> bool:
 
 
 async def _walk(verb: Verb, many: Many, *, dry_run: bool) -> tuple[ManyDone, bool]:
-    """Go from page to page. Gives what was done, and whether more fit than the limit."""
+    """Go from page to page. Returns the result, and whether more match than the limit."""
     done, place, limit = _NOTHING, None, many.limit
     which = {"filter": many.filter_text, "all": many.everything, "dry_run": dry_run}
     while limit is None or done.matched < limit:

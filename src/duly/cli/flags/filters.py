@@ -1,4 +1,4 @@
-"""Lists on the command line: a filter from what was typed, and pages read until there is enough."""
+"""Lists on the command line: a filter from the flags, and pages read until there are enough."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ limit_option = click.option("--limit", default=50, show_default=True, type=click
 
 
 def chosen(filter_text: str, fields: Mapping[str, Field], **words: str | None) -> str:
-    """Check a filter, and add what flags ask for. Raises InvalidFilter."""
+    """Check a filter, and add the flags. Raises InvalidFilter."""
     parse(filter_text, fields)
     flags = [f"{field}:{quoted(value)}" for field, value in words.items() if value is not None]
     return " AND ".join([*([filter_text] if filter_text.strip() else []), *flags])
 
 
 def none_of(what: str, wanted: str, otherwise: str) -> str:
-    """Say that a list is empty: nothing fits what was asked for, or, where nothing was, what else there is to say."""
+    """Describe an empty list: nothing matches, or, without a filter, what else there is to say."""
     return f"no {what} fit {wanted}" if wanted else otherwise
 
 
 async def first(listed: AsyncIterator[T], limit: int) -> list[T]:
-    """Give the first of a list, up to a limit; no page is read that is not needed."""
+    """Return the first items of a list, up to a limit; no page is read that is not needed."""
     found: list[T] = []
     async for one in listed:
         found.append(one)

@@ -1,6 +1,6 @@
-"""Flags that say how a job runs and who is told of it, and the fields of its spec that they make.
+"""Flags of a job's options and completion callbacks, and the fields of its spec that they set.
 
-`duly submit` and `duly jobs edit` have the same. In an edit, `none` takes away what may be left out.
+`duly submit` and `duly jobs edit` have the same. In an edit, `none` removes an optional value.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ job_flags = together(
     click.option("--on-done", metavar="URL|JOB", help="Who is told of its end, whatever that is."),
     click.option("--on-dead", metavar="URL|JOB", help="Who is told when it is given up."),
 )
-# The fields of a retry policy, by the flags that say them.
+# The fields of a retry policy, by flag.
 _RETRY = {
     "max_attempts": "max_attempts",
     "retry_policy": "policy",
@@ -62,7 +62,7 @@ _RETRY = {
 
 
 def fields_of(typed: Mapping[str, Any], policy: RetryPolicy) -> dict[str, Any]:
-    """Give the fields of a spec that were typed; retries are changed in `policy`. Raises UsageError, InvalidSchedule."""
+    """Return the typed fields of a spec; retries are changed in `policy`. Raises UsageError, InvalidSchedule."""
     said = {name: value for name, value in typed.items() if value not in (None, ())}
     found = {name: None if said[name] == NONE else read(said[name]) for name, read in _PLAIN.items() if name in said}
     if "tags" in said:
@@ -89,7 +89,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 def _retry(said: Mapping[str, Any], before: RetryPolicy) -> RetryPolicy:
-    """Give a policy in which only what was typed is changed."""
+    """Return a policy with only the typed fields changed."""
     found = {field: _read(flag, said[flag]) for flag, field in _RETRY.items() if flag in said}
     if "delays" in found:
         found["policy"] = "list"
@@ -124,7 +124,7 @@ def _rule(text: str) -> RetryRule:
 
 
 def _limits(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what holds runs back by a key."""
+    """Parse concurrency keys and rate limits."""
     if "concurrency" in said and "fifo" in said:
         raise click.UsageError("give --concurrency or --fifo, not both; --fifo is one at a time, in order")
     if "burst" in said and "rate" not in said:

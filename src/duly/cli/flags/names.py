@@ -1,4 +1,4 @@
-"""Jobs and tenants, found by what people call them."""
+"""Jobs and tenants, found by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from duly.wire.pages import PAGE_SIZE_MAX
 
 
 async def job_id_of(client: AsyncClient, job: str) -> UUID:
-    """Find a job by its id or its name. Raises NotFound."""
+    """Return the id of a job, given by its id or its name. Raises NotFound."""
     try:
         return UUID(job)
     except ValueError:
@@ -23,7 +23,7 @@ async def job_id_of(client: AsyncClient, job: str) -> UUID:
 
 
 async def tenant_named(client: AsyncClient, name: str) -> Tenant:
-    """Find a tenant by its name, or by its number. Raises NotFound."""
+    """Return a tenant by its name, or by its number. Raises NotFound."""
     by_number = None
     async for tenant in client.tenants.list(page_size=PAGE_SIZE_MAX):
         if tenant.name == name:

@@ -1,4 +1,4 @@
-"""The flags that say when a job fires, the same for `duly submit` and `duly jobs edit`, and how they are read."""
+"""Flags of a job's schedule, the same for `duly submit` and `duly jobs edit`, and their parsing."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ _NUMBERS = ("max_runs", "pause_on_failure")
 
 
 def flag(option: str) -> str:
-    """Write an option as it is typed."""
+    """Write an option as a flag."""
     return "--calendar" if option == "calendars" else f"--{option.replace('_', '-')}"
 
 
 def compose(typed: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the shape that was typed; None when it is none. Raises UsageError, Refused."""
+    """Return the typed shape; None without one. Raises UsageError, Refused."""
     said = read_said(typed)
     try:
         shape = options.compose(said, flag)
@@ -64,7 +64,7 @@ def compose(typed: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def amend(shape: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a shape in which only what was typed is changed. Raises UsageError, Refused."""
+    """Return a shape with only the typed parts changed. Raises UsageError, Refused."""
     said = {option: None if _is_none(value) else value for option, value in read_said(typed).items()}
     if not said:
         return shape
@@ -77,7 +77,7 @@ def amend(shape: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, An
 
 
 def read_said(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what was typed of a schedule; what was not is left out."""
+    """Parse the typed parts of a schedule; the rest is left out."""
     given = {option: typed.get(option) for option in options.OPTIONS}
     return {option: _read(option, value) for option, value in given.items() if value not in (None, ())}
 

@@ -1,4 +1,4 @@
-"""Flags that are also settings: a command names those it takes, and is handed the settings."""
+"""Flags that are also settings: a command names those it takes, and receives the settings."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ _DECLARATIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "log_level": (("--log-level",), {"type": click.Choice(["debug", "info", "warning", "error"])}),
     "log_format": (("--log-format",), {"type": click.Choice(["text", "json"])}),
 }
-# What an operator allows jobs to reach and to run is no flag: it is written down, or set for all workers of a machine. Only
-# loopback is one, because `duly up` tells its workers so.
+# The operator's rules on what jobs may reach and run are no flags: they are configured, for all workers of a machine.
+# Only loopback is one, because `duly up` passes it to its workers.
 FLAGS = tuple(_DECLARATIONS)
 
 
 def together(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Make one decorator of several; the first is the outermost, and the first in the help."""
+    """Combine decorators; the first is the outermost, and the first in the help."""
 
     def decorate(function: Command) -> Command:
         for one in reversed(decorators):
@@ -92,7 +92,7 @@ def _option(name: str) -> Callable[[Command], Command]:
 
 
 def span(settings: Settings, name: str) -> timedelta:
-    """Read a duration from the settings. Raises SettingsError, saying where it was written."""
+    """Parse a duration from the settings. Raises SettingsError, saying where it was written."""
     try:
         value = parse(getattr(settings, name), name)
     except InvalidSchedule as error:

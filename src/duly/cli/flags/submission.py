@@ -1,4 +1,4 @@
-"""From what was typed to a job in the store: checks, defaults of the app's handler, and the answer for a person."""
+"""From flags to a submitted job: checks, defaults of the app's handler, and the printed answer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NAMES_SHOWN = 10
 
 
 def read(typed: Mapping[str, Any], app: Any | None) -> Submission | Recurring:
-    """Check everything that can be checked before the database is asked. Raises UsageError, Refused."""
+    """Check everything that needs no database. Raises UsageError, Refused."""
     if typed.get("key") is not None:
         check_key(typed["key"])
     asked = read_target(typed)
@@ -57,19 +57,19 @@ def read(typed: Mapping[str, Any], app: Any | None) -> Submission | Recurring:
 
 
 def policy_of(options: RunOptions) -> RetryPolicy:
-    """Give the retry policy among options as a spec has it."""
+    """Return the retry policy of options as a spec has it."""
     policy: RetryPolicy = rules_of(options.but(own=True))["retry"]
     return policy
 
 
 def fields_of(job: Submission | Recurring) -> JobFields:
-    """Give the fields with which a job is created, but for its target."""
+    """Return the fields of a new job, without its target."""
     fields = non_defaults(spec_of(job, is_shown=False))
     return cast(JobFields, {name: value for name, value in fields.items() if name != "target"})
 
 
 async def send(client: AsyncClient, job: Submission | Recurring, key: str | None) -> SubmittedJob:
-    """Make the job durable."""
+    """Submit the job."""
     target = spec_of(job, is_shown=False).target
     followed = [FollowedJob(job=UUID(one), on=cast(Any, on)) for one, on in job.options.metadata.after]
     return await client.jobs.create(target, key=key, after=followed or None, **fields_of(job))
@@ -78,7 +78,7 @@ async def send(client: AsyncClient, job: Submission | Recurring, key: str | None
 async def answer(
     client: AsyncClient, job: Submission | Recurring, sent: SubmittedJob, app_path: str | None
 ) -> list[str]:
-    """Say what was accepted, when it fires, and what stands in its way, as far as we may know."""
+    """Describe the accepted job, its fires, and what stands in its way, as far as we may know."""
     again = "   (submitted before under this key; nothing new was made)" if sent.is_replayed else ""
     says = job_lines(await client.jobs.get(sent.job_id)) if isinstance(job, Recurring) else _once(job, sent)
     live = await live_workers(client)
@@ -87,14 +87,14 @@ async def answer(
 
 
 def _once(job: Submission, sent: SubmittedJob) -> list[str]:
-    """Say when a one-shot runs."""
+    """Return when a one-shot runs."""
     how = "Once, now" if job.at is None and not job.delay else "Once"
     assert sent.next_run_at is not None, "a one-shot has its moment"
     return [f"{how}: {what_submitted_runs(job)} on queue {job.queue}", f"{'at':6}{both_clocks(sent.next_run_at)}"]
 
 
 async def live_workers(client: AsyncClient) -> list[Worker] | None:
-    """Name the workers that live; None: only the operator may know."""
+    """Return the live workers; None: only the operator may know."""
     try:
         return [worker async for worker in client.workers.list()]
     except Forbidden:
@@ -102,7 +102,7 @@ async def live_workers(client: AsyncClient) -> list[Worker] | None:
 
 
 def document(job: Submission | Recurring, sent: SubmittedJob, lines: Sequence[str]) -> dict[str, Any]:
-    """Give the same for a program: the job, the only run of a one-shot, what a schedule means, and the sentences."""
+    """Return the same for programs: the job, the only run of a one-shot, the schedule's description, and the sentences."""
     means = {"description": sent.description, "next_fires": sent.next_fires[:FIRES_SHOWN]}
     more = means if isinstance(job, Recurring) else {}
     run = {} if sent.run_id is None else {"run_id": sent.run_id}
@@ -135,7 +135,7 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _handler_name(name: str, app: Any | None) -> str:
-    """Give the handler's whole name: of an app that is known and has a name, that may be left out."""
+    """Return the handler's whole name: the prefix of a known app may be left out."""
     return name if app is None else str(app.registry.full_name(name))
 
 
@@ -144,7 +144,7 @@ def _of_handler(handler: Any | None) -> dict[str, Any]:
 
 
 def _payload(typed: Mapping[str, Any], target: Called | None, handler: Any | None) -> dict[str, Any]:
-    """Read the arguments; an app's handler checks them by its annotations."""
+    """Parse the arguments; an app's handler checks them by its annotations."""
     payload = read_payload(pairs_of(typed, target), typed.get("json_text"))
     if handler is None:
         return payload
@@ -153,7 +153,7 @@ def _payload(typed: Mapping[str, Any], target: Called | None, handler: Any | Non
 
 
 def _check_moments(typed: Mapping[str, Any], *, is_schedule: bool) -> None:
-    """Refuse what contradicts itself, in the words of flags. Raises UsageError."""
+    """Refuse contradicting flags. Raises UsageError."""
     if not is_schedule:
         if typed.get("name") is not None:
             raise click.UsageError(
@@ -171,7 +171,7 @@ def _check_moments(typed: Mapping[str, Any], *, is_schedule: bool) -> None:
 
 
 def _moment(typed: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give the schedule of a one-shot."""
+    """Return the schedule of a one-shot."""
     at = read_moment(typed.get("at"), "at")
     if at is not None:
         return {"trigger": {"type": "at", "at": check_moment(at, "at").isoformat()}}

@@ -1,4 +1,4 @@
-"""The flags that say what runs where that is no function of an app: a webhook, a command or a container."""
+"""Flags of targets other than functions: a webhook, a command or a container."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ target_flags = together(
 
 
 def read_target(typed: Mapping[str, Any]) -> Called | None:
-    """Read the target that was typed; None where it is a function. Raises UsageError, InvalidOption."""
+    """Parse the typed target; None for a function. Raises UsageError, InvalidOption."""
     kinds = [flag for flag, name in _KINDS.items() if typed.get(name) not in (None, False)]
     if len(kinds) > 1:
         raise click.UsageError(f"give {kinds[0]} or {kinds[1]}, not both")
@@ -68,14 +68,14 @@ def read_target(typed: Mapping[str, Any]) -> Called | None:
 
 
 def handler_of(typed: Mapping[str, Any]) -> str:
-    """Give the handler, the first of the words that no flag took. Raises UsageError when there is none."""
+    """Return the handler, the first positional argument. Raises UsageError when there is none."""
     if not typed["words"]:
         raise click.UsageError("name a HANDLER, or give --webhook URL, --command -- PROGRAM, or --image IMAGE")
     return str(typed["words"][0])
 
 
 def pairs_of(typed: Mapping[str, Any], target: Called | None) -> Sequence[str]:
-    """Give the words that are arguments, as key=value."""
+    """Return the positional arguments of the form key=value."""
     words: Sequence[str] = typed["words"]
     return words[1:] if target is None else words if isinstance(target, WebhookTarget) else ()
 
@@ -96,7 +96,7 @@ def _target(kind: str, typed: Mapping[str, Any]) -> Called:
 
 
 def _limits(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Give what a program may have and what its exit codes mean, as far as it was typed."""
+    """Return the limits and exit codes of a program, as typed."""
     given = {name: typed.get(name) for name in ("network", "memory_bytes", "processes")}
     exits = {"ok": list(typed.get("ok_exits", ())), "retry": list(typed.get("retry_exits", ()))}
     return {name: value for name, value in {**given, **exits}.items() if value not in (None, [])}
@@ -106,7 +106,7 @@ def _pairs(given: Sequence[str], separator: str, flag: str, example: str) -> dic
     found: dict[str, str] = {}
     for text in given:
         name, mark, value = text.partition(separator)
-        if not mark:  # What was typed may be a secret, so it is not repeated.
+        if not mark:  # it may be a secret, so it is not repeated
             raise click.UsageError(f"{flag} reads {example!r}; one of them has no {separator!r}")
         if name.strip() in found:
             raise click.UsageError(f"{flag} {name.strip()!r} is given twice")

@@ -1,1 +1,1 @@
-"""What is shown: tables, JSON and sentences."""
+"""Rendering: tables, JSON and sentences."""

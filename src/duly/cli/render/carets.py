@@ -1,4 +1,4 @@
-"""What is wrong with a schedule, as a person sees it: each error a sentence, and a caret under its place."""
+"""Errors of a schedule for people: each a sentence, with a caret under its place."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ PREFIX = "duly: "
 
 
 def explained(errors: Iterable[tuple[Mapping[str, Any], str | None]]) -> str:
-    """Write errors, each with the text it is about where that is known."""
+    """Write errors, each with the text it is about, if known."""
     return "\n".join(line for error, expression in errors for line in _lines(error, expression))
 
 
 def explained_error(error: TriggerError) -> str:
-    """Write all that was found with an error, without the prefix of the first."""
+    """Write all errors of an exception, without the prefix of the first."""
     return explained((one.as_json(), one.expression) for one in error.errors).removeprefix(PREFIX)
 
 

@@ -1,4 +1,4 @@
-"""A job for people: what runs, when it fires, in UTC and in the zone of its reader, and what else its schedule says."""
+"""A job for people: its target, its fires in UTC and in the reader's zone, and its schedule's options."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _SAVED = "saved"
 
 
 def is_one_shot(job: Job) -> bool:
-    """Say whether a job is its own only run."""
+    """Return whether a job is its own only run."""
     return job.last_run is not None and job.last_run.run_id == job.job_id
 
 
 def job_row(job: Job | JobSummary) -> dict[str, Any]:
-    """Give a job for programs: as the API tells it, and the handler that a worker must have for it."""
+    """Return a job for programs: as the API shows it, with the handler that a worker must have."""
     target = job.target
     handler = target.handler if isinstance(target, TargetSummary) else handler_in(target)
     return {**msgspec.structs.asdict(job), "state": job.status, "handler": handler}
 
 
 def handler_in(target: JobTarget) -> str:
-    """Name what a worker must offer, as far as it can be told from a target of any type."""
+    """Return the handler that a worker must have, as far as a target shows it."""
     name = target.image if target.argv is None else target.argv[0]
     return target.handler or f"{RESERVED}{target.type}{'' if name is None else f':{name}'}"
 
@@ -51,13 +51,13 @@ def fire_lines(job: Job) -> list[str]:
 
 
 def policies(job: Job) -> str:
-    """Say what a schedule says beside its trigger; of what waits for events nothing."""
+    """Describe the options of a schedule beside its trigger; none for events."""
     schedule = _schedule(job)
     return "" if schedule is None else policy_line(schedule, job.runs_left)
 
 
 def job_lines(job: Job) -> list[str]:
-    """Say when a job fires: a sentence with what runs, what its words became, the next fires, and what may not be meant."""
+    """Describe when a job fires: a sentence with its target, the parsed words, the next fires, and warnings."""
     what = f"{job.description}: {what_runs(job)} on queue {job.queue}"
     saved = [note for note in job.notes if note.startswith(_SAVED)]
     notes = [f"note  {note}" for note in job.notes if not note.startswith(_SAVED)]
@@ -65,12 +65,12 @@ def job_lines(job: Job) -> list[str]:
 
 
 def what_runs(job: Job) -> str:
-    """Say what a job runs."""
+    """Describe the target of a job."""
     return described(msgspec.to_builtins(job.target))
 
 
 def what_submitted_runs(job: Submission | Recurring) -> str:
-    """Say what a job runs that is to be submitted."""
+    """Describe the target of a job to be submitted."""
     return described(shown_target(job.handler, job.options))
 
 
@@ -79,7 +79,7 @@ def _schedule(job: Job) -> Schedule | None:
 
 
 def _jitter_note(fire: Fire) -> str | None:
-    """Say when it starts, where jitter puts it off."""
+    """Return when it starts, where jitter puts it off."""
     due = fire.due_at
     if due is None or fire.note == "estimate":
         return None
@@ -107,7 +107,7 @@ def both_clocks(at: datetime) -> str:
 
 
 def policy_line(schedule: Schedule, runs_left: int | None) -> str:
-    """Say what becomes of a fire that overlaps or is late, and whatever else was chosen."""
+    """Describe the policies for overlap and misfires, and other chosen options."""
     late = f"misfire {schedule.misfire.policy}"
     judged = [] if isinstance(schedule.trigger, FixedDelay) else [_overlap(schedule), late]
     return ", ".join([*judged, *_chosen(schedule, runs_left)])

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs, again and again with --watch."""
+"""Output of commands: tables for people, JSON for programs, repeatedly with --watch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from duly.cli.render.say import in_one_line, say, say_json
 from duly.clock import SystemClock
 
 T = TypeVar("T")
-Row = Any  # A struct of the client, or a mapping.
+Row = Any  # a struct of the client, or a mapping
 Columns = Mapping[str, str | Callable[[Row], object]]  # title → the attribute to show, or a function of the row
 
 _WIDTH_OF_A_PIPE = 240
@@ -41,7 +41,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, 
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """How a list is to be shown."""
+    """The options of showing a list."""
 
     as_json: bool
     watch: bool
@@ -79,7 +79,7 @@ async def watch(
     show: Callable[[T], None],
     is_over: Callable[[T], bool] = lambda found: False,
 ) -> None:
-    """Look and show, once; with --watch again and again, until it is over or interrupted."""
+    """Look and show, once; with --watch repeatedly, until it is over or interrupted."""
     while True:
         found = await look()
         if listing.watch and not listing.as_json and sys.stdout.isatty():
@@ -110,7 +110,7 @@ def print_json(value: object, *, is_one_line: bool = False) -> None:
 
 
 def answer(as_json: bool, document: object, *lines: str) -> None:
-    """Print what was done: a document for programs, or lines for people."""
+    """Print a result: a document for programs, or lines for people."""
     if as_json:
         print_json(document)
     else:
@@ -164,7 +164,7 @@ def moment(value: datetime) -> str:
 
 
 def duration(value: timedelta) -> str:
-    """Write a span in the unit that says most."""
+    """Write a span in the most telling unit."""
     seconds = value.total_seconds()
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if abs(seconds) >= 2 * size:

@@ -1,4 +1,4 @@
-"""A plan for a person: a line for each job with what becomes of it, and the fields that differ."""
+"""A plan for people: a line for each job with its step, and the fields that differ."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PAUSING = {Pausing.PAUSE: "pause it", Pausing.RESUME: "resume it"}
 
 
 def plan_lines(plan: Plan, manifest: Manifest, *, prune: bool, adopt: bool) -> list[str]:
-    """Write what applying a file would do."""
+    """Write the steps of applying a file."""
     shown = [line for step in plan.steps[:_SHOWN_MAX] for line in _step(step, manifest, prune=prune, adopt=adopt)]
     more = [f"… and {len(plan.steps) - _SHOWN_MAX} more; --json shows all"] if len(plan.steps) > _SHOWN_MAX else []
     calendars = [line for calendar in plan.calendars for line in _calendar(calendar)]
@@ -46,12 +46,12 @@ def plan_lines(plan: Plan, manifest: Manifest, *, prune: bool, adopt: bool) -> l
 
 
 def plan_of(told: Applied) -> Plan:
-    """Give the plan in what the API tells."""
+    """Return the plan in the API's response."""
     return msgspec.convert(msgspec.to_builtins(told), Plan)
 
 
 def applied_lines(applied: Applied) -> list[str]:
-    """Write what an apply has done."""
+    """Write the result of an apply."""
     counts = [
         f"{len(names)} {word}"
         for kind, word in _DONE.items()
@@ -62,7 +62,7 @@ def applied_lines(applied: Applied) -> list[str]:
 
 
 def obstacle_lines(plan: Plan, manifest: Manifest, live: Sequence[Worker]) -> list[str]:
-    """Say what nobody would run at this moment."""
+    """Describe the runs that no worker would run at this moment."""
     steps = plan.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT)
     wanted = dict.fromkeys((job.handler, job.queue) for job in (manifest.jobs[step.name].job for step in steps))
     known = {(handler, queue) for row in live for handler in row.handlers for queue in row.queues}
@@ -98,7 +98,7 @@ def _calendar(step: CalendarStep) -> Iterable[str]:
 
 
 def difference_text(one: Difference) -> str:
-    """Write what was and what is instead."""
+    """Write the old and the new value."""
     return f"{one.field}: {_value(one.before)} → {_value(one.after)}"
 
 
@@ -121,6 +121,6 @@ def _summary(plan: Plan, *, prune: bool) -> str:
 
 
 def _when(shape: Mapping[str, Any]) -> str:
-    """Say when a job fires."""
+    """Return when a job fires."""
     match = shape.get(ON_EVENT)
     return sentence(options.check(shape)) if match is None else OnEvent(match["type"], match.get("source")).describe()

@@ -1,4 +1,4 @@
-"""A queue for people: whether it goes on, what of it needs attention, and what ends a pause."""
+"""A queue for people: its state, what needs attention, and how to end a pause."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _HOLDS_TOLD_MAX = 3
 
 
 def queue_row(found: Queue) -> dict[str, Any]:
-    """Give a queue for programs."""
+    """Return a queue for programs."""
     row = msgspec.structs.asdict(found)
     shown = {"queue": row.pop("name"), "paused": row.pop("holds"), "state": queue_state(found)}
     return {**row, **shown, "attention": "; ".join(attention(found))}
 
 
 def queue_state(found: Queue) -> str:
-    """Say whether a queue goes on."""
+    """Return whether a queue goes on."""
     if not found.holds:
         return "overloaded" if found.is_overloaded else "open"
     return "paused" if any(hold.tenant is None for hold in found.holds) else "paused for some"
 
 
 def attention(found: Queue) -> list[str]:
-    """Say what of a queue needs somebody to look after it."""
+    """Describe what needs attention in a queue."""
     holds = found.holds
     paused = [f"paused: {told(hold)}" for hold in holds[:_HOLDS_TOLD_MAX]]
     more = [f"and {some(len(holds) - len(paused), 'pause')} more"] if len(holds) > len(paused) else []
@@ -43,20 +43,20 @@ def attention(found: Queue) -> list[str]:
 
 
 def _overloaded(overloads: Sequence[QueueOverload]) -> str:
-    """Say whose backlog is the oldest, and how many others there are."""
+    """Describe the oldest backlog, and how many others there are."""
     oldest = max(overloads, key=lambda one: one.age_seconds)
     others = f" and {len(overloads) - 1} more" if len(overloads) > 1 else ""
     return f"tenant {oldest.tenant}{others} {overload_told(oldest.age_seconds, oldest.age_limit_seconds)}"
 
 
 def told(hold: Hold) -> str:
-    """Tell of a hold: what, since when, by whom, why, and what ends it."""
+    """Describe a pause: its scope, since when, by whom, why, and how to end it."""
     scope, since = Scope(hold.tenant, hold.queue), f"since {moment(hold.held_at)} by {hold.held_by}"
     return f"{scope}, {since} ({hold.reason}): {resume_line(scope)}"
 
 
 def resume_line(scope: Scope) -> str:
-    """Give the command that takes a pause of this scope back."""
+    """Return the command that ends a pause of this scope."""
     if scope == EVERYTHING:
         return "duly resume --all"
     queue = [] if scope.queue is None else ["--queue", scope.queue]

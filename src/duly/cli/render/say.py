@@ -1,7 +1,7 @@
-"""What people are shown: text of others cannot move the cursor, colour the screen, name the window or turn the line round.
+"""Safe terminal output: foreign text cannot move the cursor, colour the screen, name the window or reverse the line.
 
-Runs, receivers and callers write as they like: into logs, reasons, names, headers. All of it passes through here on its way to a
-terminal, which would obey part of it.
+Runs, receivers and callers control text in logs, reasons, names and headers. All of it passes through here on its way
+to a terminal, which would obey part of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import signal
 
 import click
 
-# Control characters of both sets, what changes the direction of text, separators that end a line, and halves of a character.
+# Control characters of both sets, bidirectional controls, line separators, and lone surrogates.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _OBEYED_IN_A_LINE = re.compile(f"[\t\n]|{_OBEYED.pattern}")
 # Of these JSON itself escapes only the first set.
@@ -19,23 +19,23 @@ _OBEYED_IN_JSON = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
 
 
 def say(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Show a text, of which a terminal obeys nothing but line breaks and tabs."""
+    """Print a text, of which a terminal obeys nothing but line breaks and tabs."""
     click.echo(visible(text), err=err, nl=nl)
 
 
 def visible(text: str) -> str:
-    """Write what a terminal would obey as what it is, such as `\\x1b`; line breaks and tabs stay."""
+    """Write control characters visibly, such as `\\x1b`; line breaks and tabs stay."""
     return _OBEYED.sub(_shown, text)
 
 
 def in_one_line(text: str) -> str:
-    """Write a text so that it is one line, and nothing in it is obeyed."""
+    """Write a text as one line, of which nothing is obeyed."""
     return _OBEYED_IN_A_LINE.sub(_shown, text)
 
 
 def confirm(question: str) -> None:
-    """Ask on standard error before something is changed. Raises Abort unless the answer is yes."""
-    # A loop would take the first Ctrl-C as a wish to cancel what waits, and this does not.
+    """Ask for a confirmation on standard error. Raises Abort unless the answer is yes."""
+    # A loop would take the first Ctrl-C as a cancel of what waits, and this does not.
     heeded = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         click.confirm(question, abort=True, err=True)
@@ -44,12 +44,12 @@ def confirm(question: str) -> None:
 
 
 def say_json(document: bytes) -> None:
-    """Show a JSON document, of which a terminal obeys nothing; it means the same."""
+    """Print a JSON document, of which a terminal obeys nothing; it means the same."""
     click.echo(_OBEYED_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", document.decode()))
 
 
 def say_over(text: str, *, nl: bool) -> None:
-    """Show a text of ours in place of what the line says, on a terminal."""
+    """Print a text of ours over the current line, on a terminal."""
     click.echo(f"\r{visible(text)}", err=True, nl=nl)
 
 

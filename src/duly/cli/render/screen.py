@@ -1,4 +1,4 @@
-"""What `duly up` shows: facts as they become true, each with the time it took."""
+"""The screen of `duly up`: facts as they become true, each with the time it took."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _LABEL_WIDTH, _LINE_WIDTH = 12, 76
 
 
 class Screen:
-    """Prints line by line, to whoever watches."""
+    """Prints line by line."""
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody looks at it now, and nothing keeps it."""
+        """Return whether a person reads it now, and nothing stores it."""
         return sys.stdout.isatty()
 
     def title(self, version: str, reach: str) -> None:
-        """Say what this is, and who can reach it."""
+        """Print what this is, and who can reach it."""
         say(f"duly {version}   development mode: {reach}")
 
     def fact(self, label: str, text: str, seconds: float | None = None) -> None:
-        """Say one thing that is true now, and how long it took."""
+        """Print one fact, and how long it took."""
         line = f"  {label:{_LABEL_WIDTH}}{text}"
         say(line if seconds is None else f"{line:{_LINE_WIDTH}}{seconds:.1f} s")
 

@@ -1,6 +1,6 @@
-"""A workflow for people: what of it is next, what that waits for, what went wrong, and its nodes as a tree.
+"""A workflow for people: what is next, what that waits for, what failed, and its nodes as a tree.
 
-In the tree each node stands under one that it waits for, with a word on the others.
+In the tree each node stands under one that it depends on, with a note on the others.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _WORDS = {"failure": "when {node} fails", "always": "when {node} has ended"}
 
 
 async def read_workflow_row(client: AsyncClient, workflow_id: UUID) -> dict[str, Any]:
-    """Read a workflow with its nodes, as it is shown. Raises NotFound."""
+    """Read a workflow with its nodes, for display. Raises NotFound."""
     row: dict[str, Any] = msgspec.to_builtins(await client.workflows.get(workflow_id), builtin_types=(datetime, UUID))
     return row
 
 
 def how_far(nodes: Sequence[Node]) -> str:
-    """Say how many nodes have come to their end."""
+    """Return how many nodes have ended."""
     ended = sum(node["state"] in NODE_ENDS for node in nodes)
     return f"{ended} of {some(len(nodes), 'node has', 'nodes have')} ended"
 
 
 def workflow_sentences(workflow: Mapping[str, Any]) -> Iterator[str]:
-    """Say why a workflow is where it is."""
+    """Explain the state of a workflow."""
     nodes, workflow_id = workflow["nodes"], workflow["workflow_id"]
     open_nodes = [node for node in nodes if node["state"] not in NODE_ENDS]
     if workflow["state"] == "paused":
@@ -62,7 +62,7 @@ def _failed(node: Node, workflow_id: object) -> str:
 
 
 def _next(open_nodes: Sequence[Node]) -> list[str]:
-    """Tell the nodes that nothing which has not ended stands before."""
+    """Return the nodes whose dependencies have all ended."""
     return [_stands(node) for node in open_nodes if not _waits_for(node, open_nodes)]
 
 
@@ -80,7 +80,7 @@ def _waits_for(node: Node, open_nodes: Sequence[Node]) -> list[str]:
 
 
 def drawn(nodes: Sequence[Node], most: int) -> list[dict[str, Any]]:
-    """Give nodes in the order of the tree, up to so many, each with its line in `drawing` and a word in `note`."""
+    """Return nodes in the order of the tree, up to so many, each with its line in `drawing` and a remark in `note`."""
     above = {node["name"]: _above(node) for node in nodes}
     below: dict[str | None, list[Node]] = {}
     for node in nodes:
@@ -94,7 +94,7 @@ def drawn(nodes: Sequence[Node], most: int) -> list[dict[str, Any]]:
 
 
 def _above(node: Node) -> str | None:
-    """Choose the node that one stands under: of the runs of a map the map, else the last one it waits for."""
+    """Choose the parent of a node in the tree: for runs of a map the map, else its last dependency."""
     above: str | None = node["item_of"] or (node["after"][-1]["node"] if node["after"] else None)
     return above
 
@@ -112,7 +112,7 @@ def _walk(below: Mapping[str | None, Sequence[Node]]) -> Iterator[tuple[Node, st
 
 
 def _note(node: Node, above: str | None) -> str:
-    """Say why it ended so, or what it waits for besides the node above it, or otherwise than for its success."""
+    """Describe why it ended so, or what it waits for besides the node above it, or otherwise than for its success."""
     if node["reason"]:
         return str(node["reason"])
     if node["item_of"]:

@@ -1,4 +1,4 @@
-"""`duly api`: the front door alone, over a database that others keep going. Any number may run."""
+"""`duly api`: the API alone, over a database that others keep going. Any number may run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def serve(
     follow: Callable[[Callable[[], None]], Coroutine[Any, Any, None]] | None = None,
     on_start: Callable[[], None] | None = None,
 ) -> None:
-    """Answer until a signal ends it, or `follow`, which runs beside it and calls what it is given; `on_start` is called first."""
+    """Serve until a signal ends it, or `follow`, which runs beside it; `on_start` is called first."""
 
     def stop() -> None:
         door.close()
@@ -112,7 +112,7 @@ async def serve(
 
 
 def vitals_of(database: Database) -> Vitals:
-    """Say where health is read by a process in which nothing stages or reaps: in the database alone."""
+    """Return the vitals of a process that neither stages nor reaps: from the database alone."""
     return Vitals(
         database=database,
         scheduler=None,

@@ -1,4 +1,4 @@
-"""Processes of ours: started, stopped in good order, and started again when they die.
+"""Child processes: started, stopped in good order, and restarted when they die.
 
 A child has a session of its own, so that Ctrl-C in the terminal reaches only us, who then stop it in its turn; and its
 standard input is a pipe from us, so that it ends when we do, however we end.
@@ -15,12 +15,12 @@ from duly.clock import Clock
 from duly.log import Log
 
 _BACKOFF_SECONDS, _BACKOFF_SECONDS_MAX = 0.5, 30.0
-# One that lived so long did not die of its start.
+# A child that lived so long did not die of its start.
 _LIVED_SECONDS = 60.0
 
 
 def duly_command(*arguments: str) -> list[str]:
-    """Give the command line that runs `duly` with the interpreter we run on."""
+    """Return the command line that runs `duly` with the interpreter we run on."""
     return [sys.executable, "-m", "duly", *arguments]
 
 
@@ -40,17 +40,17 @@ class Child:
         )
 
     async def wait(self) -> int:
-        """Wait for its end and give its status."""
+        """Wait for its end and return its status."""
         assert self._process is not None
         return await self._process.wait()
 
     @property
     def status(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Its exit status; None while it runs."""
         return self._process.returncode if self._process else None
 
     async def stop(self, seconds: float) -> None:
-        """Ask it to end, and end it when it takes too long."""
+        """Ask it to end, and kill it when it takes too long."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -64,7 +64,7 @@ class Child:
 
 
 class Keeper:
-    """Starts a child again when it dies, with back-off, until it is told to stop."""
+    """Restarts a child when it dies, with back-off, until it is told to stop."""
 
     def __init__(self, child: Child, what: str, *, clock: Clock, log: Log, on_death: Callable[[int], None]) -> None:
         self._child = child

@@ -29,7 +29,7 @@ _REMEMBERED_MAX = 1_000
 
 
 async def schedule_demo(database: Database, rng: Rng) -> NamedJob:
-    """Make sure that the demo's schedule is there; whoever comes second finds the first one's."""
+    """Create the demo's schedule, unless it exists."""
     found = await overview.job_by_name(database, demo.NAME)
     if found is None:
         anchor = (await database.read_clock()).replace(microsecond=0) + _FIRST_IN
@@ -50,7 +50,7 @@ async def end_demo(database: Database) -> None:
 
 
 async def endings(database: Database, job: NamedJob) -> AsyncIterator[str]:
-    """Give a line for each run of a job that ends from now on."""
+    """Yield a line for each run of a job that ends from now on."""
     since = await database.read_clock()
     began, seen = since, dict[tuple[UUID, int, int], None]()
     while True:
@@ -70,7 +70,7 @@ async def endings(database: Database, job: NamedJob) -> AsyncIterator[str]:
 
 
 def ending_line(job: NamedJob, row: Mapping[str, Any]) -> str:
-    """Write what became of one run: when it ended, which it was, how long it took and how late it was."""
+    """Write one ended run: when it ended, its id, its duration and its start delay."""
     number = _number(job, row["scheduled_at"])
     line = f"{row['finished_at'].astimezone():%H:%M:%S.%f}"[:-3] + f"  {job.name} {number:5} {row['outcome']:10}"
     if row["started_at"] is None:

@@ -1,7 +1,7 @@
-"""What the settings say about calls that leave.
+"""Egress settings.
 
-A `duly up` keeps what it lets out in its data folder. A worker beside it goes by that where it was told nothing else: both claim
-the same runs, and one of them would fail what the other sends.
+A `duly up` stores its egress rules in its data folder. A worker beside it uses them by default: both claim the same
+runs, and one of them would fail what the other sends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OF_UP = "the `duly up` of this folder"
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What a `duly up` lets out, under the names of the settings."""
+    """The stored egress rules of a `duly up`, under the names of the settings."""
 
     egress_loopback: bool
     egress_ports: tuple[int, ...]
@@ -37,7 +37,7 @@ class _Kept(msgspec.Struct, frozen=True):
 
 
 def keep_egress(settings: Settings, data: Path | None) -> None:
-    """Write into the data folder of a `duly up` what it lets out."""
+    """Store the egress rules in the data folder of a `duly up`."""
     if data is None:
         return
     kept = _Kept(may_call_loopback(settings), settings.egress_ports, settings.egress_allow)
@@ -45,7 +45,7 @@ def keep_egress(settings: Settings, data: Path | None) -> None:
 
 
 def write_private(file: Path, data: bytes) -> None:
-    """Write a file that its owner alone can read; at no moment is there less than a whole one."""
+    """Write a file that only its owner can read; at no moment is there less than a whole one."""
     new = file.with_name(f"{file.name}.new")
     with suppress(FileNotFoundError):
         new.unlink()
@@ -56,7 +56,7 @@ def write_private(file: Path, data: bytes) -> None:
 
 
 def as_up_does(settings: Settings) -> Settings:
-    """Give the settings with what the `duly up` of this folder lets out, where nobody has said otherwise."""
+    """Return the settings with the egress rules of this folder's `duly up`, where they are not set."""
     kept = None if settings.database_url else _kept(settings.data / FILE)
     if kept is None:
         return settings
@@ -65,7 +65,7 @@ def as_up_does(settings: Settings) -> Settings:
 
 
 def is_as_up_does(settings: Settings) -> bool:
-    """Say whether it was taken from a `duly up` that webhooks may be sent to this machine."""
+    """Return whether the permission to call this machine comes from a `duly up`."""
     return settings.egress_loopback and settings.sources["egress_loopback"] == _OF_UP
 
 
@@ -73,22 +73,22 @@ def _kept(file: Path) -> _Kept | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=_Kept)
     except (OSError, msgspec.MsgspecError):
-        return None  # Of an older version, or nobody's: then nothing is let out that was not said here.
+        return None  # of an older version, or invalid: then nothing is allowed that was not set here
 
 
 def caller_of(settings: Settings) -> Caller:
-    """Build the way out, for one loop. Raises SettingsError."""
+    """Build the caller, for one loop. Raises SettingsError."""
     from duly.outbound.calling import Caller
-    from duly.outbound.transport import PinnedTransport  # Takes a while to import, and not everybody calls out.
+    from duly.outbound.transport import PinnedTransport  # slow to import, and not everybody calls out
 
     log = Log("outbound")
     return Caller(Guard(egress_of(settings), SystemResolver(SystemClock()), log), PinnedTransport(), log)
 
 
 def submitted_check(settings: Settings) -> Check:
-    """Give what refuses addresses in what is submitted to the database itself. Raises SettingsError.
+    """Return the check of addresses submitted to the database itself. Raises SettingsError.
 
-    The server of a `duly up` is for development, and so may be called what its own door takes.
+    The server of a `duly up` is for development, so the same addresses are allowed as by its API.
     """
     settings = as_up_does(settings)
     loopback = may_call_loopback(settings) if settings.database_url is None else None
@@ -96,5 +96,5 @@ def submitted_check(settings: Settings) -> Check:
 
 
 def may_call_loopback(settings: Settings) -> bool:
-    """Say whether the workers of a `duly up` may call this machine: what was chosen, else only if nobody else can reach us."""
+    """Return whether the workers of a `duly up` may call this machine: as set, else only if nobody else can reach us."""
     return settings.egress_loopback if settings.is_given("egress_loopback") else is_loopback(settings.host)

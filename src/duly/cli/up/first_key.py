@@ -1,8 +1,9 @@
-"""The key that `duly up` makes for its data folder: the same at every start, because its text lies beside the data.
+"""The API key that `duly up` creates for its data folder: the same at every start, because its text lies beside the
+data.
 
-In the database stands its hash alone. The text is kept in the folder that holds the database itself, readable by its owner: who
-can read it there can do all that the key allows anyway. It is shown once, when it is made, and only on a terminal: what a start
-prints is often kept in logs that others read.
+The database has only its hash. The text is stored in the folder of the database itself, readable by its owner, who can
+do everything that the key allows anyway. It is shown once, when it is created, and only on a terminal: output is often
+kept in logs that others read.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ _NAME = "duly up"
 
 
 class FirstKey(msgspec.Struct, frozen=True):
-    """Where the key of a data folder is kept, and its text where it was made just now."""
+    """The file of a data folder's key, and its text if it was just created."""
 
     file: Path
     made: Secret | None = None
 
 
 async def first_key(database: Database, data: Path | None, rng: Rng) -> FirstKey | None:
-    """Find the key of a data folder, made anew when it opens nothing; none for a database of somebody else's."""
+    """Return the key of a data folder, created again when it is no longer usable; None for an external database."""
     if data is None:
         return None
     if await _is_usable(database, data / FILE):
@@ -47,7 +48,7 @@ async def first_key(database: Database, data: Path | None, rng: Rng) -> FirstKey
 
 
 def tell_key(screen: Screen, key: FirstKey | None, address: str) -> None:
-    """Say where a key is, and how it is used; show it on a terminal when it is new."""
+    """Print where the key is, and how it is used; show it on a terminal when it is new."""
     if key is None:
         screen.fact("key", "none is made for a database of your own; make one: duly keys create --scope admin")
         return
@@ -60,7 +61,7 @@ def tell_key(screen: Screen, key: FirstKey | None, address: str) -> None:
 
 
 async def _is_usable(database: Database, file: Path) -> bool:
-    """Say whether the key that lies in the folder still opens something."""
+    """Return whether the folder's key is still usable."""
     parts = parse(_read(file))
     found = None if parts is None else await api_keys.find(database, parts[0])
     if parts is None or found is None or not found.is_opened_by(parts[1]):

@@ -1,4 +1,4 @@
-"""The front door, built: sessions, keys, limits and wake-ups around one database."""
+"""The dispatcher, built: sessions, keys, limits and wake-ups around one database."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMMAND_SECONDS = 2.0
 async def opened_at(
     url: str, settings: Settings, keyring: Keyring | None, tls: Tls | None, *, loopback: bool | None = None
 ) -> AsyncIterator[tuple[Database, Dispatcher]]:
-    """Open a database for HTTP, and the door over it, as the settings say; `loopback` is as in `allowed_by`."""
+    """Open a database for HTTP, and the dispatcher over it, by the settings; `loopback` is as in `allowed_by`."""
     database = Database(
         url,
         size_max=CONNECTIONS_MAX,
@@ -64,9 +64,10 @@ async def opened_door(
     is_secure: bool = False,
     settings: Sequence[Shown] = (),
 ) -> AsyncIterator[Dispatcher]:
-    """Open the door over a database, and close what it needed at the end.
+    """Open the dispatcher over a database, and close what it needed at the end.
 
-    `logs_in`: people may come in by a session. `is_secure`: browsers reach it over TLS. `settings` are shown to the operator.
+    `logs_in`: people may log in with a session. `is_secure`: browsers reach it over TLS. `settings` are shown to the
+    operator.
     """
     waker = Waker(database, WAKE_PAUSE_SECONDS)
     async with (
@@ -92,11 +93,11 @@ async def opened_door(
 
 
 def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
-    """Give the pages of the dashboard, where it is wanted."""
+    """Return the pages of the dashboard, if it is enabled."""
     return pages() if settings.dashboard else []
 
 
 def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:
-    """Give the programs, images and addresses that the operator allows; `loopback` is for what is not said there."""
+    """Return the programs, images and addresses that the operator allows; `loopback` is the default."""
     check_call = url_check(egress_of(settings, loopback=loopback))
     return Allowed(settings.commands, frozenset(settings.containers), check_call=check_call)

@@ -1,7 +1,7 @@
-"""Everything `duly up` runs: scheduler and maintenance on one loop, HTTP and workers as children.
+"""All parts of `duly up`: scheduler and maintenance on one loop, HTTP and workers as children.
 
-It starts in the order in which the parts need each other, and stops the other way round: workers first, so that their runs
-are settled or handed back; then the loops; PostgreSQL, which is the caller's, last.
+It starts in the order in which the parts need each other, and stops the other way round: workers first, so that their
+runs are settled or handed back; then the loops; PostgreSQL, which is the caller's, last.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ class House:
         self._is_ready = False
 
     async def run(self) -> None:
-        """Start everything, run until asked to stop, stop everything. Raises what made it fail."""
+        """Start everything, run until asked to stop, stop everything. Raises the error that made it fail."""
         pooler = self._settings.pooler
         async with Database(self._postgres.url, size_max=_CONNECTIONS_MAX, pooler=pooler) as database:
             try:
-                egress_of(self._settings)  # What is wrong there is said before anything is made.
-                await self._http.start()  # It loads what it needs while the schema is made.
+                egress_of(self._settings)  # errors of settings come before anything is created
+                await self._http.start()  # it loads while the schema is created
                 await self._migrate(database)
                 self._key = await self._admit(database)
                 keep_egress(self._settings, self._postgres.data)
@@ -96,7 +96,7 @@ class House:
         self._screen.fact("schema", "ready", self._clock.monotonic() - began)
 
     async def _admit(self, database: Database) -> FirstKey | None:
-        """Give the key of this data folder; refuse to be reached by others when there is none at all."""
+        """Return the key of this data folder; refuse to be reachable by others without any key."""
         key = await first_key(database, self._postgres.data, Rng())
         refuse_without_keys(self._settings.host, has_keys=await api_keys.any_usable(database))
         return key
@@ -123,7 +123,7 @@ class House:
         ]
 
     def _spawn(self, name: str, part: Coroutine[Any, Any, None]) -> None:
-        """Run a part; should it fail, everything stops, and the failure is told."""
+        """Run a part; should it fail, everything stops, and the failure is raised."""
         task = asyncio.create_task(part, name=name)
         task.add_done_callback(self._part_ended)
         self._tasks.append(task)
@@ -164,7 +164,7 @@ class House:
         return await demo.schedule_demo(database, Rng())
 
     async def _wait_until_ready(self, database: Database, job: NamedJob | None) -> None:
-        """Wait until shards are held, HTTP answers and every worker is registered; then tell."""
+        """Wait until shards are held, HTTP answers and every worker is registered; then print it."""
         deadline = self._clock.monotonic() + _START_SECONDS
         while not self._stopping.is_set():
             serving = await self._workforce.registered(database)
@@ -204,7 +204,7 @@ class House:
             self._screen.line(line)
 
     async def _watch(self) -> None:
-        """See that PostgreSQL lives. Its start takes the main thread, which is this one: without it nothing runs anyway."""
+        """Restart PostgreSQL if it dies. Its start takes the main thread, which is this one: without it nothing runs anyway."""
         while True:
             self._postgres.revive(self._log)
             await self._clock.sleep(_WATCH_SECONDS)
@@ -238,16 +238,16 @@ class House:
 
 
 def _allowed(settings: Settings) -> list[str]:
-    """Say which commands and containers its workers may run."""
+    """Describe the commands and containers that its workers may run."""
     if not settings.commands and not settings.containers:
         return []
-    from duly.cli.up import programs  # It loads most of a worker, which nobody else here needs.
+    from duly.cli.up import programs  # it loads most of a worker, which nothing else here needs
 
     return list(programs.words(settings))
 
 
 def _work(serving: Sequence[WorkerRow]) -> str:
-    """Say how many workers serve what."""
+    """Describe how many workers serve what."""
     if not serving:
         return "none; name an app for one: duly up --app module:app"
     queues = list(dict.fromkeys(queue for row in serving for queue in row.queues))

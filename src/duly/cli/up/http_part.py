@@ -1,7 +1,8 @@
-"""The HTTP part of a `duly up`: a process of its own, so that no load on it can hold up the scheduler.
+"""The HTTP process of a `duly up`: separate, so that no load on it can delay the scheduler.
 
-It gets the listeners, which stay open here: while the process is started again, whoever connects waits. On its standard input it
-is told where the database is, and then, twice a second, how the scheduler is. It says on its standard output that it answers.
+It inherits the listeners, which stay open here: while the process restarts, new connections wait. On its standard input
+it receives the database's address, and then, twice a second, the state of the scheduler. It reports on its standard
+output that it answers.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _UNREAD_BYTES_MAX = 65_536
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Where the database is, and how it is served."""
+    """The database's address, and how it is served."""
 
     settings: Settings
     url: str
@@ -37,7 +38,9 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct):
-    """How the scheduler and the maintenance beside it are; moments are those of the monotonic clock, which processes share."""
+    """The state of the scheduler and the maintenance beside it; moments are those of the monotonic clock, which
+    processes share.
+    """
 
     told_at: float
     started: bool
@@ -52,9 +55,9 @@ class Told(msgspec.Struct):
 
 
 class HttpPart:
-    """Keeps the process running, and tells it what it has to know.
+    """Keeps the process running, and sends it what it has to know.
 
-    The listeners are `http`, and where there are such `metrics`, and `local` for the commands of this account.
+    The listeners are `http`, and if there are such `metrics`, and `local` for the commands of this account.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class HttpPart:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it answers requests."""
+        """Return whether it answers requests."""
         return self._child.is_ready
 
     async def start(self) -> None:
@@ -83,7 +86,7 @@ class HttpPart:
         self._child.begin(msgspec.json.encode(start, enc_hook=str) + b"\n")
 
     async def keep_telling(self, look: Callable[[], Told]) -> None:
-        """Tell it how the scheduler is, for ever."""
+        """Send it the state of the scheduler, for ever."""
         while True:
             self._child.tell(msgspec.json.encode(look()) + b"\n")
             await self._clock.sleep(TELL_SECONDS)
@@ -102,14 +105,14 @@ class _HttpChild(Child):
         self._start_line = b""
 
     async def start(self) -> None:
-        """Start it, and let it serve if another did before."""
+        """Start it, and let it serve if an earlier one did."""
         self.is_ready = False
         await super().start()
         self._listening = asyncio.create_task(self._listen())
         self.tell(self._start_line)
 
     def begin(self, line: bytes) -> None:
-        """Tell it, and each that is started for it, what to serve."""
+        """Tell it, and each of its successors, what to serve."""
         self._start_line = line
         self.tell(line)
 
@@ -119,7 +122,7 @@ class _HttpChild(Child):
         writer = self._process.stdin
         assert writer is not None
         if not writer.is_closing() and writer.transport.get_write_buffer_size() < _UNREAD_BYTES_MAX:
-            with suppress(OSError):  # It has died, and is started again.
+            with suppress(OSError):  # it has died, and is restarted
                 writer.write(line)
 
     async def _listen(self) -> None:

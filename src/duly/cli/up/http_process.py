@@ -1,4 +1,4 @@
-"""The process that serves HTTP for a `duly up`; see `http_part`, which starts it and tells it what it has to know."""
+"""The process that serves HTTP for a `duly up`; `http_part` starts it and sends it what it has to know."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _TIDY_SECONDS = 2.0
 
 
 class _Parent:
-    """The process that started us, as it tells of itself."""
+    """The process that started us, as it reports itself."""
 
     def __init__(self) -> None:
         self.told = Told(0.0, False, 0, 0, 0.0, 0.0, None, None, 0, {})
 
     def vitals(self, database: Database, workers_expected: int) -> Vitals:
-        """Say where health is read."""
+        """Return the sources of health."""
         return Vitals(
             database=database,
             scheduler=self.told,
@@ -58,7 +58,7 @@ class _Parent:
         )
 
     def hear(self, vitals: Vitals, line: bytes) -> None:
-        """Take in how it is."""
+        """Take a report."""
         self.told = msgspec.json.decode(line, type=Told)
         vitals.scheduler, vitals.started = self.told, self.told.started
 
@@ -94,7 +94,7 @@ async def _serve(start: Start, listeners: Mapping[str, socket.socket], reader: a
         async def follow(stop: Callable[[], None]) -> None:
             async for line in reader:
                 parent.hear(vitals, line)
-            stop()  # Whoever started us is gone.
+            stop()  # our parent has ended
 
         await serve(database, door, metrics, servers, follow=follow, on_start=_tell_ready)
     end_within(_TIDY_SECONDS)

@@ -55,7 +55,7 @@ class Postgres:
         return f"{name}: its other programs may read the database; for an account of its own, {remedy}"
 
     def way_in(self, settings: Settings) -> str:
-        """Give the command that opens it in psql, from this folder; without an address, which may hold a password."""
+        """Return the command that opens it in psql, from this folder; without an address, which may hold a password."""
         if self.data is None:
             is_typed = settings.sources["database_url"].startswith("--")
             return "duly psql --database-url …" if is_typed else "duly psql"

@@ -1,4 +1,4 @@
-"""Commands and containers, as the settings allow them: checked, built, and told of at the start of a worker."""
+"""Commands and containers, as the settings allow them: checked, built, and described at the start of a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LIMITS_PAGE = "docs/commands-and-containers.md#control-groups"
 
 
 def of(settings: Settings, name: str) -> tuple[list[TargetHandler], list[Part]]:
-    """Build what a worker of this name may run. Raises Refused when it is allowed and cannot work here."""
+    """Build the programs of a worker of this name. Raises Refused when they are allowed and cannot work here."""
     handlers: list[TargetHandler] = []
     parts: list[Part] = []
     if settings.commands:
@@ -39,13 +39,13 @@ def of(settings: Settings, name: str) -> tuple[list[TargetHandler], list[Part]]:
 
 
 def check(settings: Settings) -> None:
-    """Try whether what is allowed can work beside an embedded PostgreSQL, before anything is started. Raises Refused."""
+    """Check that allowed programs can work beside an embedded PostgreSQL, before anything is started. Raises Refused."""
     of(settings, "")
     _refuse_shared_account(settings)
 
 
 def words(settings: Settings) -> Iterator[str]:
-    """Tell what is allowed."""
+    """Describe the allowed programs."""
     network = "with network where a job asks for it" if settings.command_network else "without network"
     if settings.commands and settings.command_sandbox == "required":
         yield f"commands: {', '.join(settings.commands)}, in a sandbox, {network}"
@@ -59,7 +59,7 @@ def words(settings: Settings) -> Iterator[str]:
 
 
 def limits_in_words(ground: cgroup.Ground) -> str:
-    """Say how far the limits of a command hold for all its processes together."""
+    """Describe how far the limits of a command apply to all its processes together."""
     if "memory" in ground.controllers:
         return "memory and CPU time of all its processes together"
     if ground.folder is None:
@@ -131,7 +131,7 @@ def _sandbox(settings: Settings) -> Sandbox:
 
 
 def _hidden(settings: Settings) -> Iterator[Path]:
-    """List what no command may see: where we are, the file of the settings, and whatever these name, keys among it."""
+    """Return the paths that no command may see: our folder, the settings file, and the files it names, keys among them."""
     yield Path.cwd()
     if (file := settings_file()) is not None:
         yield file

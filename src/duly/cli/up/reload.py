@@ -42,12 +42,12 @@ async def reload_for_ever(arguments: Sequence[str]) -> int:
 
 
 def snapshot(root: Path) -> Snapshot:
-    """Note when each source file below `root` was last written."""
+    """Return when each source file below `root` was last written."""
     return dict(_sources(root, root))
 
 
 def changed(before: Snapshot, after: Snapshot) -> list[str]:
-    """Name the files that differ, at most three."""
+    """Return the files that differ, at most three."""
     return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))[:3]
 
 

@@ -1,6 +1,6 @@
-"""The figures and the health of one process: what a worker and a scheduler serve on `metrics_port`.
+"""The figures and the health of one process, which a worker and a scheduler serve on `metrics_port`.
 
-They tell of this process alone, so that a sum over all of them is right; `duly_runs_total` and the queues are the API's.
+They cover this process alone, so that a sum over all of them is right; `duly_runs_total` and the queues are the API's.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _counter, _gauge = CounterMetricFamily, GaugeMetricFamily
 
 
 class WorkerFigures(Collector):
-    """What one worker process counts."""
+    """The figures of one worker process."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -42,7 +42,7 @@ class WorkerFigures(Collector):
         self._reading = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
-        """Give every metric."""
+        """Return every metric."""
         health, figures = self._health(), self._worker.figures
         yield _counter("duly_worker_runs_started", "Runs that this worker has started.", figures.started)
         ended = _counter("duly_worker_runs_ended", "Attempts that ended here, by outcome.", labels=["outcome"])
@@ -71,11 +71,11 @@ class WorkerFigures(Collector):
         )
 
     def _health(self) -> WorkerHealth:
-        with self._reading:  # It puts away what earlier lives have settled, and requests come side by side.
+        with self._reading:  # it adds up what earlier lives have settled, and requests are concurrent
             return self._worker.health
 
     def checks(self) -> list[Check]:
-        """Say whether this worker can take runs and start them."""
+        """Return whether this worker can take runs and start them."""
         health = self._health()
         leased = "its lease stands" if health.safe else "it has no lease that certainly stands, so it takes no runs"
         return [
@@ -91,7 +91,7 @@ class WorkerFigures(Collector):
 
 
 class SchedulerFigures(Collector):
-    """What one scheduler process counts."""
+    """The figures of one scheduler process."""
 
     def __init__(self, scheduler: Scheduler, maintenance: Maintenance) -> None:
         self._scheduler = scheduler
@@ -99,7 +99,7 @@ class SchedulerFigures(Collector):
         self._clock = SystemClock()
 
     def collect(self) -> Iterator[Metric]:
-        """Give every metric."""
+        """Return every metric."""
         health = self._scheduler.health
         yield _counter("duly_scheduler_runs_staged", "Runs that this scheduler has staged.", health.staged)
         yield _counter("duly_scheduler_runs_backfilled", "Missed runs that it has made.", health.backfilled)
@@ -117,7 +117,7 @@ class SchedulerFigures(Collector):
         yield _labelled(rounds, self._maintenance.rounds.ages(self._clock.monotonic()))
 
     def checks(self) -> list[Check]:
-        """Say whether this scheduler stages and maintains. One that holds no shard stands by, and is in order."""
+        """Return whether this scheduler stages and maintains. One without a shard is on standby, and healthy."""
         health, now = self._scheduler.health, self._clock.monotonic()
         ages = self._maintenance.rounds.ages(now)
         late = ", ".join(overdue(ages))
@@ -163,7 +163,7 @@ def listen_for_metrics(settings: Settings, command: str) -> socket.socket:
 
 
 def tell(listener: socket.socket) -> None:
-    """Say where the figures are: the port may be any free one."""
+    """Print where the figures are: the port may be any free one."""
     address = address_of(listener)
     say(f"metrics at {address}/metrics, health at {address}/readyz?verbose")
     Log("metrics").info("metrics_served", address=address)

@@ -1,4 +1,4 @@
-"""`duly scheduler`: the loop that stages, and the loop that keeps the house in order."""
+"""`duly scheduler`: the scheduler and the maintenance loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from duly.settings import Settings
 from duly.store.connection.database import Database
 from duly.store.tables import clocks
 
-CONNECTIONS_MAX = 8  # Staging and the duties go on side by side, and none should wait for another.
+CONNECTIONS_MAX = 8  # staging and maintenance tasks run side by side, and none should wait for another
 
 
 @click.command
@@ -61,7 +61,7 @@ def build(settings: Settings, database: Database, name: str) -> tuple[Scheduler,
     )
     age_limit = span(settings, "queue_age_limit")
     recovery_after = None if settings.recovery_after is None else span(settings, "recovery_after")
-    rounds = Rounds()  # of both: maintenance tells of them
+    rounds = Rounds()  # of both: maintenance reports them
     return (
         Scheduler(database, name=name, rng=Rng(), log=Log("scheduler"), recovery_after=recovery_after, rounds=rounds),
         Maintenance(

@@ -1,4 +1,4 @@
-"""What a worker does besides running its app: the targets that its settings allow."""
+"""Targets that a worker offers besides its app, as its settings allow."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How a role is asked to end: Ctrl-C or SIGTERM, or the end of the process that started it; and how it ends though a thread
-does not."""
+"""The end of a role: by Ctrl-C or SIGTERM, or with its parent process; even if a thread does not end."""
 
 from __future__ import annotations
 
@@ -37,14 +36,14 @@ def stop_on_signals(stop: Callable[[], object]) -> None:
     signal.signal(signal.SIGTERM, heed)
     if (
         signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
-    ):  # Ignored under nohup, which is meant to outlive the terminal.
+    ):  # ignored under nohup, which is meant to outlive the terminal
         signal.signal(signal.SIGHUP, heed)
 
 
 def end_now() -> None:
     """End the process well, from any thread, whatever else runs in it; what was printed is flushed, if that can be done."""
     with contextlib.suppress(RuntimeError):  # Perhaps there are no threads to be had; it need not be one of the last.
-        flushing = threading.Thread(target=_flush, daemon=True)  # Somebody who will not end may hold the stream's lock.
+        flushing = threading.Thread(target=_flush, daemon=True)  # a thread that does not end may hold the stream's lock
         flushing.start()
         flushing.join(_FLUSH_SECONDS)
     os._exit(0)
@@ -65,7 +64,7 @@ def _flush() -> None:
 
 
 def stop_with_parent(stop: Callable[[], object]) -> None:
-    """Call `stop`, on a thread, when standard input ends: whoever started us is gone."""
+    """Call `stop`, on a thread, when standard input ends: our parent has ended."""
 
     descriptor = sys.stdin.fileno()  # Read below Python's buffer, whose lock would be held when the interpreter ends.
 

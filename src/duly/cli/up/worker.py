@@ -80,13 +80,13 @@ def worker(settings: Settings, app: str | None, reload: bool, name: str | None, 
 
 
 def _is_asked_for(settings: Settings, targets: Targets) -> bool:
-    """Say whether somebody wants targets alone: webhooks are sent by default, so an app that was forgotten is no such wish."""
+    """Return whether only targets were requested: webhooks are sent by default, so a forgotten app does not count."""
     asked = {name for name in targets.names() if name != WORKFLOW}
     return any(name != WEBHOOK or settings.is_given("webhooks") for name in asked)
 
 
 async def _run(settings: Settings, path: str | None, targets: Targets, name: str, *, tied: bool, quiet: bool) -> None:
-    hand_on(settings, "database_url", "data", "pooler", "secrets_key")  # What handlers submit goes where they run.
+    hand_on(settings, "database_url", "data", "pooler", "secrets_key")  # handlers submit where they run
     app = None if path is None else apps.load(path)
     async with opened(settings):
         pass
@@ -122,7 +122,7 @@ async def _run(settings: Settings, path: str | None, targets: Targets, name: str
         elif settings.webhooks and settings.database_url is None and not settings.egress_loopback:
             say("it sends no webhooks to this machine itself, as `duly up` may; --egress-loopback allows it")
     spare_what_stays()
-    # Those of `duly up` are told of by it, and would all want one port.
+    # `duly up` reports its own workers, which would all want one port.
     with nullcontext() if settings.metrics_port is None or tied else _served(settings, service):
         await service.run()
     end_within(_TIDY_SECONDS)
@@ -140,7 +140,7 @@ def _tell(name: str, options: WorkerOptions, handlers: Sequence[str], declared: 
     known = ", ".join(handlers)
     say(f"worker {name} serves {served} with {known}. Ctrl-C hands back what has not started.")
     for job in declared.jobs if declared else ():
-        # Where it counts from is known when it is registered.
+        # Its start is known when it is registered.
         when = sentence(check(job.schedule)).partition(", the first at")[0]
         say(f"schedule {job.name}: {when}")
 
@@ -164,7 +164,9 @@ def _options(settings: Settings, app: Any | None, path: str | None, name: str) -
 
 
 def queues_of(settings: Settings, app: Any) -> dict[str, int]:
-    """Choose what to serve, and its weight: what was asked for, else the queues of the app's handlers and the default one."""
+    """Return the queues to serve, with their weights: the requested ones, else those of the app's handlers and the
+    default one.
+    """
     if settings.is_given("queues"):
         return read_queues(settings.queues)
     return dict.fromkeys([QUEUE_DEFAULT, *sorted(handler.queue for handler in app.registry)], 1)

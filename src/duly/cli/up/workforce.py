@@ -1,4 +1,4 @@
-"""The workers of `duly up`: children that run `duly worker`, each under a name that says whose it is."""
+"""The workers of `duly up`: children that run `duly worker`, each under a name of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from duly.store.tables import workers
 from duly.store.tables.workers import WorkerRow
 
 # The whole of `duly up` ends within ten seconds of Ctrl-C: runs have at most so long to finish, and the worker a moment
-# more to settle and say good-bye.
+# more to settle and deregister.
 _GRACE_SECONDS_MAX = 5.5
 _GOODBYE_SECONDS = 1.0
 _HANDED_ON = ("database_url", "secrets_key", "log_level", "log_format")
@@ -51,11 +51,11 @@ class Workforce:
         await asyncio.gather(*(keeper.stop(self._grace + _GOODBYE_SECONDS) for keeper in self._keepers))
 
     async def registered(self, database: Database) -> list[WorkerRow]:
-        """Read those of them that serve."""
+        """Return those that are registered."""
         return [row for row in await workers.live(database) if row.name.startswith(f"{self._name}.")]
 
     def _flags(self, number: int) -> Iterator[str]:
-        """Hand on what was given to us as a flag; variables and files they read by themselves."""
+        """Return our flags for the workers; they read variables and files by themselves."""
         yield from ("--tied", "--quiet", "--name", f"{self._name}.{number}")
         yield from ("--data", str(self._data), "--grace", str(self._grace))
         yield "--egress-loopback" if may_call_loopback(self._settings) else "--no-egress-loopback"
@@ -65,7 +65,9 @@ class Workforce:
 
 
 def _served(plan: Plan) -> list[list[str]]:
-    """Say what each process serves: the user's app, and the demo beside it; or, without either, webhooks and programs alone."""
+    """Describe what each process serves: the user's app, and the demo beside it; or, without either, only webhooks and
+    programs.
+    """
     settings = plan.settings
     mine, theirs = [[demo.PATH]] if plan.demo else [], settings.app
     if theirs:

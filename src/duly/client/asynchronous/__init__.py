@@ -1,1 +1,1 @@
-"""The client for programs with an event loop. The one without is made from it: see scripts/sync_client.py."""
+"""The asynchronous client. The synchronous one is generated from it: see scripts/sync_client.py."""

@@ -1,4 +1,4 @@
-"""The client: one object a Duly, its parts by what they are about."""
+"""The client: one object for a Duly server, with its resources as attributes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class AsyncClient:
-    """Speaks to a Duly over HTTP, and keeps its connections until it is closed.
+    """A client of Duly's HTTP API, which keeps its connections until it is closed.
 
-    `url` and `key` come from DULY_URL and DULY_API_KEY where they are not given. A request is tried again, as far as that
+    `url` and `key` come from DULY_URL and DULY_API_KEY where they are not given. A request is retried, as far as that
     is safe, until `deadline` seconds have passed; one try takes at most `timeout`. A read gives up earlier, after
-    `connect_deadline` seconds, where nobody takes the connection.
+    `connect_deadline` seconds, if nothing accepts the connection.
     """
 
     def __init__(
@@ -77,12 +77,14 @@ class AsyncClient:
 
     @property
     def url(self) -> str:
-        """Where it speaks to."""
+        """The URL of the server."""
         return self._line.address.url
 
     @property
     def unanswered_write(self) -> str | None:
-        """The method and path of a write that was sent and not answered, which may have been done; None: there is none."""
+        """The method and path of a write that was sent and not answered, which may have been carried out; None: there
+        is none.
+        """
         return self._line.unanswered_write
 
     async def __aenter__(self) -> Self:
@@ -98,13 +100,13 @@ class AsyncClient:
         await self._line.close()
 
     async def system(self) -> System:
-        """Show the installation, and what its doctor finds: for the operator. Raises Forbidden."""
+        """Read the installation, and the doctor's findings: for the operator. Raises Forbidden."""
         return await self._line.ask(getting(path("system"), System))
 
     async def preview(
         self, schedule: Mapping[str, Any], *, after: datetime | None = None, n: int = 10, job_id: Id | None = None
     ) -> Preview:
-        """Say what a schedule means, in words and in its next fires, also for a job; nothing is kept."""
+        """Describe a schedule, in words and by its next fires, also for a job; nothing is stored."""
         body = given(schedule=schedule, after=after, n=n, job_id=job_id)
         return await self._line.ask(posting(path("triggers", "preview"), Preview, body))
 
@@ -118,23 +120,23 @@ class AsyncClient:
         subject: str | None = None,
         time: datetime | None = None,
     ) -> EventTaken:
-        """Send an event: each active job with a matching `on_event` gets one run. One `id` of a source is taken once."""
+        """Send an event: each active job with a matching `on_event` gets one run. An `id` of a source is accepted once."""
         name = self._line.manners.rng.secret(16).hex() if id is None else id
         event = given(specversion="1.0", id=name, source=source, type=type, data=data, subject=subject, time=time)
         return await self._line.ask(posting(path("events"), EventTaken, event, media_type=MEDIA_TYPE))
 
     async def send_events(self, events: Sequence[Mapping[str, Any]]) -> list[EventTaken]:
-        """Send CloudEvents as one batch, up to 1,000: all are taken, or none. What became of each is told in their order."""
+        """Send CloudEvents as one batch, up to 1,000: all are accepted, or none. Returns the result of each, in order."""
         batch = [{"specversion": "1.0", **event} for event in events]
         return (await self._line.ask(posting(path("events"), EventsTaken, batch, media_type=BATCH_MEDIA_TYPE))).items
 
     def events(
         self, *, types: Sequence[str] = (), queue: str | None = None, since: str | None = None
     ) -> AsyncIterator[Event]:
-        """Hear of runs as they start and end, without end; a lost connection is made again, and nothing is left out.
+        """Yield starts and ends of runs, without end; a lost connection is restored, and nothing is left out.
 
-        `since` is the `place` of the last event that was got before. An event may come twice, with the same id. Where events
-        were lost for good, one of type `duly.stream.gap.v1` says so.
+        `since` is the `place` of the last event that was received before. An event may come twice, with the same id.
+        Where events were lost for good, one of type `duly.stream.gap.v1` says so.
         """
         query = query_of({"types": ",".join(types) or None, "queue": queue})
         return self._line.listen(path("events"), query, since, read_event)

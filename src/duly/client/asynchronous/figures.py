@@ -1,4 +1,4 @@
-"""Figures: what ended over time, how things stand, and what fires next."""
+"""Figures: completed runs over time, the current state, and the next fires."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from duly.wire.figures import ComingFires, JobDay, JobDays, Overview, Series
 
 
 class AsyncFigures(AsyncResource):
-    """What the dashboard shows, for programs."""
+    """The figures of the dashboard."""
 
     async def overview(self) -> Overview:
-        """Give how things stand, in four numbers, queue by queue, and what needs a person."""
+        """Return the current state: four numbers, each queue, and what needs a person."""
         return await self._line.ask(getting(path("overview"), Overview))
 
     async def series(
@@ -25,14 +25,14 @@ class AsyncFigures(AsyncResource):
         step: int | None = None,
         queue: str | None = None,
     ) -> Series:
-        """Give what ended over time, in steps of so many seconds: of one queue, or of all."""
+        """Return completed runs over time, in steps of so many seconds: of one queue, or of all."""
         query: dict[str, object] = {"from": since, "to": until, "step": step, "queue": queue}
         return await self._line.ask(getting(path("series"), Series, **query))
 
     async def coming(self) -> ComingFires:
-        """Give how many fires fall into each minute of the next hour."""
+        """Return the number of fires in each minute of the next hour."""
         return await self._line.ask(getting(path("coming"), ComingFires))
 
     async def days(self, job_id: UUID | str, *, days: int | None = None, zone: str | None = None) -> list[JobDay]:
-        """Give what became of a schedule's occurrences, day by day of a time zone: UTC unless given."""
+        """Return the outcomes of a schedule's occurrences, day by day of a time zone: UTC unless given."""
         return (await self._line.ask(getting(path("jobs", job_id, "days"), JobDays, days=days, zone=zone))).items

@@ -1,4 +1,4 @@
-"""Keys, sessions, the tenants whose they are, and the audit of what was changed."""
+"""Keys, sessions, tenants, and the audit log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AsyncKeys(AsyncResource):
     """Keys, by their ids."""
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Key]:
-        """Give the keys of a tenant, without their secrets."""
+        """Return the keys of a tenant, without their secrets."""
         return self._line.pages(listing(path("keys"), Key, tenant=tenant, page_size=page_size))
 
     async def create(
@@ -30,14 +30,14 @@ class AsyncKeys(AsyncResource):
         expires_after: str | float | None = None,
         rate: float | None = None,
     ) -> MadeKey:
-        """Make a key. Its text is in the answer and nowhere else, so a lost answer is not asked for again: Unavailable."""
+        """Create a key. Its text is only in this response, so after a lost response it is not retried: Unavailable."""
         body = given(
             name=name, scopes=scopes, tenant=tenant, expires_at=expires_at, expires_after=expires_after, rate=rate
         )
         return await self._line.ask(posting(path("keys"), MadeKey, body, is_repeatable=False))
 
     async def revoke(self, key_id: str) -> None:
-        """End a key for good; within five seconds it opens nothing any more. Raises NotFound."""
+        """Revoke a key; within five seconds it grants nothing any more. Raises NotFound."""
         await self._line.ask(removing(path("keys", key_id)))
 
 
@@ -45,11 +45,11 @@ class AsyncSessions(AsyncResource):
     """Browsers that have logged in, by the ids of their sessions."""
 
     def list(self, *, tenant: int | None = None, page_size: int | None = None) -> AsyncIterator[Session]:
-        """Give the sessions of a tenant, or, to a key that is no admin, its own; the last opened first."""
+        """Return the sessions of a tenant, or, for a key that is no admin, its own; the last opened first."""
         return self._line.pages(listing(path("sessions"), Session, tenant=tenant, page_size=page_size))
 
     async def revoke(self, session_id: Id) -> None:
-        """End a session; within five seconds it opens nothing any more. Raises NotFound."""
+        """End a session; within five seconds it grants nothing any more. Raises NotFound."""
         await self._line.ask(removing(path("sessions", session_id)))
 
 
@@ -57,11 +57,11 @@ class AsyncTenants(AsyncResource):
     """Tenants, by their numbers; for the operator."""
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[Tenant]:
-        """Give all tenants."""
+        """Return all tenants."""
         return self._line.pages(listing(path("tenants"), Tenant, page_size=page_size))
 
     async def create(self, name: str, *, limits: TenantLimits | None = None) -> Tenant:
-        """Make a tenant. Raises NameTaken."""
+        """Create a tenant. Raises NameTaken."""
         body = given(name=name, limits=limits)
         return await self._line.ask(posting(path("tenants"), Tenant, body, settle=uncertain))
 
@@ -76,7 +76,7 @@ class AsyncTenants(AsyncResource):
         state: Literal["active", "suspended"] | None = None,
         limits: TenantLimits | None = None,
     ) -> Tenant:
-        """Change what a tenant may have, its limits as a whole; or suspend it. Raises NotFound."""
+        """Change a tenant's limits, as a whole; or suspend it. Raises NotFound."""
         body = given(state=state, limits=limits)
         return await self._line.ask(patching(path("tenants", tenant), reader(Tenant), body))
 
@@ -95,9 +95,11 @@ class AsyncAudit(AsyncResource):
         tenant: int | None = None,
         page_size: int | None = None,
     ) -> AsyncIterator[AuditEntry]:
-        """Give the changes that fit; pages are read as they are needed. `actor` is a key's id, or `local:<account>`.
+        """Return the changes that match; pages are read as they are needed.
 
-        `subject` is the id of what was changed, or its name where it has none.
+        `actor` is a key's id, or `local:<account>`.
+
+        `subject` is the id of the changed thing, or its name if it has no id.
         """
         asked = {"actor": actor, "action": action, "subject": subject, "since": since, "until": until}
         return self._line.pages(listing(path("audit"), AuditEntry, **asked, tenant=tenant, page_size=page_size))

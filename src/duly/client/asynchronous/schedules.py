@@ -16,7 +16,7 @@ class AsyncCalendars(AsyncResource):
     """Calendars, by name."""
 
     def list(self) -> AsyncIterator[Calendar]:
-        """Give all calendars."""
+        """Return all calendars."""
         return self._line.pages(listing(path("calendars"), Calendar))
 
     async def get(self, name: str) -> Calendar:
@@ -24,11 +24,11 @@ class AsyncCalendars(AsyncResource):
         return await self._line.ask(getting(path("calendars", name), Calendar))
 
     async def put(self, name: str, definition: Mapping[str, Any]) -> KeptCalendar:
-        """Keep a calendar, new or changed; the schedules that use it are armed anew."""
+        """Store a calendar, new or changed; the schedules that use it are rearmed."""
         return await self._line.ask(putting(path("calendars", name), KeptCalendar, definition))
 
     async def delete(self, name: str) -> None:
-        """Forget a calendar that no job uses. Raises NotFound, Invalid."""
+        """Delete a calendar that no job uses. Raises NotFound, Invalid."""
         await self._line.ask(removing(path("calendars", name)))
 
 
@@ -36,7 +36,7 @@ class AsyncFiles(AsyncResource):
     """Files, by their names."""
 
     def list(self, *, page_size: int | None = None) -> AsyncIterator[FileSummary]:
-        """Give all files that were applied, in order of their names."""
+        """Return all files that were applied, in order of their names."""
         return self._line.pages(listing(path("files"), FileSummary, page_size=page_size))
 
     async def get(self, source: str) -> FileSummary:
@@ -44,21 +44,21 @@ class AsyncFiles(AsyncResource):
         return await self._line.ask(getting(path("files", source), FileSummary))
 
     def jobs(self, source: str, *, drifted: bool = False, page_size: int | None = None) -> AsyncIterator[FileJob]:
-        """Give the jobs of a file, or those that were changed since it was applied. Raises NotFound."""
+        """Return the jobs of a file, or those that have drifted since it was applied. Raises NotFound."""
         return self._line.pages(listing(path("files", source, "jobs"), FileJob, page_size=page_size, drifted=drifted))
 
 
 class AsyncBackfills(AsyncResource):
-    """Past occurrences that are made again."""
+    """Backfills of past occurrences."""
 
     def list(self, job_id: Id | None = None, *, page_size: int | None = None) -> AsyncIterator[BackfillStatus]:
-        """Give the backfills of a job, or all, the last asked for first; pages are read as they are needed."""
+        """Return the backfills of a job, or all, the last requested first; pages are read as they are needed."""
         return self._line.pages(listing(path("backfills"), BackfillStatus, job_id=job_id, page_size=page_size))
 
     async def get(self, backfill_id: Id) -> BackfillStatus:
-        """Say how far a backfill has come. Raises NotFound."""
+        """Read the progress of a backfill. Raises NotFound."""
         return await self._line.ask(getting(path("backfills", backfill_id), BackfillStatus))
 
     async def cancel(self, backfill_id: Id) -> BackfillCancelled:
-        """Stop a backfill; its runs that have not begun are taken back. Raises NotFound."""
+        """Stop a backfill; its runs that have not started are removed. Raises NotFound."""
         return await self._line.ask(deleting(path("backfills", backfill_id), BackfillCancelled))

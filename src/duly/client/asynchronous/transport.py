@@ -1,4 +1,4 @@
-"""The line to a Duly: connections that are kept, and conversations over them."""
+"""The transport: pooled connections, and requests over them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 class AsyncLine:
-    """Sends requests, and tries again where that is safe."""
+    """Sends requests, and retries where that is safe."""
 
     def __init__(self, address: Address, patience: Patience, transport: httpx2.AsyncBaseTransport | None) -> None:
-        import httpx2  # Here, so that whoever only names the client does not pay for it.
+        import httpx2  # here, so that importing the client does not load it
 
         self.address = address
         self.unanswered_write: str | None = None
@@ -37,7 +37,7 @@ class AsyncLine:
         await self._http.aclose()
 
     async def ask(self, ask: Ask[T]) -> T:
-        """Send one request and give its answer. Raises ApiError."""
+        """Send one request and return its response. Raises ApiError."""
         conversation = converse(ask, self.manners)
         event: Came = None
         self.unanswered_write = None if ask.method == "GET" else f"{ask.method} {ask.path}"
@@ -50,14 +50,14 @@ class AsyncLine:
             return answer
 
     async def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
-        """Have many changed, and go on where the server had to stop half way. Raises ApiError."""
+        """Send a bulk change, and go on where the server had to stop half way. Raises ApiError."""
         done = await self.ask(changing_many(where, chosen, **more))
         while done.is_partial:
             done = both(done, await self.ask(changing_many(where, rest_of(chosen, done), **more)))
         return done
 
     async def pages(self, ask: Ask[Page[T]]) -> AsyncIterator[T]:
-        """Give the items of a list, page after page, each read when it is needed. Raises ApiError."""
+        """Return the items of a list, page after page, each read when it is needed. Raises ApiError."""
         while True:
             page = await self.ask(ask)
             for item in page.items:
@@ -69,7 +69,7 @@ class AsyncLine:
     async def listen(
         self, where: str, query: dict[str, str], since: str | None, read: Read[T], on_silence: OnSilence | None = None
     ) -> AsyncGenerator[T]:
-        """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
+        """Yield the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
 
         listening = Listening(since, self.manners, read, on_silence)
@@ -113,7 +113,7 @@ class AsyncLine:
 
 
 class AsyncResource:
-    """A part of a Duly, by what it is about."""
+    """A resource of the API."""
 
     def __init__(self, line: AsyncLine) -> None:
         self._line = line

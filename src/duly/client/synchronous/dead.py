@@ -17,30 +17,30 @@ list_of = list  # `list` is a method here.
 
 
 class Dead(Resource):
-    """Dead letters. What is done by a filter, or to all, is done up to `limit` at once.
+    """Dead letters. Bulk changes, by a filter or of all, change up to `limit` at once.
 
-    `next_page_token` says where it goes on.
+    `next_page_token` says where to go on.
     """
 
     def list(self, filter: str | None = None, *, page_size: int | None = None) -> Iterator[DeadLetter]:
-        """Give the dead letters that fit a filter, the last buried first; pages are read as they are needed."""
+        """Return the dead letters that match a filter, the last buried first; pages are read as they are needed."""
         return self._line.pages(listing(path("dead"), DeadLetter, filter=filter, page_size=page_size))
 
     def edit(self, run_id: Id, payload: Mapping[str, Any]) -> None:
-        """Give a dead run another payload, for its replay. Raises NotFound."""
+        """Change the payload of a dead run, for its replay. Raises NotFound."""
         self._line.ask(patching(path("dead", run_id), nothing, {"payload": payload}))
 
     def replay(self, run_id: Id) -> RunMoved:
-        """Give a dead run another set of attempts. Raises NotFound."""
+        """Replay a dead run, with a new set of attempts. Raises NotFound."""
         return self._line.ask(posting(path("dead", run_id, "replay"), RunMoved))
 
     def discard(self, run_id: Id) -> RunMoved:
-        """Give a dead run up for good; its record stays. Raises NotFound."""
+        """Discard a dead run for good; its record stays. Raises NotFound."""
         ask = deleting(path("dead", run_id), RunMoved)
         return self._line.ask(msgspec.structs.replace(ask, settle=uncertain))
 
     def groups(self, filter: str | None = None) -> list_of[DeadGroup]:
-        """Count dead letters by what is alike in their reasons, the most first; of the last 10,000 that fit."""
+        """Count dead letters by normalized reason, the most frequent first; of the last 10,000 that match."""
         found = self._line.ask(getting(path("dead"), DeadList, group="error", filter=filter))
         return found.groups or []
 
@@ -51,18 +51,19 @@ class Dead(Resource):
         rate: float | None = None,
         **chosen: Unpack[Matching],
     ) -> BulkAnswer:
-        """Replay the dead letters that fit a filter, at once or so many a second; with `dry_run` they are only counted.
+        """Replay the dead letters that match a filter, at once or so many a second; with `dry_run` they are only
+        counted.
 
         Raises Invalid.
         """
         return self._change_matching("replay", filter, chosen, rate=rate)
 
     def discard_matching(self, filter: str = "", **chosen: Unpack[Matching]) -> BulkAnswer:
-        """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted. Raises Invalid."""
+        """Discard the dead letters that match a filter; with `dry_run` they are only counted. Raises Invalid."""
         return self._change_matching("discard", filter, chosen)
 
     def edit_matching(self, filter: str, payload: Mapping[str, Any], **chosen: Unpack[Matching]) -> BulkAnswer:
-        """Give the dead letters that fit a filter another payload, the same for all. Raises Invalid."""
+        """Change the payload of the dead letters that match a filter, the same for all. Raises Invalid."""
         return self._change_matching("edit", filter, chosen, payload=payload)
 
     def _change_matching(self, verb: str, filter: str, chosen: Matching, **more: object) -> BulkAnswer:

@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""Destinations: where webhooks go to, and what is signed with."""
+"""Destinations of webhooks, and their signing secrets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Destinations(Resource):
     """Destinations, by their ids."""
 
     def list(self, *, page_size: int | None = None) -> Iterator[Destination]:
-        """Give all destinations, in order of their origins."""
+        """Return all destinations, in order of their origins."""
         return self._line.pages(listing(path("destinations"), Destination, page_size=page_size))
 
     def create(
@@ -34,7 +34,7 @@ class Destinations(Resource):
         rate_per_second: float | None = None,
         retry_share: float | None = None,
     ) -> Destination:
-        """Make a destination before the first webhook goes there; asked again, its limits are set anew."""
+        """Create a destination before the first webhook goes there; repeated, its limits are set."""
         body = given(url=url, places=places, rate_per_second=rate_per_second, retry_share=retry_share)
         return self._line.ask(posting(path("destinations"), Destination, body))
 
@@ -50,35 +50,37 @@ class Destinations(Resource):
         rate_per_second: float | UnsetType | None = UNSET,
         retry_share: float | UnsetType = UNSET,
     ) -> Destination:
-        """Say how many requests it takes at once, how many a second, None being no limit, and how many retries for each
-        first attempt. Raises NotFound."""
+        """Limit its requests at once and a second, None being no limit, and its retries for each first attempt.
+
+        Raises NotFound.
+        """
         named = {"places": places, "rate_per_second": rate_per_second, "retry_share": retry_share}
         body = {name: value for name, value in named.items() if value is not UNSET}
         return self._line.ask(patching(path("destinations", destination_id), reader(Destination), body))
 
     def close(self, destination_id: Id) -> Destination:
-        """Close its breaker by hand: it is called again. Raises NotFound."""
+        """Close its circuit by hand: it is called again. Raises NotFound."""
         return self._line.ask(posting(path("destinations", destination_id, "close"), Destination))
 
     def open(self, destination_id: Id, *, duration: str | float = "PT10M") -> Destination:
-        """Open its breaker by hand: for so long what is for it waits, and then it is tried. Raises NotFound, Invalid."""
+        """Open its circuit by hand: its runs wait for so long, and then it is probed. Raises NotFound, Invalid."""
         asked = DestinationOpening(duration=duration)
         return self._line.ask(posting(path("destinations", destination_id, "open"), Destination, asked))
 
     def waiting(self, destination_id: Id, *, page_size: int | None = None) -> Iterator[WaitingRun]:
-        """Give the runs that wait for it, in the order in which they go on. Raises NotFound."""
+        """Return the runs that wait for it, in the order in which they go on. Raises NotFound."""
         return self._line.pages(listing(path("destinations", destination_id, "runs"), WaitingRun, page_size=page_size))
 
     def failures(self, destination_id: Id, *, page_size: int | None = None) -> Iterator[FailedAttempt]:
-        """Give the attempts that failed there, the last first. Raises NotFound."""
+        """Return the attempts that failed there, the last first. Raises NotFound."""
         there = path("destinations", destination_id, "failures")
         return self._line.pages(listing(there, FailedAttempt, page_size=page_size))
 
     def rotate(self, destination_id: Id) -> SigningSecret:
-        """Give it a new secret; the one before is good for a day more. A lost answer is not asked for again: Unavailable."""
+        """Give it a new secret; the one before stays valid for a day. After a lost response it is not retried: Unavailable."""
         there = path("destinations", destination_id, "rotate")
         return self._line.ask(posting(there, SigningSecret, is_repeatable=False))
 
     def secrets(self, destination_id: Id) -> SigningSecrets:
-        """Show what requests to it are signed with, the newest first. Raises NotFound."""
+        """Return its signing secrets, the newest first. Raises NotFound."""
         return self._line.ask(getting(path("destinations", destination_id, "secrets"), SigningSecrets))

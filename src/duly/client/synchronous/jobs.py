@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""Jobs: create, read, change, end; and what is done with them besides."""
+"""Jobs: create, read, change, end; and actions on them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from duly.wire.jobs.verbs import BackfillAsked, Deleted, JobStatus, SkippedNext,
 from duly.wire.jobs.versions import JobVersion, MovedFire, MovedFires
 from duly.wire.runs import FollowedJob
 
-APPLY_SECONDS = 60.0  # The server takes as long as this for a large file.
+APPLY_SECONDS = 60.0  # the server may take so long for a large file
 
 
 class Jobs(Resource):
-    """Jobs. Each POST carries a key, made once for the call unless `key` is given, so that it is done once."""
+    """Jobs. Each POST carries an idempotency key, made once for the call unless `key` is given."""
 
     def create(
         self,
@@ -49,8 +49,8 @@ class Jobs(Resource):
     ) -> SubmittedJob:
         """Create a job: durable when this returns. Without a schedule it runs now, once. Raises ApiError.
 
-        With `wait`, the end of a one-shot is waited for, up to so many seconds; `run` is there when it came. `parent` is the run
-        whose subtask a one-shot is: it waits or runs. `after` are one-shots that must have ended before this one runs: by their
+        With `wait`, this waits for the end of a one-shot, up to so many seconds; `run` is set when it came. `parent` is
+        the run whose subtask a one-shot is: it waits or runs. `after` are one-shots that this one depends on: by their
         ids, which must have succeeded, or as `FollowedJob(job=…, on="always")`.
         """
         body = {**definition(target, fields), **given(parent=parent, after=after)}
@@ -59,10 +59,11 @@ class Jobs(Resource):
     def create_many(
         self, jobs: Iterable[JobSpec], *, key: str | None = None, chunk: int = CHUNK_LINES
     ) -> Iterator[LineAnswer]:
-        """Create any number of jobs, `chunk` in a request, and give what became of each, in order, counted from 1.
+        """Create any number of jobs, `chunk` in a request, and yield the result of each, in order, counted from 1.
 
-        A line that is refused carries its `error` and holds up no other. Should a request fail as a whole, none of its lines
-        was taken, and this raises ApiError. With a `key`, the same jobs given again with the same `chunk` are made once.
+        A refused line carries its `error` and does not delay others. If a request fails as a whole, none of its lines
+        was accepted, and this raises ApiError. With a `key`, the same jobs given again with the same `chunk` are
+        created once.
         """
         for batch in batches(jobs, key, chunk):
             yield from self._line.ask(batch)
@@ -75,7 +76,7 @@ class Jobs(Resource):
         sort: Literal["created", "name", "next_run_at"] | None = None,
         include: Literal["one_shots"] | None = None,
     ) -> Iterator[JobSummary]:
-        """Give the jobs that fit a filter, the newest first or by name; pages are read as they are needed.
+        """Return the jobs that match a filter, the newest first or by name; pages are read as they are needed.
 
         With `include`, one-shots without a name are among them.
         """
@@ -83,11 +84,11 @@ class Jobs(Resource):
         return self._line.pages(listing(path("jobs"), JobSummary, **chosen))
 
     def pause_many(self, *, reason: str | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
-        """Pause many jobs; `next_page_token` says where it goes on. Raises Invalid."""
+        """Pause many jobs; `next_page_token` says where to go on. Raises Invalid."""
         return self._line.change_many("/v1/jobs:pause", chosen, reason=reason)
 
     def resume_many(self, *, catch_up: bool = False, **chosen: Unpack[Chosen]) -> ManyDone:
-        """Let many jobs fire again. Raises Invalid."""
+        """Resume many jobs. Raises Invalid."""
         return self._line.change_many("/v1/jobs:resume", chosen, catch_up=catch_up)
 
     def delete_many(self, *, running: Literal["keep", "stop"] = "keep", **chosen: Unpack[Chosen]) -> ManyDone:
@@ -95,7 +96,7 @@ class Jobs(Resource):
         return self._line.change_many("/v1/jobs:delete", chosen, running=running)
 
     def get(self, job_id: Id) -> Job:
-        """Read a job as it stands. Raises NotFound."""
+        """Read a job. Raises NotFound."""
         return self._line.ask(getting(path("jobs", job_id), Job))
 
     def get_by_name(self, name: str) -> Job:
@@ -103,27 +104,27 @@ class Jobs(Resource):
         return self._line.ask(getting(path("jobs", "by-name", name), Job))
 
     def explain(self, job_id: Id) -> Explanation:
-        """Say why a job is where it is. Raises NotFound."""
+        """Explain the state of a job. Raises NotFound."""
         return self._line.ask(getting(path("jobs", job_id, "explain"), Explanation))
 
     def versions(self, job_id: Id, *, page_size: int | None = None) -> Iterator[JobVersion]:
-        """Give what a job's definition was, the newest first: the one that stands, and the last hundred before it."""
+        """Return the versions of a job's definition, the newest first: the current one, and the last hundred before it."""
         return self._line.pages(listing(path("jobs", job_id, "versions"), JobVersion, page_size=page_size))
 
     def replace(self, job_id: Id, target: Target, *, version: int | None, **fields: Unpack[JobFields]) -> Job:
-        """Replace a job's definition if it is still of `version`, or whatever it is with None. Raises VersionChanged."""
+        """Replace a job's definition if it still has `version`, or any version with None. Raises VersionChanged."""
         return self._line.ask(replacing(job_id, version, definition(target, fields)))
 
     def change(self, job_id: Id, patch: Mapping[str, Any], *, version: int | None) -> Job:
-        """Change parts of a job's definition by a merge patch: None takes a part away. Raises VersionChanged."""
+        """Change parts of a job's definition by a merge patch: None removes a part. Raises VersionChanged."""
         return self._line.ask(changing(job_id, version, patch))
 
     def put_by_name(self, name: str, /, target: Target, **fields: Unpack[JobFields]) -> Job:
-        """Make a job of this name, or bring the one there is to this definition. Raises ApiError."""
+        """Create a job of this name, or bring the existing one to this definition. Raises ApiError."""
         return self._line.ask(putting(path("jobs", "by-name", name), Job, definition(target, fields)))
 
     def delete(self, job_id: Id, *, running: Literal["keep", "stop"] = "keep", purge: bool = False) -> Deleted:
-        """End a job: its future runs are cancelled; those that have started go on, or are asked to stop.
+        """End a job: its future runs are cancelled; started ones go on, or are asked to stop.
 
         With `purge`, its definition, its versions and its history are removed.
         """
@@ -137,19 +138,19 @@ class Jobs(Resource):
         return self._line.ask(triggering(job_id, body, key))
 
     def moved_fires(self, job_id: Id | None = None, *, limit: int | None = None) -> Sequence[MovedFire]:
-        """Give the next fires, of a job or of all, that new time zone data has moved, the newest first."""
+        """Return the next fires, of a job or of all, that new time zone data has moved, the newest first."""
         return (self._line.ask(getting(path("moved-fires"), MovedFires, job_id=job_id, limit=limit))).items
 
     def pause(self, job_id: Id, *, reason: str | None = None) -> JobStatus:
-        """Stop a job from firing. What was staged and has not started is taken back."""
+        """Pause a job. Staged runs that have not started are taken back."""
         return self._line.ask(posting(path("jobs", job_id, "pause"), JobStatus, given(reason=reason)))
 
     def resume(self, job_id: Id, *, catch_up: bool = False) -> JobStatus:
-        """Let a job fire again; with `catch_up`, the occurrences of the meantime are treated as missed."""
+        """Resume a job; with `catch_up`, the occurrences of the meantime are treated as missed."""
         return self._line.ask(posting(path("jobs", job_id, "resume"), JobStatus, {"catch_up": catch_up}))
 
     def skip_next(self, job_id: Id) -> SkippedNext:
-        """Leave the next occurrence out, and nothing else."""
+        """Skip the next occurrence."""
         return self._line.ask(posting(path("jobs", job_id, "skip-next"), SkippedNext))
 
     def backfill(
@@ -164,7 +165,7 @@ class Jobs(Resource):
         confirm: bool = False,
         key: str | None = None,
     ) -> BackfillAsked:
-        """Make the occurrences of [from_, to) again, `rate` a second; with `dry_run` they are only counted."""
+        """Create the occurrences of [from_, to) again, `rate` a second; with `dry_run` they are only counted."""
         choices = given(rate=rate, overlap=overlap, dry_run=dry_run, confirm=confirm)
         body = {"from": from_, "to": to, **choices}
         return self._line.ask(posting(path("jobs", job_id, "backfill"), BackfillAsked, body, key=key))
@@ -179,14 +180,14 @@ class Jobs(Resource):
         digest: str | None = None,
         key: str | None = None,
     ) -> Applied:
-        """Bring the jobs of a file to what it says, all of it or none; with `dry_run`, say what would be done.
+        """Bring the jobs of a file to its definitions, all of it or none; with `dry_run`, return the plan.
 
-        `digest` is that of the plan that was looked at: that very plan is carried out, or nothing. Raises Invalid, Conflict.
+        `digest` is that of the reviewed plan: that very plan is carried out, or nothing. Raises Invalid, Conflict.
         """
         query = query_of({"dry_run": dry_run, "prune": prune, "adopt": adopt, "digest": digest})
         ask = posting("/v1/jobs:apply", Applied, file, key=key, query=query, seconds_more=APPLY_SECONDS)
         return self._line.ask(ask)
 
     def export(self, source: str | None = None, *, by_hand: bool = False) -> dict[str, Any]:
-        """Write the jobs of a file as that file: applied again, it changes nothing. Raises NotFound."""
+        """Export the jobs of a file as that file: applied again, it changes nothing. Raises NotFound."""
         return self._line.ask(getting("/v1/jobs:export", dict[str, Any], source=source, by_hand=by_hand))

@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""Runs: where each stands, its attempts and its log; cancel and replay; and what the receiver of a webhook says of its run."""
+"""Runs: their state, attempts and log; cancel and replay; and reports of webhook receivers."""
 
 from __future__ import annotations
 
@@ -37,24 +37,26 @@ class Runs(Resource):
     def list(
         self, filter: str | None = None, *, workflow: Id | None = None, page_size: int | None = None
     ) -> Iterator[RunSummary]:
-        """Give the runs that fit a filter, or are of a workflow, the last scheduled first; pages are read as they are needed."""
+        """Return the runs that match a filter, or of a workflow, the last scheduled first; pages are read as they are
+        needed.
+        """
         of = None if workflow is None else str(workflow)
         return self._line.pages(listing(path("runs"), RunSummary, filter=filter, workflow=of, page_size=page_size))
 
     def get(self, run_id: Id) -> Run:
-        """Read a run as it stands, with its attempts. Raises NotFound."""
+        """Read a run, with its attempts. Raises NotFound."""
         return self._line.ask(getting(path("runs", run_id), Run))
 
     def explain(self, run_id: Id) -> Explanation:
-        """Say why a run is where it is. Raises NotFound."""
+        """Explain the state of a run. Raises NotFound."""
         return self._line.ask(getting(path("runs", run_id, "explain"), Explanation))
 
     def attempts(self, run_id: Id) -> Iterator[Attempt]:
-        """Give the attempts of a run, in order. Raises NotFound."""
+        """Return the attempts of a run, in order. Raises NotFound."""
         return self._line.pages(listing(path("runs", run_id, "attempts"), Attempt))
 
     def logs(self, run_id: Id) -> Iterator[LogLine]:
-        """Give what a run has logged so far, over all its attempts. Raises NotFound."""
+        """Return the log of a run so far, over all its attempts. Raises NotFound."""
         token = None
         while True:
             page = self._line.ask(getting(path("runs", run_id, "logs"), LogPage, page_token=token))
@@ -66,10 +68,11 @@ class Runs(Resource):
     def follow_logs(
         self, run_id: Id, *, since: str | None = None, on_silence: OnSilence | None = None
     ) -> Iterator[LogLine]:
-        """Give what a run logs as it is written, until it has ended; a lost connection is made again, and nothing is left out.
+        """Yield the log lines of a run as they are written, until it has ended; a lost connection is restored, and
+        nothing is left out.
 
-        `since` is the `place` of the last line that was got before. `on_silence` is called when nobody answers, with why; the log
-        is asked for again nevertheless. Raises NotFound.
+        `since` is the `place` of the last line that was received before. `on_silence` is called with the reason when
+        the server does not answer; the log is requested again nevertheless. Raises NotFound.
         """
         listening = self._line.listen(path("runs", run_id, "logs"), {}, since, read_log, on_silence)
         with closing(listening) as told:
@@ -79,23 +82,23 @@ class Runs(Resource):
                 yield line
 
     def checkpoint(self, run_id: Id) -> SavedCheckpoint:
-        """Read what is kept for the next attempt of a run. Raises NotFound where there is nothing."""
+        """Read the checkpoint of a run. Raises NotFound without one."""
         return self._line.ask(getting(path("runs", run_id, "checkpoint"), SavedCheckpoint))
 
     def cancel(self, run_id: Id, *, children: bool = False) -> RunCancelled:
-        """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it. Raises NotFound.
+        """Cancel a run: a waiting one is removed; the worker of an active one is asked to stop it. Raises NotFound.
 
-        With `children`, its subtasks are cancelled as well, and theirs; of those that run, the workers are asked.
+        With `children`, its subtasks are cancelled as well, and theirs; the workers of active ones are asked.
         """
         query = query_of({"children": children or None})
         return self._line.ask(posting(path("runs", run_id, "cancel"), RunCancelled, query=query))
 
     def cancel_many(self, **chosen: Unpack[Chosen]) -> ManyDone:
-        """Cancel many runs that have not ended; `next_page_token` says where it goes on. Raises Invalid."""
+        """Cancel many runs that have not ended; `next_page_token` says where to go on. Raises Invalid."""
         return self._line.change_many("/v1/runs:cancel", chosen)
 
     def replay_many(self, *, rate: float | None = None, **chosen: Unpack[Chosen]) -> ManyDone:
-        """Give many dead runs another set of attempts, at once or so many a second. Raises Invalid."""
+        """Replay many dead runs, at once or so many a second. Raises Invalid."""
         return self._line.change_many("/v1/runs:replay", chosen, rate=rate)
 
     def run_again(
@@ -108,12 +111,12 @@ class Runs(Resource):
         at: datetime | None = None,
         key: str | None = None,
     ) -> RunAgain:
-        """Make a new run of what an ended run was, as it was or with what is given. Raises NotFound, Conflict, Invalid."""
+        """Create a new run from an ended one, unchanged or with changes. Raises NotFound, Conflict, Invalid."""
         body = given(payload=payload, queue=queue, priority=priority, at=at)
         return self._line.ask(posting(path("runs", run_id, "run-again"), RunAgain, body, key=key))
 
     def replay(self, run_id: Id) -> RunMoved:
-        """Give a dead run another set of attempts. Raises NotFound, Conflict."""
+        """Replay a dead run, with a new set of attempts. Raises NotFound, Conflict."""
         return self._line.ask(posting(path("runs", run_id, "replay"), RunMoved))
 
 
@@ -121,23 +124,23 @@ class Callbacks(Resource):
     """Runs that wait for their receiver, each by its token; no key is needed."""
 
     def settle(self, token: str, result: Any = None) -> CallbackSettled:
-        """Say that it succeeded. Raises NotFound, Conflict."""
+        """Report success. Raises NotFound, Conflict."""
         body = given(outcome="succeeded", result=result)
         return self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
 
     def fail(
         self, token: str, reason: str | None = None, *, retry: bool = True, retry_after: str | float | None = None
     ) -> CallbackSettled:
-        """Say that it failed, and whether and when another attempt makes sense. Raises NotFound, Conflict."""
+        """Report failure, and whether and when to retry. Raises NotFound, Conflict."""
         body = given(outcome="failed", reason=reason, retry=retry, retry_after=retry_after)
         return self._line.ask(posting(path("callbacks", token), CallbackSettled, body))
 
     def progress(self, token: str, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Show how far it has come: `done` of `total`, which may be unknown. Raises NotFound, Conflict."""
+        """Report progress: `done` of `total`, which may be unknown. Raises NotFound, Conflict."""
         body = given(done=done, total=total, note=note)
         ask = posting(path("callbacks", token, "progress"), CallbackSettled, body)
         self._line.ask(msgspec.structs.replace(ask, read=nothing))
 
     def extend(self, token: str, within: str | float) -> CallbackExtended:
-        """Say that it takes longer, counted from now. Raises NotFound, Conflict."""
+        """Extend the deadline, counted from now. Raises NotFound, Conflict."""
         return self._line.ask(posting(path("callbacks", token, "extend"), CallbackExtended, {"within": within}))

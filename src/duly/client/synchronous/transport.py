@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""The line to a Duly: connections that are kept, and conversations over them."""
+"""The transport: pooled connections, and requests over them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class Line:
-    """Sends requests, and tries again where that is safe."""
+    """Sends requests, and retries where that is safe."""
 
     def __init__(self, address: Address, patience: Patience, transport: httpx2.BaseTransport | None) -> None:
-        import httpx2  # Here, so that whoever only names the client does not pay for it.
+        import httpx2  # here, so that importing the client does not load it
 
         self.address = address
         self.unanswered_write: str | None = None
@@ -38,7 +38,7 @@ class Line:
         self._http.close()
 
     def ask(self, ask: Ask[T]) -> T:
-        """Send one request and give its answer. Raises ApiError."""
+        """Send one request and return its response. Raises ApiError."""
         conversation = converse(ask, self.manners)
         event: Came = None
         self.unanswered_write = None if ask.method == "GET" else f"{ask.method} {ask.path}"
@@ -51,14 +51,14 @@ class Line:
             return answer
 
     def change_many(self, where: str, chosen: Chosen, **more: object) -> ManyDone:
-        """Have many changed, and go on where the server had to stop half way. Raises ApiError."""
+        """Send a bulk change, and go on where the server had to stop half way. Raises ApiError."""
         done = self.ask(changing_many(where, chosen, **more))
         while done.is_partial:
             done = both(done, self.ask(changing_many(where, rest_of(chosen, done), **more)))
         return done
 
     def pages(self, ask: Ask[Page[T]]) -> Iterator[T]:
-        """Give the items of a list, page after page, each read when it is needed. Raises ApiError."""
+        """Return the items of a list, page after page, each read when it is needed. Raises ApiError."""
         while True:
             page = self.ask(ask)
             yield from page.items
@@ -69,7 +69,7 @@ class Line:
     def listen(
         self, where: str, query: dict[str, str], since: str | None, read: Read[T], on_silence: OnSilence | None = None
     ) -> Generator[T]:
-        """Give the events of a stream, and go on where the connection was lost. Raises ApiError."""
+        """Yield the events of a stream, and go on where the connection was lost. Raises ApiError."""
         import httpx2
 
         listening = Listening(since, self.manners, read, on_silence)
@@ -113,7 +113,7 @@ class Line:
 
 
 class Resource:
-    """A part of a Duly, by what it is about."""
+    """A resource of the API."""
 
     def __init__(self, line: Line) -> None:
         self._line = line

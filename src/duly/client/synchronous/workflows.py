@@ -1,5 +1,5 @@
 # Made from ../asynchronous by scripts/sync_client.py; change that one.
-"""Workflows: start them, look at them and their nodes, and have them stopped, held or done again."""
+"""Workflows: start, read, cancel, pause and replay them."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from duly.wire.workflows import (
 
 
 class Workflows(Resource):
-    """Workflows. Each POST carries a key, made once for the call unless `key` is given, so that it is done once."""
+    """Workflows. Each POST carries an idempotency key, made once for the call unless `key` is given."""
 
     def create(self, workflow: WorkflowSpec | Mapping[str, Any], *, key: str | None = None) -> StartedWorkflow:
-        """Start a workflow, whole: durable when this returns. What `duly.Workflow.spec()` gives can be sent as it is.
+        """Start a whole workflow: durable when this returns. The value of `duly.Workflow.spec()` can be sent as it is.
 
-        Raises Invalid, whose `errors` lead to each thing that is wrong.
+        Raises Invalid, whose `errors` list each problem.
         """
         return self._line.ask(posting(path("workflows"), StartedWorkflow, workflow, key=key))
 
     def list(self, filter: str | None = None, *, page_size: int | None = None) -> Iterator[WorkflowSummary]:
-        """Give the workflows that fit a filter, the newest first; pages are read as they are needed."""
+        """Return the workflows that match a filter, the newest first; pages are read as they are needed."""
         return self._line.pages(listing(path("workflows"), WorkflowSummary, filter=filter, page_size=page_size))
 
     def get(self, workflow_id: Id) -> Workflow:
-        """Read a workflow as it stands, with all its nodes. Raises NotFound."""
+        """Read a workflow, with all its nodes. Raises NotFound."""
         return self._line.ask(getting(path("workflows", workflow_id), Workflow))
 
     def node(self, workflow_id: Id, node: str) -> NodeResult:
-        """Read a node as it stands, with its result. Raises NotFound."""
+        """Read a node, with its result. Raises NotFound."""
         return self._line.ask(getting(path("workflows", workflow_id, "nodes", node), NodeResult))
 
     def cancel(self, workflow_id: Id, *, reason: str | None = None) -> WorkflowStatus:
-        """Let no node start any more, and ask those that run to stop. Raises NotFound."""
+        """Cancel a workflow: no node starts any more, and active ones are asked to stop. Raises NotFound."""
         return self._line.ask(posting(path("workflows", workflow_id, "cancel"), WorkflowStatus, given(reason=reason)))
 
     def pause(self, workflow_id: Id) -> WorkflowStatus:
-        """Let no further node start for now; those that run go on. Raises NotFound, Conflict."""
+        """Pause a workflow: no further node starts; active ones go on. Raises NotFound, Conflict."""
         return self._line.ask(posting(path("workflows", workflow_id, "pause"), WorkflowStatus))
 
     def resume(self, workflow_id: Id) -> WorkflowStatus:
-        """Let a workflow go on. Raises NotFound, Conflict."""
+        """Resume a workflow. Raises NotFound, Conflict."""
         return self._line.ask(posting(path("workflows", workflow_id, "resume"), WorkflowStatus))
 
     def replay(self, workflow_id: Id, node: str, *, dry_run: bool = False, key: str | None = None) -> WorkflowReplayed:
-        """Run a node again, and all that follow from it; the others keep their results. Raises NotFound, Conflict.
+        """Replay a node and its descendants; the others keep their results. Raises NotFound, Conflict.
 
-        A dry run says what that would do, and does nothing.
+        A dry run returns the plan, and changes nothing.
         """
         where = path("workflows", workflow_id, "replay")
         body = {"node": node, **({"dry_run": True} if dry_run else {})}
@@ -66,6 +66,6 @@ class Workflows(Resource):
     def add_nodes(
         self, workflow_id: Id, node: str, fence: int, nodes: Mapping[str, Any], *, key: str | None = None
     ) -> NodesAdded:
-        """Add nodes in the name of one that runs, under the fence of its run. Raises NotFound, Conflict, Invalid."""
+        """Add nodes on behalf of a running one, under the fence of its run. Raises NotFound, Conflict, Invalid."""
         body = {"node": node, "fence": fence, "nodes": nodes}
         return self._line.ask(posting(path("workflows", workflow_id, "nodes"), NodesAdded, body, key=key))

@@ -1,7 +1,7 @@
-"""Apps that get in each other's way: two of them offer one handler name on one queue, so a run goes to either.
+"""Conflicting apps: two of them offer one handler name on one queue, so a run may go to either.
 
-An app is told apart by its name, `App(name="shop")`, or else by the path it was loaded from, `module:app`. Workers of one app,
-however many and of whichever version, are no clash.
+An app is identified by its name, `App(name="shop")`, or else by the path it was loaded from, `module:app`. Workers of
+one app, of any number and version, do not conflict.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHOWN_MAX = 5
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """What a live worker offers."""
+    """The handlers that a live worker offers."""
 
     worker: str
     app: str | None
@@ -30,7 +30,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 class Clash(msgspec.Struct, frozen=True):
-    """Handlers of one queue that several apps have."""
+    """Handlers of one queue that several apps offer."""
 
     queue: str
     handlers: tuple[str, ...]
@@ -39,7 +39,7 @@ class Clash(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Say what clashes, where, and of whom."""
+        """Describe the conflict: handlers, queue and apps."""
         what = "handler" if len(self.handlers) == 1 else "handlers"
         return (
             f"apps {_few(self.apps)} have {what} {_few(self.handlers)} on queue {self.queue},"
@@ -48,7 +48,7 @@ class Clash(msgspec.Struct, frozen=True):
 
     @property
     def remedy(self) -> str:
-        """Say how each run reaches the app it is meant for."""
+        """Describe how each run reaches the right app."""
         return (
             f'name the apps, as in App(name="shop"): their handlers are then called shop:{self.handlers[0]} and so on;'
             " or give one of them another name= or queue="
@@ -77,7 +77,7 @@ def clashes(offers: Iterable[Offer]) -> list[Clash]:
 
 
 def check_app_name(name: str) -> str:
-    """Take the name of an app, which stands before the names of its handlers. Raises InvalidOption."""
+    """Check the name of an app, which prefixes the names of its handlers. Raises InvalidOption."""
     if SEPARATOR in name:
         raise InvalidOption(f"the app's name {name!r} has a {SEPARATOR!r}, which ends it in the names of its handlers")
     return check_handler(check_name(name, "the app's name"))

@@ -1,7 +1,7 @@
-"""The doctor: what is wrong with an installation, and what to do about it, from what was read of it.
+"""The doctor: from the facts read of an installation, what is wrong with it and what to do about it.
 
-A finding has a code that does not change, a sentence for people, and a remedy. An error means that runs are late, or could be
-lost; a warning, that it will come to that; a notice is good to know.
+A finding has a stable code, a sentence for people, and a remedy. An error means that runs are late or could be lost; a
+warning, that this will happen; a notice is good to know.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CLOCK_SECONDS_MAX = 2.0
 TRANSACTION_SECONDS_MAX = 300.0
 PREPARED_SECONDS_MAX = 60.0
 CONNECTIONS_SHARE_MAX = 0.8
-DEAD_ROWS_LEAST = 50_000  # of fewer, nobody notices
-DEAD_TIMES_MAX = 5.0  # what autovacuum waits for
+DEAD_ROWS_LEAST = 50_000  # fewer do not matter
+DEAD_TIMES_MAX = 5.0  # multiples of autovacuum's threshold
 REPLICA_SECONDS_MAX = 60.0
 RETAINED_BYTES_MAX = 1 << 30
 _NAMED_MAX = 5
@@ -47,7 +47,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "warning", "notice")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is not as it should be."""
+    """A condition that is not as it should be."""
 
     code: str
     severity: Severity
@@ -56,7 +56,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
-    """A scheduler that lives, and how many shards it holds."""
+    """A live scheduler, and how many shards it holds."""
 
     scheduler_id: UUID
     name: str
@@ -68,7 +68,7 @@ class Scheduler(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """A worker that starts nothing because a handler holds it, for how long, and the handlers, where they are known."""
+    """A worker that starts nothing because a handler blocks it: for how long, and which handlers, if known."""
 
     name: str
     seconds: float
@@ -76,7 +76,7 @@ class Stalled(msgspec.Struct, frozen=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """A table with all its partitions and indexes. `dead_limit`: at so many dead rows it is due to be vacuumed."""
+    """A table with all its partitions and indexes. `dead_limit`: the number of dead rows at which it is vacuumed."""
 
     name: str
     bytes: int
@@ -95,7 +95,7 @@ class Index(msgspec.Struct, frozen=True):
 
 
 class Replica(msgspec.Struct, frozen=True):
-    """A server that follows; None: it does not say how far behind it is, or we may not know."""
+    """A replica. None: its lag is not reported, or we may not read it."""
 
     name: str
     state: str | None
@@ -104,7 +104,7 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A replication slot, and how much write-ahead log is kept for it."""
+    """A replication slot, and how much write-ahead log it retains."""
 
     name: str
     is_active: bool
@@ -132,7 +132,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostClock(msgspec.Struct, frozen=True):
-    """How far the clock of a process's host is ahead of the database's."""
+    """The lead of a process's host clock over the database clock."""
 
     role: str
     name: str
@@ -141,26 +141,26 @@ class HostClock(msgspec.Struct, frozen=True):
 
 
 class ClockSetBack(msgspec.Struct, frozen=True):
-    """By how much the database's clock is behind where it was; at `resumes_at` it is there again, and schedules go on."""
+    """The amount by which the database clock is behind its own past; schedules go on when it passes `resumes_at`."""
 
     seconds: float
     resumes_at: datetime
 
 
 class Unroutable(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs that are due and that no live worker can run. `is_served`: somebody serves the queue, without this handler."""
+    """Due runs that no live worker can run. `is_served`: a worker serves the queue, without this handler."""
 
     queue: str
     handler: str
     runs: int
-    is_more: bool  # At least so many: no further was counted.
+    is_more: bool  # Counting stopped at this number.
     oldest_due_at: datetime
     tenants: list[int]
     is_served: bool
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was read, at one moment. `expected_indexes` and `expected_partitions` are those that there should be."""
+    """All facts, read at one moment. `expected_indexes` and `expected_partitions` are those that should exist."""
 
     read_at: datetime
     version: str
@@ -188,12 +188,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def shards_held(self) -> int:
-        """How many shards live schedulers hold."""
+        """Return how many shards live schedulers hold."""
         return sum(one.shards for one in self.schedulers)
 
 
 def findings(facts: Facts) -> list[Finding]:
-    """Say what is wrong, the gravest first."""
+    """Return the findings, the gravest first."""
     found = [
         *_engine(facts),
         *_storage(facts),
@@ -208,7 +208,7 @@ def findings(facts: Facts) -> list[Finding]:
 
 
 def is_well(found: Iterable[Finding]) -> bool:
-    """Say whether nothing needs a person: notices do not."""
+    """Return whether nothing needs a person; notices do not."""
     return all(one.severity == "notice" for one in found)
 
 
@@ -252,7 +252,7 @@ def _engine(facts: Facts) -> Iterator[Finding]:
 
 
 def _backlogs(overloads: Sequence[Overload]) -> Iterator[Finding]:
-    """Name the oldest backlogs; the last one says how many more there are."""
+    """Report the oldest backlogs; the last finding says how many more there are."""
     oldest = sorted(overloads, key=lambda one: -one.age)[:_NAMED_MAX]
     more = len(overloads) - len(oldest)
     for number, one in enumerate(oldest, 1):
@@ -421,7 +421,7 @@ def _capital(text: str) -> str:
 
 
 def tomorrow_of(read_at: datetime) -> str:
-    """Give the day whose partitions have to be there, as their names have it."""
+    """Return the next day, whose partitions must exist, as their names write it."""
     return f"{read_at + timedelta(days=1):%Y%m%d}"
 
 

@@ -1,4 +1,4 @@
-"""Figures for charts: histograms and what is read off them, and how many fires an interval has in each minute."""
+"""Figures for charts: histograms, percentiles, and the number of fires per minute."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from math import ceil
 
-# Of all histograms, in seconds; `duly.bucket_of` in the schema knows the same. Below the first there is one more bucket.
+# Bounds of all histograms, in seconds, as in `duly.bucket_of`. Below the first there is one more bucket.
 BOUNDS = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
     *(1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0),
@@ -16,9 +16,9 @@ MINUTE = timedelta(minutes=1)
 
 
 def percentile(counts: Sequence[int], share: float) -> float | None:
-    """Read off a histogram below what so large a share of its values lie; None when it is empty.
+    """Return the value below which this share of a histogram lies; None when it is empty.
 
-    Within a bucket values are taken to be spread evenly. What lies above the last bound is told as that bound.
+    Values are assumed to be spread evenly within a bucket. Values above the last bound count as that bound.
     """
     total = sum(counts)
     if total == 0:

@@ -1,11 +1,11 @@
-"""When each loop last ended a round: what hangs, or fails each time, is told by name, though the others beat on."""
+"""Rounds of loops: names each loop that hangs or keeps failing, even while the process sends heartbeats."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 AGE_SECONDS_MAX = 60.0
-# What runs wait for. What clears up behind them may take long, and harms nobody by it.
+# Loops that runs wait for. Cleaning up may take long without harm.
 NAMES = (
     "backfills",
     "carry_out",
@@ -22,7 +22,7 @@ NAMES = (
 
 
 class Rounds:
-    """The rounds of one process, on its monotonic clock."""
+    """The last completed round of each loop of a process, on the monotonic clock."""
 
     __slots__ = ("_ended",)
 
@@ -30,21 +30,21 @@ class Rounds:
         self._ended: dict[str, float] = {}
 
     def begin(self, name: str, now: float) -> None:
-        """Say that a loop runs from now on; it has ended no round yet. One that nobody waits for is not watched."""
+        """Register a loop, which has completed no round yet. A loop that no run waits for is not watched."""
         if name in NAMES:
             self._ended[name] = now
 
     def end(self, name: str, now: float) -> None:
-        """Say that a loop has done its round."""
+        """Record that a loop has completed a round."""
         if name in self._ended:
             self._ended[name] = now
 
     def ages(self, now: float) -> dict[str, float]:
-        """Say how long ago each loop ended a round, or began."""
-        return {name: max(0.0, now - ended) for name, ended in list(self._ended.items())}  # Another thread may ask.
+        """Return how long ago each loop completed a round, or was registered."""
+        return {name: max(0.0, now - ended) for name, ended in list(self._ended.items())}  # Another thread may read.
 
 
 def overdue(ages: Mapping[str, float]) -> list[str]:
-    """Name the loops that have not ended a round for too long, the longest first."""
+    """Return the loops that have not completed a round for too long, the longest first."""
     late = [name for name, age in ages.items() if age > AGE_SECONDS_MAX]
     return sorted(late, key=lambda name: -ages[name])

@@ -1,1 +1,1 @@
-"""Jobs: their definition, files of them, plans and filters."""
+"""Jobs: definitions, files of schedules, plans and filters."""

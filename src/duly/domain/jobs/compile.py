@@ -1,6 +1,6 @@
-"""From the spec of a job to the job that the store keeps. `domain/jobs/spec_of.py` is the way back.
+"""Compilation of a job's spec into the stored job; `domain/jobs/spec_of.py` is the way back.
 
-A part that makes no sense is refused: at once over HTTP, and gathered with the others in a file. `Reading` is that difference.
+An invalid part is refused: at once over HTTP, and gathered with the others in a file. `Reading` is that difference.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _NONE: Mapping[str, Any] = {}
 
 
 class Reading(Protocol):
-    """The way in which the parts of a spec are read."""
+    """The way in which invalid parts of a spec are handled."""
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing has been refused so far."""
+        """Return whether nothing has been refused so far."""
 
     def part(self, path: Path, read: Callable[..., T], *arguments: Any) -> T | None:
-        """Read a part; None where it was refused and the rest is read all the same."""
+        """Read a part; None where it was refused and reading goes on."""
 
     def nodes(self, path: Path, given: Mapping[str, NodeSpec]) -> tuple[Node, ...]:
         """Read the nodes of a workflow."""
@@ -71,14 +71,14 @@ AT_ONCE = AtOnce()
 
 
 def compile_spec(spec: JobSpec, now: datetime, *, carried: Mapping[str, Any] = _NONE) -> Submission | Recurring:
-    """Give the job that a spec asks for; `carried` are options of its runs that a spec does not name. Raises Refused."""
+    """Compile a spec to a job; `carried` are options of its runs that a spec does not name. Raises Refused."""
     return compile_one_shot(spec, carried) if is_one_shot(spec) else compile_recurring(spec, now, carried)
 
 
 def compile_one_shot(
     spec: JobSpec, carried: Mapping[str, Any] = _NONE, defaults: RunOptions = NO_OPTIONS
 ) -> Submission:
-    """Give the one-shot that a spec asks for; `defaults` are the options of its handler, where they are known. Raises Refused."""
+    """Compile a spec to a one-shot; `defaults` are the options of its handler, if known. Raises Refused."""
     at, delay = moment_of(spec.schedule), delay_of(spec.schedule)
     return Submission(**_work(spec, carried, defaults, AT_ONCE), at=at, delay=delay)
 
@@ -90,7 +90,7 @@ def compile_recurring(
     defaults: RunOptions = NO_OPTIONS,
     reading: Reading = AT_ONCE,
 ) -> Recurring:
-    """Give the job with a stored definition that a spec asks for; without a schedule it fires once, at `now`. Raises Refused."""
+    """Compile a spec to a job with a stored definition; without a schedule it fires once, at `now`. Raises Refused."""
     if carried.get("parent") is not None:
         raise InvalidOption("parent belongs to a one-shot without a name; leave out its name, schedule or on_event")
     if carried.get("after"):
@@ -105,7 +105,7 @@ def compile_recurring(
 
 
 def compile_workflow(spec: WorkflowSpec, reading: Reading = AT_ONCE, **carried: Any) -> Workflow:
-    """Give the workflow that a spec asks for; its nodes are not yet checked against each other. Raises Refused."""
+    """Compile the spec of a workflow; its nodes are not yet checked against each other. Raises Refused."""
     name = reading.part(("name",), check_name, spec.name, "name")
     tags = reading.part(("tags",), check_tags, spec.tags)
     then = _then(spec.on_done, spec.on_dead, reading)
@@ -113,7 +113,7 @@ def compile_workflow(spec: WorkflowSpec, reading: Reading = AT_ONCE, **carried: 
 
 
 def compile_node(name: str, spec: NodeSpec, reading: Reading) -> Node:
-    """Give a node, as a job without a schedule, and what it waits for. Raises Refused."""
+    """Compile a node to a job without a schedule, and its dependencies. Raises Refused."""
     edges = reading.part((), read_edges, name, msgspec.to_builtins(spec.after))
     over = reading.part((), read_map, name, msgspec.to_builtins(spec.map))
     return Node(name, Submission(**_work(spec, _NONE, NO_OPTIONS, reading)), edges or (), over)
@@ -143,7 +143,7 @@ def _work(
 
 
 def _target(spec: JobSpec | NodeSpec, reading: Reading) -> tuple[str, Target | None]:
-    """Read what a job runs: the handler that a worker must have, and the target, where it is no function."""
+    """Read the handler that a worker must have, and the target, if it is no function."""
     asked = spec.target
     if isinstance(asked, FunctionTarget):
         return reading.part(("target",), _function, asked.handler) or "", None
@@ -179,7 +179,7 @@ def _check_no_payload(payload: Mapping[str, Any]) -> None:
 def _options(
     spec: WorkSpec, target: Target | None, carried: Mapping[str, Any], defaults: RunOptions, reading: Reading
 ) -> RunOptions:
-    """Give what runs carry; a policy that a job takes from known defaults is its own."""
+    """Return the options of the job's runs; a policy taken from known defaults becomes the job's own."""
     options = compile_options(spec, target, carried, defaults, reading)
     return options if defaults == NO_OPTIONS else options.but(own=True)
 
@@ -191,7 +191,7 @@ def compile_options(
     defaults: RunOptions = NO_OPTIONS,
     reading: Reading = AT_ONCE,
 ) -> RunOptions:
-    """Give what runs carry: what a spec says, over the defaults. Raises InvalidOption."""
+    """Return the options of runs: the spec's, over the defaults. Raises InvalidOption."""
     found: dict[str, Any] = {} if target is None else {"target": target}
     if spec.retry is not None:
         found["retry"] = reading.part(("retry",), compile_retry, spec.retry)
@@ -207,7 +207,7 @@ def compile_options(
 
 
 def _marks(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
-    """Read what has no say in how runs are run."""
+    """Read the metadata, which does not change how runs are run."""
     found: dict[str, Any] = {}
     if spec.tags:
         found["tags"] = reading.part(("tags",), check_tags, spec.tags) or ()
@@ -221,7 +221,7 @@ def _marks(spec: WorkSpec, reading: Reading) -> dict[str, Any]:
 
 
 def compile_retry(spec: RetryPolicy) -> Retry:
-    """Give the retry policy that a spec asks for. Raises InvalidOption."""
+    """Return the retry policy of a spec. Raises InvalidOption."""
     given = {name: getattr(spec, name) for name in spec.__struct_fields__ if name != "rules"}
     return retry_policy(**given, rules=[msgspec.structs.asdict(rule) for rule in spec.rules])
 

@@ -1,9 +1,10 @@
-"""Schedules declared in code: which of several declarations is in force, and what a look at the store leads to.
+"""Schedules declared in code: which of several declarations is in force, and what to change in the store.
 
-Two versions of a program may run side by side and declare different things under one name. One rule keeps them from fighting:
+Two versions of a program may run side by side and declare different things under one name. One rule keeps them from
+fighting:
 
-- A declaration that the job has never had comes into force at once: it is the newer one.
-- One that it has had comes back only when no live worker declares the one in force; of several, the one that was in force last.
+- A declaration that the job has never had takes effect at once: it is newer.
+- A declaration it had before takes effect again only when no live worker declares the current one; of several, the most recent.
 - A job is removed when no live worker declares it, and restored when one does again.
 """
 
@@ -18,28 +19,28 @@ import msgspec
 from duly.domain.jobs.job import Recurring, StandingJob
 
 OWNER = "code"
-REMOVED = "removed from code"  # The reason of a pause that the code's return ends; every other pause is a person's.
+REMOVED = "removed from code"  # The reason of a pause that ends when the code returns; every other pause is a person's.
 
 
 class Declarations(msgspec.Struct, frozen=True):
-    """What a program declares. `source` names it as `module:app`."""
+    """The declarations of a program. `source` names it as `module:app`."""
 
     tenant: int
     source: str
     jobs: Sequence[Recurring] = ()
 
     def entries(self) -> list[str]:
-        """Write what is declared as a worker shows it to the others."""
+        """Encode the declarations as a worker publishes them."""
         return [entry(self.tenant, job.name or "", job.digest()) for job in self.jobs]
 
 
 def entry(tenant: int, name: str, digest: bytes) -> str:
-    """Write one declaration; the name comes last, because it may hold any character."""
+    """Encode one declaration; the name comes last, because it may contain any character."""
     return f"{tenant}/{digest.hex()}/{name}"
 
 
 def digests_by_name(entries: Collection[str], tenant: int) -> dict[str, set[bytes]]:
-    """Read what workers show: for each name that a tenant's programs declare, the declarations there are."""
+    """Decode what workers publish: for each name that a tenant's programs declare, the declarations."""
     found: dict[str, set[bytes]] = {}
     for owner, digest, name in (text.split("/", 2) for text in entries):
         if owner == str(tenant):
@@ -48,7 +49,7 @@ def digests_by_name(entries: Collection[str], tenant: int) -> dict[str, set[byte
 
 
 class Standing(StandingJob, frozen=True):
-    """A job that a program may declare. `definitions` are those it has had, the one in force last."""
+    """A job that a program may declare. `definitions` are those it has had, the current one last."""
 
     definition: bytes
     definitions: Sequence[bytes] = ()
@@ -56,12 +57,12 @@ class Standing(StandingJob, frozen=True):
 
     @property
     def is_held(self) -> bool:
-        """Whether it is paused for no other reason than that it was removed."""
+        """Return whether it is paused only because it was removed."""
         return self.is_paused and self.pause_reason == REMOVED
 
 
 class Step(Enum):
-    """What a worker is to do about the job of a name."""
+    """The action of a worker on the job of a name."""
 
     CREATE = "there is no such job: make it"
     CHANGE = "our declaration comes into force"
@@ -73,7 +74,9 @@ class Step(Enum):
 
 
 def decide(mine: bytes | None, standing: Standing | None, live: Collection[bytes]) -> Step:
-    """Say what a worker that declares `mine`, or nothing, is to do; `live` is what live workers declare of that name."""
+    """Decide the action of a worker that declares `mine`, or nothing; `live` are the declarations of live workers of
+    that name.
+    """
     if standing is None:
         return Step.LEAVE if mine is None else Step.CREATE
     if standing.owner != OWNER:

@@ -1,12 +1,12 @@
 """One grammar to choose jobs, runs, workflows and dead letters: of jobs, `state:paused AND created_at>"2026-11-01"`.
 
-A filter is terms joined by AND, and each field has a kind of value:
+A filter is a list of terms joined by AND; each field has a kind of value:
 
-    queue:mail   queue:(mail,reports)   name:"nightly report"   name:report*   created_at>=2026-11-01T09:00:00+01:00
+queue:mail   queue:(mail,reports)   name:"nightly report"   name:report*   created_at>=2026-11-01T09:00:00+01:00
 
-A word is quoted when it holds spaces, commas or other signs; inside quotes a backslash keeps the next character. A list in
-parentheses is any of them; a field that is said twice must be both. A day alone is its midnight in UTC. Nothing that was
-typed becomes part of a statement: what is read here goes to the store as values.
+A word is quoted when it holds spaces, commas or other signs; inside quotes a backslash keeps the next character. A list
+in parentheses matches any of its words; a field given twice must match both. A day alone is its midnight in UTC. Input
+never becomes part of a statement: it goes to the store as values.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ OWNERS = ("api", "code")
 Code = Literal[
     "FILTER_LENGTH", "FILTER_TERMS", "FILTER_SYNTAX", "FILTER_FIELD", "FILTER_OPERATOR", "FILTER_VALUE", "FILTER_MOMENT"
 ]
-_STEP = timedelta(microseconds=1)  # What the database tells apart.
+_STEP = timedelta(microseconds=1)  # the database's resolution
 _TOKEN = re.compile(
     r'\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<sign>>=|<=|[:<>=(),])|(?P<word>[^\s"():,<>=]+))', re.DOTALL
 )
 
 
 class InvalidFilter(Refused):
-    """A filter that cannot be read: a stable code, and the place in `expression` that is wrong."""
+    """A filter that cannot be parsed: a stable code, and the position in `expression`."""
 
     def __init__(
         self, code: Code, message: str, expression: str, span: tuple[int, int], hint: str | None = None
@@ -53,7 +53,7 @@ class InvalidFilter(Refused):
         self.hint = hint
 
     def as_json(self) -> dict[str, Any]:
-        """Give what the API answers."""
+        """Return the error as the API sends it."""
         return {
             "code": self.code,
             "message": self.message,
@@ -64,14 +64,14 @@ class InvalidFilter(Refused):
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A field of text. `choices`: the words there are; `may_begin`: `report*` is all that begins so."""
+    """A text field. `choices`: the allowed words; `may_begin`: `report*` matches every word that begins so."""
 
     choices: tuple[str, ...] = ()
     may_begin: bool = False
 
 
 class Ids(msgspec.Struct, frozen=True):
-    """A field that holds an id. `single`: it leads to what is looked for, so there is one."""
+    """A field that holds an id. `single`: the id is unique, so it matches one thing."""
 
     single: bool = False
 
@@ -109,7 +109,7 @@ DEAD: Mapping[str, Field] = {
     "queue": Words(),
     "handler": Words(),
     "reason": Words(may_begin=True),
-    "error": Words(),  # what is alike in reasons, as groups are named
+    "error": Words(),  # the normalized reason, as groups are named
     "job_id": Ids(),
     TAG: Words(),
     "buried_at": Moments(),
@@ -130,7 +130,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """What was asked for. `words`: any of these; `beginnings`: begins so; `tags`: all of these; `any_tags`: one of these."""
+    """A parsed filter. `words`: any of these; `beginnings`: a prefix; `tags`: all of these; `any_tags`: one of these."""
 
     words: Mapping[str, tuple[str, ...]] = {}
     beginnings: Mapping[str, str] = {}
@@ -140,17 +140,17 @@ class Filter(msgspec.Struct, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything fits."""
+        """Return whether everything matches."""
         return self == EVERYTHING
 
     def among(self, field: str, values: tuple[str, ...]) -> Filter:
-        """Ask for a field to be one of these, and one of those it was to be before."""
+        """Require a field to be one of these words, besides earlier requirements."""
         known = self.words.get(field)
         both = values if known is None else tuple(value for value in values if value in known)
         return msgspec.structs.replace(self, words={**self.words, field: both})
 
     def only(self, field: str, value: str | None) -> Filter:
-        """Ask for one word more; without a value nothing is asked."""
+        """Require one more word; without a value, nothing."""
         if value is None:
             return self
         if field == TAG:
@@ -162,13 +162,13 @@ EVERYTHING = Filter()
 
 
 def quoted(word: str) -> str:
-    """Write a word so that none of its signs means anything."""
+    """Quote a word so that none of its characters has a meaning."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def parse(text: str, fields: Mapping[str, Field]) -> Filter:
-    """Read a filter over these fields; an empty one asks for everything. Raises InvalidFilter."""
+    """Parse a filter over these fields; an empty one matches everything. Raises InvalidFilter."""
     if len(text) > LENGTH_MAX:
         message = f"the filter has {len(text)} characters; the limit is {LENGTH_MAX}. Ask for less at a time"
         raise InvalidFilter("FILTER_LENGTH", message, shown(text), (0, 1))
@@ -187,7 +187,7 @@ class _Token(msgspec.Struct, frozen=True):
 
 
 class _Reader:
-    """Reads one filter from left to right."""
+    """Parses one filter from left to right."""
 
     def __init__(self, text: str, fields: Mapping[str, Field]) -> None:
         self._text = text
@@ -274,7 +274,7 @@ class _Reader:
         return msgspec.structs.replace(found, moments={**found.moments, name.text: span})
 
     def _moment(self, field: str) -> datetime:
-        """Read a moment; unquoted, its colons are signs of their own, so it is put together again."""
+        """Read a moment; unquoted, its colons are separate tokens, so it is put together again."""
         first = self._take()
         if first.kind == "quoted":
             text, end = _unquoted(first.text), first.end

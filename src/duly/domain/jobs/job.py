@@ -1,4 +1,4 @@
-"""What is asked for: a one-shot or a recurring job, checked before it reaches the store."""
+"""Requested jobs: a one-shot or a recurring job, checked before it reaches the store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from duly.domain.triggers.errors import shown
 
 REASON_CHARACTERS_MAX = 500
 DELAY_MAX = timedelta(days=36_500)
-# Beyond these a moment may have no name in another zone, and the last and the first ones are sent as infinity.
+# Moments beyond these may not exist in another zone, and drivers send the extreme ones as infinity.
 YEAR_MIN, YEAR_MAX = 2, 9998
 GATE_PLACES_MAX = 999_999
 TAGS_MAX = 32
@@ -30,7 +30,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[
 
 
 class Submission(msgspec.Struct, frozen=True):
-    """A one-shot: JSON as text, at most one of `at` and `delay`."""
+    """A one-shot: JSON as text, and at most one of `at` and `delay`."""
 
     handler: str
     payload: str
@@ -42,7 +42,7 @@ class Submission(msgspec.Struct, frozen=True):
 
 
 class Recurring(msgspec.Struct, frozen=True):
-    """A recurring job: what runs, and the shape of its schedule as it was asked for.
+    """A recurring job: its target, and its schedule as it was requested.
 
     `owner` is `code` when a program declares it; `source` then names the program.
     """
@@ -58,12 +58,12 @@ class Recurring(msgspec.Struct, frozen=True):
     source: str | None = None
 
     def digest(self) -> bytes:
-        """Give what tells this definition from another, whenever and wherever it is asked for."""
+        """Return a digest of the definition that does not depend on time or process."""
         return sha256(msgspec.json.encode(self, order="deterministic")).digest()
 
 
 class StandingJob(msgspec.Struct, frozen=True):
-    """The job of a name as it stands in the store."""
+    """The stored job of a name."""
 
     job_id: UUID
     name: str
@@ -75,7 +75,7 @@ class StandingJob(msgspec.Struct, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        """Whether it fires no more."""
+        """Return whether it fires no more."""
         return self.state not in ("active", "paused")
 
     @property
@@ -84,7 +84,7 @@ class StandingJob(msgspec.Struct, frozen=True):
 
 
 def check_name(value: str, what: str) -> str:
-    """Take a name of printable characters, not all of them spaces. Raises InvalidOption with the field `what`."""
+    """Check a name: printable characters, not only spaces. Raises InvalidOption with the field `what`."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
         is_blank = str(value).isspace()
         why = "it is blank; give at least one character that is no space" if is_blank else _PRINTABLE
@@ -97,21 +97,21 @@ def check_name(value: str, what: str) -> str:
 
 
 def check_key(value: str) -> str:
-    """Take an idempotency key of printable characters. Raises InvalidOption."""
+    """Check an idempotency key: printable characters. Raises InvalidOption."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
         raise InvalidOption(f"key {shown(value)} is not a key: {_PRINTABLE}; leave it out for none")
     return value
 
 
 def check_job(value: UUID | str) -> UUID | str:
-    """Take what names a job. Raises InvalidOption."""
+    """Check a reference to a job. Raises InvalidOption."""
     if not isinstance(value, UUID) and not _is_printable(value, NAME_CHARACTERS_MAX):
         raise InvalidOption(f"job {shown(value)} is neither an id nor a name: give a UUID, or {_PRINTABLE}")
     return value
 
 
 def check_reason(value: str) -> str:
-    """Take the reason for a pause. Raises InvalidOption."""
+    """Check the reason of a pause. Raises InvalidOption."""
     if not _is_printable(value, REASON_CHARACTERS_MAX):
         raise InvalidOption(
             f"reason {shown(value)} is not one: 1 to {REASON_CHARACTERS_MAX} printable characters on one line;"
@@ -121,7 +121,7 @@ def check_reason(value: str) -> str:
 
 
 def check_arguments(value: object, handler: str) -> Mapping[str, Any]:
-    """Take a handler's arguments by their names. Raises InvalidArguments."""
+    """Check a handler's arguments, by name. Raises InvalidArguments."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise InvalidArguments(
             f'arguments {shown(value)} of {handler} are not named; give a mapping by name, such as {{"customer": 7}}'
@@ -130,14 +130,14 @@ def check_arguments(value: object, handler: str) -> Mapping[str, Any]:
 
 
 def check_priority(value: int) -> int:
-    """Take a priority from 0 (first) to 9 (last). Raises InvalidOption."""
+    """Check a priority, from 0 (first) to 9 (last). Raises InvalidOption."""
     if not is_whole(value) or not 0 <= value <= 9:
         raise InvalidOption(f"priority {shown(value)} is outside 0 (first) to 9 (last), in whole numbers")
     return value
 
 
 def check_moment(value: datetime, what: str) -> datetime:
-    """Take a moment that names its zone. Raises InvalidSchedule."""
+    """Check that a moment has a zone. Raises InvalidSchedule."""
     if not isinstance(value, datetime):
         raise InvalidSchedule(f"{what} {shown(value)} is not a moment; give a datetime with its time zone")
     if value.tzinfo is None:
@@ -152,7 +152,7 @@ def check_moment(value: datetime, what: str) -> datetime:
 
 
 def check_delay(value: Duration) -> timedelta:
-    """Take a delay from now. Raises InvalidSchedule."""
+    """Check a delay. Raises InvalidSchedule."""
     delay = parse(value, "delay", DELAY_MAX)
     if delay < timedelta():
         raise InvalidSchedule(f"delay {value!r} is negative; a delay counts from now and is 0 or more")
@@ -160,14 +160,14 @@ def check_delay(value: Duration) -> timedelta:
 
 
 def check_gate(name: str, places: int) -> tuple[str, int]:
-    """Take a gate's name and how many runs may be inside at once. Raises InvalidOption."""
+    """Check a concurrency key and its number of slots. Raises InvalidOption."""
     if not is_whole(places) or not 1 <= places <= GATE_PLACES_MAX:
         raise InvalidOption(f"concurrency {shown(places)} is outside 1 to {GATE_PLACES_MAX} runs at once")
     return check_name(name, "concurrency key"), places
 
 
 def check_tags(values: object) -> tuple[str, ...]:
-    """Take a list of tags, each once. Raises InvalidOption."""
+    """Check a list of distinct tags. Raises InvalidOption."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise InvalidOption(f"tags {shown(values)} are not a list; give one: [{shown(values)}]")
     tags = tuple(dict.fromkeys(check_name(value, "tag") for value in values))
@@ -177,14 +177,14 @@ def check_tags(values: object) -> tuple[str, ...]:
 
 
 def check_request_id(value: str) -> str:
-    """Take the id of the request that asked for a job. Raises InvalidOption."""
+    """Check the id of the request that created a job. Raises InvalidOption."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
         raise InvalidOption(f"request id {shown(value)} is not one: {_PRINTABLE}")
     return value
 
 
 def check_traceparent(value: object) -> str:
-    """Take the place in a trace that asked for a job, as W3C Trace Context writes it. Raises InvalidOption."""
+    """Check the W3C Trace Context `traceparent` of the request that created a job. Raises InvalidOption."""
     if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
         raise InvalidOption(
             f"traceparent {shown(value)} is none; it reads 00-, 32 hexadecimal digits, -, 16 of them, -, and two flags"
@@ -193,7 +193,7 @@ def check_traceparent(value: object) -> str:
 
 
 def check_overlap(job: Recurring) -> None:
-    """Refuse an overlap that makes runs wait beside a concurrency key, which makes them wait too. Raises InvalidOption."""
+    """Refuse a waiting overlap policy beside a concurrency key, which makes runs wait too. Raises InvalidOption."""
     overlap = job.schedule.get("overlap")
     if not isinstance(overlap, Mapping) or job.options.policy.gate is None:
         return
@@ -203,7 +203,7 @@ def check_overlap(job: Recurring) -> None:
 
 
 def check_timeout(value: Duration | None) -> float | None:
-    """Take a timeout in seconds, or none. Raises InvalidOption."""
+    """Check a timeout in seconds, or None. Raises InvalidOption."""
     if value is None:
         return None
     seconds = parse_option(value, "timeout").total_seconds()

@@ -1,7 +1,8 @@
-"""A file of schedules, read: what it asks for, job by job, or all that is wrong with it.
+"""Reading of a file of schedules: the jobs it asks for, or everything that is wrong with it.
 
-Names own jobs: a job is known by its name, and its file by its `source`. What only the database knows, such as whether a calendar
-exists, is seen when a plan is made. Short forms are expanded first; then an entry is the spec of a job, compiled as any other.
+Jobs are identified by name, and their file by its `source`. Facts that only the database has, such as whether a
+calendar exists, are checked when a plan is made. Short forms are expanded first; then an entry is the spec of a job,
+compiled as any other.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from duly.domain.workflows.workflow import NODES_MAX, Node, Workflow, faults_in
 
 OWNER = "file"
 T = TypeVar("T")
-# It stands for a target that cannot be read, so that the rest is checked.
+# A stand-in for a target that cannot be read, so that the rest is checked.
 _UNREAD = FunctionTarget(handler="unread")
 _UNREAD_FIELDS = msgspec.to_builtins(_UNREAD)
-_NOW = datetime(2000, 1, 1, tzinfo=UTC)  # stands for the moment of a job that says none, which is refused
+_NOW = datetime(2000, 1, 1, tzinfo=UTC)  # stands in for the moment of a job that has none, which is refused
 _OF_NODES = ("queue", "priority", "retry", "timeout")
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A job as a file asks for it. Unless the file says whether it is paused, that is not the file's business."""
+    """A job as a file asks for it. If the file does not say whether it is paused, its pause is left as it is."""
 
     job: Recurring
     is_paused: bool | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a file asks for, by name. `places` tell where, and `name` what the file is called."""
+    """The jobs that a file asks for, by name. `places` are their positions; `name` is the file's."""
 
     source: str
     jobs: Mapping[str, Wanted]
@@ -63,14 +64,14 @@ class Manifest(msgspec.Struct, frozen=True):
             raise self.refused(problems)
 
     def refused(self, problems: list[Problem]) -> InvalidManifest:
-        """Make an error of problems, each with its place."""
+        """Make one error of problems, each with its position."""
         return InvalidManifest([problem.placed(self.places) for problem in problems], self.name)
 
 
 class Gathering:
-    """Reading that goes on after a refusal: all are among the problems, each with its path.
+    """Reading that goes on after a refusal and gathers every problem with its path.
 
-    `schedule` is the key of a file that says when a job fires, under which what is wrong with its trigger is told.
+    `schedule` is the key of the file under which problems of the trigger are reported.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class Gathering:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing has been refused so far."""
+        """Return whether nothing has been refused so far."""
         return len(self._problems) == self._before
 
     def part(self, path: Path, read: Callable[..., T], *arguments: Any) -> T | None:
@@ -103,7 +104,7 @@ class Gathering:
         return None
 
     def nodes(self, path: Path, given: object) -> tuple[Node, ...]:
-        """Read the nodes of the workflow at a path, each with all that is wrong with it, and then against each other."""
+        """Read the nodes of the workflow at a path, gather their problems, and then check them against each other."""
         whole = (*self._path, *path)
         if not isinstance(given, Mapping) or not given:
             self._refuse(whole, f"{shown(given)} is not a mapping of names; give at least one node")
@@ -113,7 +114,7 @@ class Gathering:
             return ()
         nodes = [self._node(whole, str(name), part) for name, part in given.items()]
         found = tuple(node for node in nodes if node is not None)
-        # What could not be read is taken to be right in itself, so that the others are told as well.
+        # Unreadable parts are assumed to be right, so that the other problems are reported too.
         unread = [str(name) for name, node in zip(given, nodes, strict=True) if node is None]
         self._problems.extend(Problem((*whole, *error.where), str(error)) for error in faults_in(found, unread))
         return found
@@ -132,7 +133,7 @@ class Gathering:
 
 
 def read_manifest(value: object, places: Places | None = None, name: str = "manifest") -> Manifest:
-    """Read a file of schedules from plain values. Raises InvalidManifest, which carries all that is wrong."""
+    """Read a file of schedules from plain values. Raises InvalidManifest, which carries every problem."""
     problems: list[Problem] = []
     given = _in_full(value, (), problems)
     found = gather_fields(ManifestSpec, given, (), problems, raw=("jobs", "calendars", "defaults"))
@@ -155,9 +156,9 @@ def read_workflow(
     name: str = "workflow",
     check: Callable[[Node], Iterable[Problem]] | None = None,
 ) -> Workflow:
-    """Read a workflow in a file of its own from plain values; `check` says what else is wrong with a node.
+    """Read a workflow in a file of its own from plain values; `check` finds further problems of a node.
 
-    Raises InvalidManifest, which carries all that is wrong.
+    Raises InvalidManifest, which carries every problem.
     """
     problems: list[Problem] = []
     found = gather_fields(WorkflowFile, _in_full(value, (), problems), (), problems, raw=("nodes",))
@@ -212,7 +213,10 @@ def _entries(given: object, key: str, most: int, problems: list[Problem]) -> lis
 def _wanted(
     name: str, given: object, source: str, defaults: Mapping[str, Any], tz: str | None, problems: list[Problem]
 ) -> Wanted | None:
-    """Read an entry. What can be read of one that is wrong is compiled all the same, so that all is said at once."""
+    """Read an entry.
+
+    The readable part of an invalid one is compiled all the same, so that every problem is reported at once.
+    """
     path, before = ("jobs", name), len(problems)
     part = _expanded(given, tz, path, problems)
     if isinstance(part, dict) and part.pop("name", None) is not None:
@@ -232,7 +236,7 @@ def _wanted(
 
 
 def _expanded(given: object, tz: str | None, path: Path, problems: list[Problem]) -> object:
-    """Expand the short forms of an entry, its schedule among them."""
+    """Expand the short forms of an entry, including its schedule."""
     said = _in_full(given, path, problems)
     if not isinstance(said, dict) or "schedule" not in said:
         return said
@@ -241,7 +245,7 @@ def _expanded(given: object, tz: str | None, path: Path, problems: list[Problem]
 
 
 def _in_full(given: object, path: Path, problems: list[Problem]) -> Any:
-    """Expand short forms: a key that holds nothing was left out, a target without a type is a function, a callback a word."""
+    """Expand short forms: an empty key counts as left out, a target without a type is a function, a callback is a word."""
     if not isinstance(given, Mapping):
         return given
     said = {key: part for key, part in given.items() if part is not None}
@@ -262,7 +266,7 @@ S = TypeVar("S", JobEntry, NodeSpec)
 
 
 def _with_defaults(spec: S, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> S:
-    """Lay a spec over the defaults of its file. A timeout that is said to be none is a policy of its own."""
+    """Apply the defaults of the file to a spec. An explicit null timeout is a policy of its own."""
     is_none = "timeout" in given and given["timeout"] is None
     left = {
         key: value for key, value in defaults.items() if given.get(key) is None and (key != "timeout" or not is_none)

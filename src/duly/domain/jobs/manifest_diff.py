@@ -1,7 +1,7 @@
-"""What would have to change for a job to be as its file says, field by field.
+"""Differences between a stored job and its file, field by field.
 
-Two ways to write the same thing are the same: `PT5M` and `PT300S`, a default that is said and one that is not. What a schedule
-was asked with is compared, not what it became, so that `tomorrow at 9am` is no other schedule the day after.
+Equivalent spellings are equal: `PT5M` and `PT300S`, a default given and one left out. Schedules are compared as
+requested, not as compiled, so `tomorrow at 9am` is the same schedule the day after.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from duly.domain.workflows.target import plain_node
 
 _MAPPINGS = ("headers", "environment")
 _NODES = "target.nodes."
-_SEALED_QUERY = "secrets in the query"  # the part that a URL is not shown with
+_SEALED_QUERY = "secrets in the query"  # the part of a URL that is not shown
 
 
 class Kept(StandingJob, frozen=True):
-    """A job that a file may ask for. `applied` is the version it had when its file was last applied."""
+    """A stored job that a file may ask for. `applied` is its version when its file was last applied."""
 
     applied: int | None
     handler: str
@@ -48,18 +48,18 @@ class Kept(StandingJob, frozen=True):
 
     @property
     def shape(self) -> dict[str, Any]:
-        """The schedule as it was asked for."""
+        """The schedule as it was requested."""
         return asking.asked_shape(self.schedule, self.every_seconds)
 
     @property
     def definition(self) -> Recurring:
-        """The job as it was asked for."""
+        """The job as it was requested."""
         place = (self.queue, self.priority)
         return Recurring(self.handler, self.payload or "{}", *place, self.shape, self.name, self.options)
 
     @property
     def anchor(self) -> str | None:
-        """The moment from which a period that is kept counts, whether it was asked for or not."""
+        """The moment from which a stored period counts, given or not."""
         if self.anchor_at is not None:
             return _utc(self.anchor_at)
         stored = {} if self.schedule is None else msgspec.json.decode(self.schedule)
@@ -68,7 +68,7 @@ class Kept(StandingJob, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A field that stands in one way and is asked for in another; None: it is not said."""
+    """A field with its current and its requested value; None: not given."""
 
     field: str
     before: Any
@@ -76,12 +76,14 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def differences(kept: Kept, wanted: Recurring) -> tuple[Difference, ...]:
-    """Say in what a job is not as its file says; the secrets of both are sealed."""
+    """Return the differences of a job from its file; the secrets of both are sealed."""
     return compared(kept.definition, wanted, kept.anchor)
 
 
 def compared(standing: Recurring, wanted: Recurring, anchor: str | None = None) -> tuple[Difference, ...]:
-    """Say in what two definitions differ but for their names; `anchor` is the moment from which the one that stands counts."""
+    """Return the differences of two definitions, except names; `anchor` is the moment from which the current one
+    counts.
+    """
     before, after = _parts(standing), _parts(wanted)
     if standing.schedule != wanted.schedule:
         was, will = _schedules(standing.schedule, wanted.schedule, anchor)
@@ -91,12 +93,12 @@ def compared(standing: Recurring, wanted: Recurring, anchor: str | None = None) 
 
 
 def drift(applied: Kept, kept: Kept) -> tuple[Difference, ...]:
-    """Say in what a job is no longer as it was applied: `before` is what its file said, `after` what stands."""
+    """Return the differences of a job from what was applied: `before` is the file's, `after` the current."""
     return differences(applied, kept.definition)
 
 
 def calendar_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Say in what a calendar is not as its file says."""
+    """Return the differences of a calendar from its file."""
     was, will = ({"tz": "UTC"} | _said(calendar) for calendar in (before, after))
     return _changes(was, will)
 
@@ -110,7 +112,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Diffe
 
 
 def _parts(job: Recurring) -> dict[str, Any]:
-    """Give a job field by field as its spec has it, but for its schedule; its target part by part, and secrets sealed."""
+    """Return a job field by field as in its spec, without its schedule; its target part by part, with sealed secrets."""
     found: dict[str, Any] = {"queue": job.queue, "priority": job.priority, "payload": msgspec.json.decode(job.payload)}
     rules = rules_of(job.options)
     found |= {name: msgspec.to_builtins(rule) for name, rule in rules.items()} | {"tags": sorted(rules["tags"]) or None}
@@ -137,14 +139,14 @@ def _schedules(
         return _said(before), _said(after)
     try:
         was, will = _schedule(before), _schedule(after)
-    except TriggerError:  # It can no longer be read, say because a zone was renamed: word is held against word.
+    except TriggerError:  # It can no longer be read, for instance because a zone was renamed: compare it literally.
         return _said(before), _said(after)
     _settle_anchors(was, will, anchor)
     return was, will
 
 
 def _schedule(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a schedule part by part, each in one way. Raises TriggerError."""
+    """Return a schedule part by part, normalized. Raises TriggerError."""
     known = asking.check(shape)
     return {
         "trigger": _trigger(shape["trigger"], known.trigger),
@@ -175,13 +177,13 @@ def _trigger(shape: Mapping[str, Any], known: Compiled | None = None) -> dict[st
 
 
 def _settle_anchors(was: Mapping[str, Any], will: Mapping[str, Any], anchor: str | None) -> None:
-    """Compare the anchors of two periods only where the file names one: without, a period goes on as it did."""
+    """Compare the anchors of two periods only where the file names one: otherwise a period goes on."""
     before, after = was.get("trigger", {}), will.get("trigger", {})
     if before.get("type") != "interval" or after.get("type") != "interval":
         return
     asked = before.pop("anchor", None)
     if "anchor" in after:
-        # The first of a delay may be put off by its start.
+        # A `start` may put off the first fire of a delay.
         before["anchor"] = asked if "mode" in before else anchor
 
 
@@ -194,7 +196,7 @@ def _said(shape: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _target_parts(handler: str, target: Target | None) -> dict[str, Any]:
-    """Give a target part by part, as it is, to be compared."""
+    """Return a target part by part, for comparison."""
     if target is None:
         return {"target": handler}
     found: dict[str, Any] = {"target": target.__struct_config__.tag}
@@ -212,7 +214,7 @@ def _target_parts(handler: str, target: Target | None) -> dict[str, Any]:
 
 
 def _shown_parts(field: str, before: Any, after: Any) -> tuple[Any, Any]:
-    """Give a part as it stands and as it is asked for, as they are shown; of a secret no more than that it is another."""
+    """Return a part as stored and as requested, for display; of a secret, only that it differs."""
     if field.startswith(_NODES):
         return before and masked_node(before), after and masked_node(after)
     if not _is_secret_part(field):

@@ -1,4 +1,4 @@
-"""Jobs as a file would ask for them: written so that a plan made from it finds no difference."""
+"""Export of jobs as a file: a plan made from it finds no difference."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from duly.domain.jobs.manifest_diff import Kept
 from duly.domain.jobs.manifest_schedule import SHORT
 from duly.domain.jobs.spec_of import spec_of
 
-# The one key that says all, where nothing stands beside it.
+# The one key of a callback that can stand alone.
 _ALONE = {"jitter": "max", "misfire": "policy", "overlap": "policy"}
 
 
 def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Give the file that asks for these jobs, and for the calendars they use. Secrets are `***`: the values the jobs have."""
+    """Return the file that asks for these jobs and the calendars they use.
+
+    Secrets are `***`, which keeps the stored values.
+    """
     made = {job.name: _job(job) for job in jobs}
     used = {use["name"] for job in jobs for use in job.shape.get("calendars") or ()}
     kept = {
@@ -29,7 +32,7 @@ def export(source: str, jobs: Sequence[Kept], calendars: Mapping[str, Mapping[st
 def _job(job: Kept) -> dict[str, Any]:
     spec = spec_of(job.definition)
     fields = non_defaults(spec)
-    if spec.retry is not None:  # However many they are, the attempts are named.
+    if spec.retry is not None:  # Always name the attempts.
         fields["retry"] = {"max_attempts": spec.retry.max_attempts, **fields["retry"]}
     target, schedule = fields.pop("target"), fields.pop("schedule", None)
     del fields["name"]
@@ -41,14 +44,14 @@ def _job(job: Kept) -> dict[str, Any]:
 
 
 def _target(target: dict[str, Any], name: str) -> str | dict[str, Any]:
-    """Write what runs: a function by its name alone, a workflow without a name that is its job's."""
+    """Write a target: a function by its name alone, a workflow without the name that it shares with its job."""
     if target["type"] == "function":
         return str(target["handler"])
     return {key: value for key, value in target.items() if (key, value) != ("name", name)}
 
 
 def _short(callback: dict[str, str]) -> dict[str, str] | str:
-    """Write a callback by the one word that says all, where nothing stands beside it."""
+    """Write a callback as its one word, if it has nothing else."""
     return next(iter(callback.values())) if len(callback) == 1 else callback
 
 
@@ -56,7 +59,7 @@ def _schedule(job: Kept, schedule: Mapping[str, Any]) -> dict[str, Any]:
     shape = {key: value for key, value in schedule.items() if value is not None}
     trigger = {key: value for key, value in shape.pop("trigger").items() if value is not None}
     if trigger["type"] == "interval" and trigger.get("mode") != "fixed_delay" and "anchor" not in trigger:
-        trigger["anchor"] = job.anchor  # So that elsewhere, too, it fires at the moments it fires at here.
+        trigger["anchor"] = job.anchor  # So that it fires at the same moments elsewhere.
     return _in_short(trigger) | {key: _part(key, value) for key, value in shape.items()}
 
 

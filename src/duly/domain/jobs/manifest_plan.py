@@ -1,14 +1,14 @@
-"""A plan: what applying a file would do, job by job, and why.
+"""A plan: the steps of applying a file, job by job, with their reasons.
 
 | the job of that name | step |
 |---|---|
-| there is none, or it is over and was another one | create |
-| is this file's, and not as it says | change; a drift when somebody else has changed it since the last apply |
-| is this file's, and the file names it no more | remove, when asked to prune; else it is an orphan, and reported |
-| was made by hand, by another file, or by code that no longer declares it | adopt, when asked to; else refused |
+| does not exist, or has ended and was another one | create |
+| is this file's, and differs | change; a drift when somebody else has changed it since the last apply |
+| is this file's, and no longer in the file | remove, with prune; else it is an orphan, and reported |
+| was made by hand, by another file, or by code that no longer declares it | adopt, with adopt; else refused |
 | is declared by a program that runs | refused |
 
-A one-shot that has run, and is still what the file says, is left alone.
+A one-shot that has run, and is unchanged in the file, is left alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from duly.domain.jobs.manifest_diff import Difference, Kept, calendar_difference
 
 
 class StepKind(StrEnum):
-    """What is to be done about one name."""
+    """The action on one name."""
 
     CREATE = "create"
     CHANGE = "change"
@@ -39,14 +39,14 @@ class StepKind(StrEnum):
 
 
 class Pausing(StrEnum):
-    """What is to be done beside it."""
+    """The pause or resume that goes with a step."""
 
     PAUSE = "pause"
     RESUME = "resume"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done about one name; `version` is the one that was seen, and `note` says what a reader would wonder."""
+    """The step for one name; `version` is the version seen, and `note` explains the unexpected."""
 
     name: str
     kind: StepKind
@@ -59,7 +59,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CalendarStep(msgspec.Struct, frozen=True):
-    """A calendar that is to be kept, new or changed. None is ever taken away: other files may use it."""
+    """A calendar to create or change. Calendars are never removed: other files may use them."""
 
     name: str
     kind: StepKind
@@ -67,7 +67,7 @@ class CalendarStep(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All that applying a file would do. The digest tells it from every other plan."""
+    """The steps of applying a file. The digest identifies the plan."""
 
     source: str
     steps: tuple[Step, ...]
@@ -76,16 +76,16 @@ class Plan(msgspec.Struct, frozen=True):
     digest: str
 
     def of(self, *kinds: StepKind) -> list[Step]:
-        """Give the steps of some kinds."""
+        """Return the steps of some kinds."""
         return [step for step in self.steps if step.kind in kinds]
 
     @property
     def is_empty(self) -> bool:
-        """Whether all is as the file says."""
+        """Return whether nothing differs from the file."""
         return not self.steps and not self.calendars
 
     def check(self, *, adopt: bool) -> None:
-        """Refuse a plan that would take what is not the file's. Raises NotTheFiles, naming each job."""
+        """Refuse a plan that would take jobs of others. Raises NotTheFiles, naming each job."""
         refused = self.of(StepKind.REFUSE) if adopt else self.of(StepKind.REFUSE, StepKind.ADOPT)
         if refused:
             raise NotTheFiles([f"job {step.name!r} {step.note}" for step in refused])
@@ -99,7 +99,7 @@ class NotTheFiles(Refused):
 
 
 class PlanChanged(Refused):
-    """What would be done is no longer what was looked at."""
+    """The plan is no longer the one that was reviewed."""
 
 
 def make_plan(
@@ -108,7 +108,7 @@ def make_plan(
     calendars: Mapping[str, Mapping[str, Any]],
     declared: Collection[str],
 ) -> Plan:
-    """Compare a file with what stands. `declared` are the names that running programs declare."""
+    """Compare a file with the stored jobs. `declared` are the names that running programs declare."""
     steps = [
         step
         for name in sorted({*manifest.jobs, *standing})
@@ -121,7 +121,7 @@ def make_plan(
 
 
 def decide(name: str, wanted: Wanted | None, kept: Kept | None, source: str, is_declared: bool) -> Step | None:
-    """Say what is to be done about one name; nothing when it is as the file says."""
+    """Decide the step for one name; None when it is as in the file."""
     if wanted is None:
         return _removal(kept, source)
     if kept is None:
@@ -154,7 +154,7 @@ def _removal(kept: Kept | None, source: str) -> Step | None:
 
 
 def _renewal(kept: Kept, found: tuple[Difference, ...]) -> Step | None:
-    """Say what is to be done about a job of this file that is over."""
+    """Decide the step for a job of this file that has ended."""
     if kept.state == "completed":
         return Step(name=kept.name, kind=StepKind.CREATE, note="the one before it has run") if found else None
     was_cancelled = kept.applied is not None
@@ -163,7 +163,7 @@ def _renewal(kept: Kept, found: tuple[Difference, ...]) -> Step | None:
 
 
 def _pausing(kept: Kept, wanted: Wanted) -> Pausing | None:
-    if wanted.is_paused is None:  # A pause that its code's removal led to has no reason left.
+    if wanted.is_paused is None:  # A pause that was caused by the removal of its code has no reason left.
         return Pausing.RESUME if kept.owner == OWNER_CODE and kept.pause_reason == REMOVED else None
     if wanted.is_paused == kept.is_paused:
         return None

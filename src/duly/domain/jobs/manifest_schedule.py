@@ -1,4 +1,4 @@
-"""The schedule of a job in a file: its short forms, expanded into the one shape that schedules are compiled from."""
+"""Schedules in a file: their short forms, expanded into the shape that schedules are compiled from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from duly.domain.problems import Path, Problem, path_of
 from duly.domain.triggers.errors import TriggerError, shown
 from duly.domain.triggers.schedule.options import PARTS, read_part
 
-# A short form: the type of trigger it stands for, the key that it fills, and what else may stand beside it.
+# A short form: the trigger type, the key that it fills, and the keys allowed beside it.
 SHORT: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "every": ("interval", "every", ("anchor", "mode", "tz")),
     "cron": ("cron", "expr", ("tz",)),
@@ -20,12 +20,12 @@ SHORT: Mapping[str, tuple[str, str, Sequence[str]]] = {
     "delay": ("at", "delay", ("tz",)),
 }
 KEYS = ("trigger", *SHORT, "anchor", "mode", "tz", *PARTS)
-# The triggers that are read in a zone, so that a file's default zone is theirs.
+# Triggers with a zone, to which a file's default zone applies.
 _ZONED = ("at", "cron", "text", "rrule", "iso8601")
 
 
 def expanded(given: object, tz: str | None, path: Path, problems: list[Problem]) -> dict[str, Any] | None:
-    """Expand a schedule; None where something is wrong, which is then among the problems. `tz` is for what names none."""
+    """Expand a schedule, or return None and add to the problems. `tz` is the default zone."""
     if isinstance(given, str):
         given = {"when": given}
     if not isinstance(given, Mapping):
@@ -47,13 +47,13 @@ def expanded(given: object, tz: str | None, path: Path, problems: list[Problem])
 
 
 def kind_of(given: object) -> str:
-    """Say which key of a schedule says when it fires; text alone is English."""
+    """Return the key of a schedule that says when it fires; plain text is English."""
     kinds = [kind for kind in ("trigger", *SHORT) if isinstance(given, Mapping) and given.get(kind) is not None]
     return kinds[0] if kinds else "when"
 
 
 def placed(kind: str, error: TriggerError) -> list[tuple[Path, str]]:
-    """Give what is wrong with a schedule, each thing with its place in what was written."""
+    """Return the problems of a schedule, with positions in the source text."""
     return [(_place(kind, one.field), _told(one)) for one in error.errors]
 
 
@@ -82,7 +82,7 @@ def _trigger(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _zoned(trigger: Any, tz: str | None) -> Any:
-    """Give a trigger that names no zone the file's."""
+    """Add the file's zone to a trigger without one."""
     if tz is None or not isinstance(trigger, Mapping):
         return trigger
     if trigger.get("type") == "any" and isinstance(trigger.get("of"), list):
@@ -96,7 +96,7 @@ def _told(error: TriggerError) -> str:
 
 
 def _place(kind: str, field: str) -> Path:
-    """Find where a field of the trigger stands in what was written."""
+    """Return the position of a field of the trigger in the source text."""
     steps = path_of(field)
     if kind == "trigger" or steps[:1] != ("trigger",):
         return steps

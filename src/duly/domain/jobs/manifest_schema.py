@@ -1,4 +1,4 @@
-"""The JSON schema of a file of schedules, for editors that complete and check it: that of its structs, with the short forms."""
+"""The JSON schema of a file of schedules, for editors: that of its structs, with the short forms."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NAME = {"type": "string", "description": "In short: a function, by the name of 
 _ENGLISH = {"type": "string", "description": "In English, such as `every day at 9am`."}
 _GOAL = {"type": "string", "description": "In short: a URL, or the name of a job."}
 _SHORT = {"target": _NAME, "on_done": _GOAL, "on_dead": _GOAL}
-# Structs that are written otherwise in a file than over HTTP.
-_ENTRIES = ("JobEntry", "NodeSpec")  # where a key that holds nothing counts as left out
+# Structs that a file writes differently than HTTP does.
+_ENTRIES = ("JobEntry", "NodeSpec")  # where an empty key counts as left out
 OF_FILES = frozenset(
     (
         "ManifestSpec",
@@ -31,7 +31,7 @@ OF_FILES = frozenset(
 
 
 def json_schema() -> Schema:
-    """Give the schema, from the structs that the reader follows."""
+    """Return the schema, from the structs that the reader follows."""
     (reference, _), found = components("#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -42,7 +42,7 @@ def json_schema() -> Schema:
 
 
 def components(template: str) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
-    """Give the schema of a file and of each struct in it, by name."""
+    """Return the schemas of a file and of each struct in it, by name."""
     kinds, found = msgspec.json.schema_components([ManifestSpec, ScheduleEntry], ref_template=template)
     for name in OF_FILES:
         properties, required = found[name]["properties"], found[name].get("required", [])

@@ -1,4 +1,4 @@
-"""A file of schedules, as people write it: entries that are specs of jobs, and the short forms that only a file has."""
+"""The shapes of a file of schedules: entries that are specs of jobs, and the short forms that only a file has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CALENDARS_MAX = 1_000
 
 
 class ScheduleEntry(Spec, frozen=True):
-    """When it fires: a trigger, or in short one of every, cron, when, at and delay; and what is done when it cannot."""
+    """The schedule: a trigger, or in short one of every, cron, when, at and delay; and the policies for missed fires."""
 
     trigger: Trigger | None = None
     every: Annotated[str, Meta(description="In short for an interval.", examples=["PT5M"])] | None = None
@@ -51,13 +51,13 @@ class ScheduleEntry(Spec, frozen=True):
 
 
 class JobEntry(JobSpec, frozen=True, kw_only=True):
-    """A job: what runs, when, and how. Its name is the key above it."""
+    """A job: its target, schedule and options. Its name is the key above it."""
 
     paused: Annotated[bool, Meta(description="Left out: whoever paused or resumed it decides.")] | None = None
 
 
 class Defaults(Spec, frozen=True):
-    """What holds for every job of the file that does not say it itself."""
+    """The defaults of every job in the file."""
 
     queue: Name = QUEUE_DEFAULT
     priority: Priority = PRIORITY_DEFAULT

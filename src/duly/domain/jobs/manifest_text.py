@@ -1,7 +1,7 @@
-"""A file of schedules as text: YAML or JSON into plain values, each with its place; and back into YAML.
+"""Text of a file of schedules: YAML or JSON into plain values with positions, and back into YAML.
 
-Only JSON's own kinds of value are read. `yes`, `on`, `12:30` and `2026-01-01` are text, as YAML 1.2 has it, so that a zone, a
-country or a moment is what was written. Nothing is constructed from tags, and what aliases unfold to is counted.
+Only JSON's kinds of value are read. `yes`, `on`, `12:30` and `2026-01-01` are text, as in YAML 1.2, so that a zone, a
+country or a moment is what was written. Tags construct nothing, and the expansion of aliases is bounded.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from duly.domain.triggers.errors import shown
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
 VALUES_MAX = 500_000
-# The manifest's own levels around a payload.
+# The levels of the manifest around a payload.
 _DEPTH_MAX = DEPTH_MAX + 4
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times as fast, where there is one.
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's loader is ten times as fast.
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE][+-]?[0-9]+)?|[eE][+-]?[0-9]+)")
 _WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
@@ -29,14 +29,14 @@ _PAIR = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{
 
 
 class Document(msgspec.Struct, frozen=True):
-    """What a text says, and where it says it: an entry's place is that of its key."""
+    """The values of a text, and their positions: an entry's position is that of its key."""
 
     value: Any
     places: Places
 
 
 def read_text(text: str, name: str) -> Document:
-    """Read YAML or JSON. Raises InvalidManifest, which names the line and the column."""
+    """Parse YAML or JSON. Raises InvalidManifest, which names the line and the column."""
     if len(text) > FILE_BYTES_MAX or len(text.encode(errors="replace")) > FILE_BYTES_MAX:
         problem = Problem(
             (), f"the file is larger than {FILE_BYTES_MAX} bytes; split it, each part with its own source"
@@ -53,13 +53,13 @@ def read_text(text: str, name: str) -> Document:
 
 
 def write_text(value: Any) -> str:
-    """Write plain values as YAML that is read back as the same."""
+    """Write plain values as YAML that reads back the same."""
     text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
     return text
 
 
 def _readable(text: str) -> str:
-    """Take from JSON what YAML refuses: tabs between its words, and characters in two halves."""
+    """Adapt JSON to YAML, which refuses tabs between tokens and surrogate pairs."""
     if not text.lstrip().startswith("{"):
         return text
     try:
@@ -79,7 +79,7 @@ def _invalid(message: str, mark: Any, name: str) -> InvalidManifest:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Puts into quotes what the reader would take for something else than text, and repeats rather than refers."""
+    """Quotes text that would be read as another type, and repeats values instead of using aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -89,7 +89,7 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-01234567
 
 
 class _Reader:
-    """Builds values from the events of a parser, without recursion into C and without following a tag."""
+    """Builds values from parser events, without recursion in C and without following tags."""
 
     def __init__(self, name: str) -> None:
         self.places: dict[Path, tuple[int, int]] = {}
@@ -98,7 +98,7 @@ class _Reader:
         self._anchors: dict[str, tuple[Any, int]] = {}
 
     def document(self, events: Iterator[Any]) -> Any:
-        """Read the one document there is."""
+        """Read the only document."""
         value: Any = None
         found = 0
         for event in events:
@@ -159,7 +159,7 @@ class _Reader:
 
     def _scalar(self, event: Any) -> Any:
         text: str = event.value
-        if not event.implicit[0]:  # In quotes, or a block.
+        if not event.implicit[0]:  # quoted, or a block
             return text
         if text in _WORDS:
             return _WORDS[text]

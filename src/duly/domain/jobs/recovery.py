@@ -1,4 +1,4 @@
-"""Recovery after downtime: what becomes of what was missed, by each schedule's own policy or by what a person has chosen."""
+"""Recovery after downtime: what becomes of missed fires, by each schedule's own policy or a person's choice."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from duly.domain.triggers.schedule.planning import Skip, plan_missed
 from duly.domain.triggers.schedule.schedules import MISFIRE_LIMIT_MAX, Misfire, Schedule
 
 Choice = Literal["skip", "once", "all"]
-RATE_MAX = 500.0  # runs a second: what the backfill lane makes at most
-_RATE_UNKNOWN = 50.0  # proposed where nobody knows how much there is to spare
-_SPARE_SHARE = 0.5  # of what there is to spare: what is on time may need the rest
+RATE_MAX = 500.0  # runs a second: the maximum of the backfill lane
+_RATE_UNKNOWN = 50.0  # proposed where the spare capacity is unknown
+_SPARE_SHARE = 0.5  # of the spare capacity: runs on time may need the rest
 _FINEST = timedelta(microseconds=1)
-# The policy that a choice amounts to. It is made for this time, so that no window cuts it.
+# The policy that a choice amounts to, without a window, because it is made for this time only.
 _MISFIRES: dict[Choice, Misfire] = {
     "skip": Misfire(policy="skip"),
     "once": Misfire(policy="fire_once"),
@@ -26,7 +26,7 @@ _MISFIRES: dict[Choice, Misfire] = {
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What a person has chosen for one schedule, for all of a tenant, or, with neither, for all."""
+    """A person's choice for one schedule, for all of a tenant, or, with neither, for all."""
 
     choice: Choice
     tenant: int | None = None
@@ -34,7 +34,7 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What becomes of a missed stretch: the part to be made and how many runs that is, and what is left out."""
+    """The decision on missed fires: the part to create, its number of runs, and the number left out."""
 
     made: tuple[datetime, datetime] | None
     count: int
@@ -42,14 +42,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Left(msgspec.Struct, frozen=True):
-    """What one schedule has yet to make, and how many a second it may."""
+    """The runs that one schedule has yet to create, and its maximum rate."""
 
     runs: int
     rate: float
 
 
 def choice_for(rules: Iterable[Rule], tenant: int, job_id: UUID) -> Choice | None:
-    """Give what was chosen for a schedule, the nearest rule first; None: its own policy decides."""
+    """Return the choice for a schedule, nearest rule first; None: its own policy decides."""
     found: dict[int, Choice] = {}
     for rule in rules:
         if rule.job_id == job_id:
@@ -62,7 +62,7 @@ def choice_for(rules: Iterable[Rule], tenant: int, job_id: UUID) -> Choice | Non
 
 
 def decide(schedule: Schedule, start: datetime, end: datetime, noticed_at: datetime, choice: Choice | None) -> Verdict:
-    """Say what becomes of the fires of [start, end), all of which were missed, seen from when that was noticed."""
+    """Decide on the fires of [start, end), all missed, as seen at the moment when that was noticed."""
     last = schedule.latest_at_or_before(end - _FINEST)
     latest = start if last is None else max(start, last.scheduled_at)
     meant = schedule if choice is None else msgspec.structs.replace(schedule, misfire=_MISFIRES[choice])
@@ -73,7 +73,7 @@ def decide(schedule: Schedule, start: datetime, end: datetime, noticed_at: datet
 
 
 def proposed_rate(spare_per_second: float | None) -> float:
-    """Propose how many runs a second are made up for: half of what there is to spare, and at least one."""
+    """Propose a rate in runs a second: half of the spare capacity, and at least one."""
     if spare_per_second is None:
         return _RATE_UNKNOWN
     return min(RATE_MAX, max(1.0, round(spare_per_second * _SPARE_SHARE, 1)))
@@ -82,9 +82,9 @@ def proposed_rate(spare_per_second: float | None) -> float:
 def finish_at(
     now: datetime, left: Sequence[Left], rate: float | None, spare_per_second: float | None
 ) -> datetime | None:
-    """Say when all will have been made: by the rate, by what there is to spare, and by the slowest schedule.
+    """Return when all runs will have been created: by the rate, the spare capacity, and the slowest schedule.
 
-    None where nothing would be: nobody serves it.
+    None when no worker serves them.
     """
     runs = sum(one.runs for one in left)
     if not runs:

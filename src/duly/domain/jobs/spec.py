@@ -1,5 +1,5 @@
-"""The definition of a job, once: the body of a request, the readable part of its response, the entry of a file, and what the
-options of the SDK and the flags of the command line build.
+"""The definition of a job, in one place: the body of a request, the readable part of its response, the entry of a file,
+and the result of SDK options and command-line flags.
 
 A new option is a field here and its check in `domain/jobs/compile.py`, which goes from here to the stored job and back.
 """
@@ -17,7 +17,7 @@ from duly.domain.runs.run import PRIORITY_DEFAULT, QUEUE_DEFAULT
 from duly.domain.targets.spec import CommandTarget, ContainerTarget, FunctionTarget, WebhookTarget
 
 NODES_MAX = 1_000
-# The schema states the pattern and the domain checks it; the runs of a mapped node have a number behind the name.
+# The schema states the pattern and the domain checks it; runs of a mapped node have a number after the name.
 _NODE = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 NODE_PATTERN = rf"^{_NODE}(\[[0-9]{{1,4}}\])?$"
 NodeName = Annotated[
@@ -41,14 +41,14 @@ Source = Annotated[
         examples=["https://shop.example/orders"],
     ),
 ]
-# Read by `domain/triggers`, and kept as it was written; its structs are in `domain/triggers/spec.py`.
+# Read by `domain/triggers`, and stored as written; its structs are in `domain/triggers/spec.py`.
 ScheduleFields = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/Schedule"})]
 Numbers = int | Annotated[str, Meta(examples=["4xx", "500-599"])]
 JitterPart = Literal["full", "equal", "none"] | Annotated[float, Meta(ge=0, le=1)]
 
 
 class RetryRule(Spec, frozen=True, omit_defaults=True):
-    """What becomes of a failure of one kind: exactly one of `error`, `status` and `exit`. A snooze uses up no attempt."""
+    """A rule for one kind of failure: exactly one of `error`, `status` and `exit`. A snooze uses up no attempt."""
 
     then: Literal["retry", "bury", "snooze"]
     error: (
@@ -60,7 +60,9 @@ class RetryRule(Spec, frozen=True, omit_defaults=True):
 
 
 class RetryPolicy(Spec, frozen=True):
-    """How often and how soon a failed run is tried again; docs/retries-and-dead-letters.md says which gap each policy gives."""
+    """Retries of a failed run: how many, and how soon; docs/retries-and-dead-letters.md says which delays each policy
+    gives.
+    """
 
     policy: Literal["exponential", "linear", "fixed", "list"] = "exponential"
     max_attempts: Annotated[int, Meta(ge=1, le=1000)] = 5
@@ -81,7 +83,10 @@ class RetryPolicy(Spec, frozen=True):
 
 
 class Concurrency(Spec, frozen=True):
-    """At most `limit` runs of all jobs with this key are under way at once. With order fifo: one after another, in order."""
+    """At most `limit` runs of all jobs with this key run at once.
+
+    With order fifo, they run one after another, in order.
+    """
 
     key: Name
     limit: Annotated[int, Meta(ge=1, le=GATE_PLACES_MAX)] = 1
@@ -103,7 +108,7 @@ class RateLimit(Spec, frozen=True):
 
 
 class Callback(Spec, frozen=True, omit_defaults=True):
-    """Who is told: a URL, by a signed webhook on the run's queue or another; or a job, by its name or id."""
+    """A completion callback: a URL, by a signed webhook on the run's queue or another; or a job, by its name or id."""
 
     url: Url | None = None
     job: Name | None = None
@@ -111,14 +116,14 @@ class Callback(Spec, frozen=True, omit_defaults=True):
 
 
 class EventMatch(Spec, frozen=True):
-    """The events that a job runs for. Without a source: whatever theirs is."""
+    """The events that a job runs for. Without a source, events of any source."""
 
     type: Kind
     source: Source | None = None
 
 
 class PolicySpec(Spec, frozen=True):
-    """How runs are run; null where it is left to the handler."""
+    """The policies of runs; null where they are left to the handler."""
 
     retry: RetryPolicy | None = None
     timeout: Duration | None = None
@@ -139,7 +144,7 @@ class PolicySpec(Spec, frozen=True):
 
 
 class WorkSpec(PolicySpec, frozen=True):
-    """What jobs and nodes of workflows share."""
+    """The fields that jobs and nodes of workflows share."""
 
     queue: Name = QUEUE_DEFAULT
     priority: Priority = PRIORITY_DEFAULT
@@ -147,7 +152,7 @@ class WorkSpec(PolicySpec, frozen=True):
 
 
 class NodeEdge(Spec, frozen=True):
-    """A node that another waits for, and the end of it that lets that one run."""
+    """A node that another depends on, and the outcome of it that lets that one run."""
 
     node: NodeName
     on: Annotated[
@@ -156,7 +161,7 @@ class NodeEdge(Spec, frozen=True):
 
 
 class NodeReference(Spec, frozen=True, rename={"node": "$result"}):
-    """The result of another node, or with steps a part of it."""
+    """The result of another node, or with `path` a part of it."""
 
     node: NodeName
     path: Annotated[
@@ -165,12 +170,12 @@ class NodeReference(Spec, frozen=True, rename={"node": "$result"}):
 
 
 class NodeSpec(WorkSpec, frozen=True, kw_only=True):
-    """A node of a workflow: a job without a schedule, and what it waits for.
+    """A node of a workflow: a job without a schedule, and its dependencies.
 
-    Anywhere in its payload `{"$result": "extract", "path": ["rows", 0]}` stands for the result of a node that it waits for,
-    directly or through others, or a part of it. `{"$error": "extract"}` stands for what went wrong with one whose failure or end
-    it waits for: an object with `state`, `class`, `message` and `attempts`, or null. With `map`, one run is made for each item of
-    a list, and `{"$item": true}` stands for it.
+    Anywhere in its payload `{"$result": "extract", "path": ["rows", 0]}` stands for the result of a node that it
+    depends on, directly or through others, or for a part of it. `{"$error": "extract"}` stands for the error of a
+    dependency that it follows on failure or in any case: an object with `state`, `class`, `message` and `attempts`, or
+    null. With `map`, one run is made for each item of a list, and `{"$item": true}` stands for it.
     """
 
     target: FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget
@@ -189,14 +194,14 @@ Nodes = Annotated[
 
 
 class WorkflowTarget(Spec, frozen=True, tag_field="type", tag="workflow"):
-    """A whole workflow, started each time; the run ends when it has ended. Without a name of its own it has that of its job."""
+    """A workflow, started by each run; the run ends when the workflow has ended. Its default name is its job's."""
 
     nodes: Nodes
     name: Name | None = None
 
 
 class WorkflowSpec(Spec, frozen=True):
-    """What is to be done, and in which order: nodes, each with those that it waits for."""
+    """A workflow: nodes, each with the nodes that it depends on."""
 
     name: Name
     nodes: Nodes
@@ -209,7 +214,7 @@ Target = FunctionTarget | WebhookTarget | CommandTarget | ContainerTarget | Work
 
 
 class JobRules(WorkSpec, frozen=True):
-    """A job but for its target and payload, which responses show in part: when it runs, how, and who is told."""
+    """A job without its target and payload, which responses show in part."""
 
     name: Name | None = None
     schedule: ScheduleFields | None = None
@@ -219,7 +224,7 @@ class JobRules(WorkSpec, frozen=True):
 
 
 class JobSpec(JobRules, frozen=True, kw_only=True):
-    """What is to be run, and when: by a schedule, or for each event that matches. With neither: now, once."""
+    """A job: its target, and its schedule or the events that it matches. With neither it runs once, now."""
 
     target: Target
     payload: Payload = msgspec.field(default_factory=dict)

@@ -1,6 +1,6 @@
-"""From the job that the store keeps back to its spec, as people and programs read it.
+"""The spec of a stored job, as people and programs read it.
 
-Secrets are shown as `***`. A spec that is read can be sent back: there, `***` stands for the value that the job has.
+Secrets are shown as `***`. A spec that was read can be sent back: there, `***` stands for the stored value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ from duly.domain.workflows.workflow import Edge, Node, On, Workflow
 
 
 def spec_of(job: Submission | Recurring, *, is_shown: bool = True) -> JobSpec:
-    """Give the spec of a job; `is_shown`: its secrets are masked. Raises InvalidOption where its target cannot be read here."""
+    """Return the spec of a job; `is_shown`: its secrets are masked.
+
+    Raises InvalidOption where this version cannot read its target.
+    """
     return JobSpec(
         target=target_spec(job.handler, job.options, is_shown=is_shown),
         payload=read_anyhow(job.payload),
@@ -59,12 +62,12 @@ def spec_of(job: Submission | Recurring, *, is_shown: bool = True) -> JobSpec:
 
 
 def rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any]:
-    """Give the fields of a spec that stand among the options of a job."""
+    """Return the fields of a spec that are stored among the options of a job."""
     return {"tags": list(options.metadata.tags), **run_rules_of(options, is_shown=is_shown)}
 
 
 def run_rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any]:
-    """Give those of them that a run shows as its definition; `retry` is None where it is left to the handler."""
+    """Return the fields of a spec that a run shows as its definition; `retry` is None where it is left to the handler."""
     policy, then = options.policy, options.metadata.then
     then = (masked_then(then) if is_shown else then) or Then()
     return {
@@ -80,14 +83,16 @@ def run_rules_of(options: RunOptions, *, is_shown: bool = True) -> dict[str, Any
 
 
 def carried_of(options: RunOptions) -> dict[str, Any]:
-    """Give what a job carries of the request that made it, which a change that says nothing of it leaves as it is."""
+    """Return the metadata that a job carries of the request that created it; a change that does not mention it leaves
+    it.
+    """
     known = options.metadata
     carried = {"request_id": known.request_id, "traceparent": known.traceparent}
     return {name: value for name, value in carried.items() if value is not None}
 
 
 def waits_of(shape: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Give what a job waits for: the moments of a schedule, or events."""
+    """Return when a job runs: its schedule, or its events."""
     match = None if shape is None else shape.get(ON_EVENT)
     if match is None:
         return {"schedule": shape, "on_event": None}
@@ -95,7 +100,7 @@ def waits_of(shape: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def workflow_spec_of(workflow: Workflow) -> WorkflowSpec:
-    """Give the spec of a workflow that is yet to be submitted, its secrets as they are."""
+    """Return the spec of a workflow that is yet to be submitted, its secrets as they are."""
     then = workflow.then or Then()
     return WorkflowSpec(
         name=workflow.name,
@@ -107,7 +112,7 @@ def workflow_spec_of(workflow: Workflow) -> WorkflowSpec:
 
 
 def shown_target(handler: str, options: RunOptions) -> dict[str, Any]:
-    """Give what runs as plain values, its secrets masked; of a target that this version cannot read, no more than its type."""
+    """Return the target as plain values, its secrets masked; only its type, if this version cannot read it."""
     try:
         spec = target_spec(handler, options)
     except InvalidOption:
@@ -118,7 +123,7 @@ def shown_target(handler: str, options: RunOptions) -> dict[str, Any]:
 
 
 def target_spec(handler: str, options: RunOptions, *, is_shown: bool = True) -> Target:
-    """Give the spec of what runs. Raises InvalidOption where this version cannot read it."""
+    """Return the spec of a target. Raises InvalidOption where this version cannot read it."""
     target = options.policy.target
     if isinstance(target, KnownWorkflow):
         return WorkflowTarget(name=target.name, nodes=_nodes(workflow_of(target).nodes, is_shown=is_shown))

@@ -1,4 +1,4 @@
-"""When the job of a spec runs: once, now or at a moment, by a schedule, or for events."""
+"""The start of a spec's job: once, now or at a moment, by a schedule, or for events."""
 
 from __future__ import annotations
 
@@ -15,22 +15,27 @@ from duly.domain.triggers.schedule import options as asking
 
 
 def is_one_shot(spec: JobSpec) -> bool:
-    """Say whether a spec is a one-shot without a name: it needs no stored definition, its run carries all."""
+    """Return whether a spec is a one-shot without a name: it needs no stored definition, because its run carries
+    everything.
+    """
     return spec.name is None and spec.on_event is None and (spec.schedule is None or is_moment(spec.schedule))
 
 
 def is_for_now(spec: JobSpec) -> bool:
-    """Say whether a job runs at once, and once: it waits for no moment and no event."""
+    """Return whether a job runs once, at once: it waits for no moment and no event."""
     return spec.schedule is None and spec.on_event is None
 
 
 def is_moment(shape: Mapping[str, Any]) -> bool:
-    """Say whether a schedule is a moment or a delay, and nothing else."""
+    """Return whether a schedule is a moment or a delay, and nothing else."""
     return {key for key, value in shape.items() if value is not None} == {"trigger"} and fires_once(shape)
 
 
 def moment_of(shape: Mapping[str, Any] | None) -> datetime | None:
-    """Give the moment of a schedule that fires once, at a moment; None of a delay and of any other. Raises TriggerError."""
+    """Return the moment of a schedule that fires once, at a moment; None for a delay and any other.
+
+    Raises TriggerError.
+    """
     if shape is None or delay_of(shape) is not None:
         return None
     trigger = asking.check(shape).trigger
@@ -38,7 +43,7 @@ def moment_of(shape: Mapping[str, Any] | None) -> datetime | None:
 
 
 def delay_of(shape: Mapping[str, Any] | None) -> timedelta | None:
-    """Give how long after its creation a one-shot fires, where its schedule says so. Raises TriggerError."""
+    """Return the delay of a one-shot after its creation, if its schedule is one. Raises TriggerError."""
     if shape is None or not fires_once(shape) or shape["trigger"].get("delay") is None:
         return None
     asking.check(shape)
@@ -46,7 +51,7 @@ def delay_of(shape: Mapping[str, Any] | None) -> timedelta | None:
 
 
 def schedule_of(spec: JobSpec, now: datetime | None) -> Mapping[str, Any]:
-    """Give when a job runs, in the shape that is compiled. Raises Refused."""
+    """Return the schedule of a job, in the shape that is compiled. Raises Refused."""
     if spec.on_event is not None:
         return _event(spec)
     if spec.schedule is not None:
@@ -67,6 +72,6 @@ def _event(spec: JobSpec) -> Mapping[str, Any]:
 
 
 def fires_once(shape: Mapping[str, Any]) -> bool:
-    """Say whether a schedule fires once: its trigger is a moment or a delay."""
+    """Return whether a schedule fires once: its trigger is a moment or a delay."""
     trigger = shape.get("trigger")
     return isinstance(trigger, Mapping) and trigger.get("type") == "at"

@@ -1,1 +1,1 @@
-"""Limits: concurrency keys, rates, pauses, overload and scaling."""
+"""Limits: concurrency keys, rate limits, pauses, overload and scaling."""

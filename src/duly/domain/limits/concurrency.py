@@ -1,7 +1,7 @@
-"""What holds runs back by a key: places, a line, turns at a rate. How each is asked for, checked and told.
+"""Concurrency keys and rate limits of runs: how they are requested, checked and described.
 
-In a run's options stand `gate`, a key and its places; `fifo`, where they go one after another; and `rate`, a key, how many
-start a second, and how many at once after a rest.
+A run's options have `gate`, a concurrency key and its slots; `fifo`, if its runs start in order; and `rate`, a key, its
+starts a second, and its burst.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _UNITS = {"PT1S": 1, "PT1M": 60, "PT1H": 3_600, "P1D": 86_400}
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """At most `limit` runs of a key start in each `per`, evenly, across the whole fleet; after a rest `burst` of them at once."""
+    """At most `limit` runs of a key start in each `per`, evenly, across the whole fleet; after a rest, `burst` of them
+    at once.
+    """
 
     key: str
     limit: float
@@ -34,7 +36,7 @@ class Rate(msgspec.Struct, frozen=True):
 
 
 def check_concurrency(key: str, limit: int, order: str | None = None) -> dict[str, Any]:
-    """Take a key and how many of its runs may be under way at once, in order or as it comes. Raises InvalidOption."""
+    """Check a concurrency key and its number of slots, with or without order. Raises InvalidOption."""
     if order is not None and order != FIFO:
         raise InvalidOption(f"order {shown(order)} is not known; it is fifo, or left out")
     if order is not None and limit != 1:
@@ -43,7 +45,7 @@ def check_concurrency(key: str, limit: int, order: str | None = None) -> dict[st
 
 
 def check_rate(rate: Rate) -> tuple[str, float, int]:
-    """Take a rate as runs carry it: key, starts a second, and burst. Raises InvalidOption."""
+    """Return a rate limit as runs carry it: key, starts a second, and burst. Raises InvalidOption."""
     if not isinstance(rate, Rate):
         raise InvalidOption(
             f"rate {shown(rate)} is not a rate; give Rate(key, limit), such as Rate('mail', 10, per='PT1S')"
@@ -61,9 +63,9 @@ def check_rate(rate: Rate) -> tuple[str, float, int]:
 
 
 def in_words(per_second: float) -> dict[str, Any]:
-    """Write a rate as a number for each second, minute, hour or day, the first in which it is a whole one.
+    """Write a rate as a number a second, minute, hour or day, in the first unit where it is whole.
 
-    What is told can be asked for again, so it is no more than anybody may ask for.
+    The text can be requested again, so it stays within the allowed range.
     """
     for per, seconds in _UNITS.items():
         limit = round(per_second * seconds)
@@ -73,7 +75,7 @@ def in_words(per_second: float) -> dict[str, Any]:
 
 
 def kind_of(key: str, *, is_line: bool, has_places: bool) -> str:
-    """Say what a key is for: by whom it was made, and whether its runs go in order."""
+    """Return the kind of a key: who made it, and whether its runs start in order."""
     if key.startswith("overlap/"):
         return "overlap"
     if key.startswith(("catch-up/", "backfill/")):

@@ -1,4 +1,4 @@
-"""How much may be under way at once: of everything, a queue, a tenant, or a tenant's share of a queue."""
+"""Limits on runs at once: of everything, a queue, a tenant, or a tenant's share of a queue."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from duly.domain.errors import InvalidOption
 from duly.domain.limits.pause import Holds, Scope
 
 PLACES_MAX = 1_000_000
-# How `set_by` begins where the operator has set a limit. It is told there because claims hold rows of limits as they are, and a
-# column more would be one that the claims of a version before do not know.
+# The prefix of `set_by` for limits that the operator set. It is stored there because claims read whole rows of limits,
+# and claims of an older version would not know another column.
 OPERATOR = "the operator"
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """At most `places` runs of a scope are under way at once; `running` are, as far as was counted."""
+    """At most `places` runs of a scope run at once; `running` do, as far as was counted."""
 
     scope: Scope
     places: int
@@ -27,12 +27,12 @@ class Limit(msgspec.Struct, frozen=True):
 
     @property
     def is_of_operator(self) -> bool:
-        """Whether the operator has set it: then nobody else changes it."""
+        """Return whether the operator set it: then nobody else may change it."""
         return self.set_by.startswith(OPERATOR)
 
 
 class StandingLimits:
-    """All limits at one moment, as far as a worker must know them: how many places each scope has."""
+    """All limits at one moment, as a worker needs them: the slots of each scope."""
 
     def __init__(self, places: Mapping[Scope, int] | None = None) -> None:
         self._places = dict(places or {})
@@ -41,13 +41,13 @@ class StandingLimits:
         return bool(self._places)
 
     def narrowed_since(self, before: StandingLimits) -> Holds:
-        """Name the scopes that have fewer places than before, or a limit that they had not."""
+        """Return the scopes with fewer slots than before, or with a new limit."""
         known = before._places
         return Holds(scope for scope, places in self._places.items() if scope not in known or places < known[scope])
 
 
 def check_places(places: int) -> int:
-    """Take a number of places. Raises InvalidOption."""
+    """Check a number of slots. Raises InvalidOption."""
     if not 1 <= places <= PLACES_MAX:
         raise InvalidOption(
             f"places {places} is outside 1 to {PLACES_MAX:,}; to let nothing start, pause; for no limit, remove it"
@@ -56,5 +56,5 @@ def check_places(places: int) -> int:
 
 
 def told_setter(by: str, *, is_operator: bool) -> str:
-    """Say who sets a limit; nobody else can be taken for the operator, because a key is told as one."""
+    """Describe who set a limit; a key cannot pass for the operator, because it is described as a key."""
     return f"{OPERATOR}, {by}" if is_operator and not by.startswith(OPERATOR) else by

@@ -1,4 +1,7 @@
-"""What is held: everything, a queue, a tenant, or a tenant's share of a queue. What a hold covers is kept and not started."""
+"""Pauses: of everything, a queue, a tenant, or a tenant's share of a queue.
+
+Runs that a pause covers are kept and not started.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ import msgspec
 
 from duly.domain.runs.run import Run
 
-SCOPES_MAX = 1_000  # Every worker reads all holds and limits several times a second.
+SCOPES_MAX = 1_000  # Every worker reads all pauses and limits several times a second.
 TENANT_SCOPES_MAX = 100
 SCOPE_KINDS = ("everything", "queue", "tenant", "queue_of_tenant")
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What a hold covers; `None` covers every tenant, or every queue."""
+    """The scope of a pause; `None` covers every tenant, or every queue."""
 
     tenant: int | None = None
     queue: str | None = None
@@ -27,18 +30,18 @@ class Scope(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """Which sort of hold this is, in one word that names nobody."""
+        """The kind of scope, in one word without names."""
         if self.tenant is None:
             return "everything" if self.queue is None else "queue"
         return "tenant" if self.queue is None else "queue_of_tenant"
 
     @property
     def rows_max(self) -> int:
-        """How many holds, or limits, may stand beside each other: of what is everyone's, or of one tenant."""
+        """The maximum number of pauses, or limits: of everyone together, or of one tenant."""
         return SCOPES_MAX if self.tenant is None else TENANT_SCOPES_MAX
 
     def touches(self, other: Scope) -> bool:
-        """Say whether some run belongs to both."""
+        """Return whether some run belongs to both scopes."""
         return self._meet(self.tenant, other.tenant) and self._meet(self.queue, other.queue)
 
     @staticmethod
@@ -50,7 +53,7 @@ EVERYTHING = Scope()
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A scope that is held: by whom, since when and why."""
+    """A paused scope: by whom, since when and why."""
 
     scope: Scope
     reason: str
@@ -59,7 +62,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Holds:
-    """All that is held at one moment, as far as whoever starts runs must know it."""
+    """All pauses at one moment, as those who start runs need them."""
 
     def __init__(self, scopes: Iterable[Scope] = ()) -> None:
         self._scopes = frozenset((scope.tenant, scope.queue) for scope in scopes)
@@ -74,7 +77,7 @@ class Holds:
         return hash(self._scopes)
 
     def cover(self, run: Run) -> bool:
-        """Say whether a run must not be started."""
+        """Return whether a run must not be started."""
         if not self._scopes:
             return False
         tenant, queue = run.tenant, run.queue

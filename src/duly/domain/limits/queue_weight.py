@@ -1,4 +1,4 @@
-"""A queue that a worker serves, and how much it weighs beside the others: `critical=5`, or plain `bulk`, which weighs 1."""
+"""A queue that a worker serves, and its weight: `critical=5`, or plain `bulk`, which weighs 1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WEIGHT_MAX = 100
 
 
 def read_queue(text: str) -> tuple[str, int]:
-    """Read a queue and its weight. Raises InvalidOption."""
+    """Parse a queue and its weight. Raises InvalidOption."""
     name, sign, weight = text.rpartition("=")
     if not sign:
         return check_name(text.strip(), "queue"), 1
@@ -23,5 +23,5 @@ def read_queue(text: str) -> tuple[str, int]:
 
 
 def read_queues(texts: Iterable[str]) -> dict[str, int]:
-    """Read queues with their weights; one that is named twice has the last one. Raises InvalidOption."""
+    """Parse queues with their weights; of a queue named twice the last weight counts. Raises InvalidOption."""
     return dict(map(read_queue, texts))

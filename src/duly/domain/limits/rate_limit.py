@@ -1,8 +1,8 @@
-"""Rate limits as token buckets: so many submits a second, and ten seconds' worth of them at once.
+"""Rate limits of submits as token buckets: so many a second, and a burst of ten seconds' worth.
 
-The bucket itself is one row that every process draws from. A process draws a little ahead, so that not every request asks the
-database; what it has drawn and not spent within a second is lost, so the rate is never exceeded. What is here is the arithmetic
-of the purse into which it draws, and of the answer.
+The bucket is one row that every process draws from. A process draws a little ahead, so that not every request needs the
+database; tokens drawn and not spent within a second are lost, so the rate is never exceeded. This module has the
+arithmetic of the reservation and of the response.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ _KEPT_SECONDS = 1.0  # how long that is good for
 
 
 class RateLimit(msgspec.Struct, frozen=True):
-    """So many a second of something, which the bucket names: a key, or a tenant."""
+    """A rate of submits a second; the bucket names the key or tenant."""
 
     bucket: str
     rate: float
 
     @property
     def whose(self) -> str:
-        """What it limits: `key` or `tenant`."""
+        """The kind of owner: `key` or `tenant`."""
         return self.bucket.partition(":")[0]
 
     @property
     def burst(self) -> int:
-        """How many at once, after a rest."""
+        """The maximum number at once, after a rest."""
         return max(1, ceil(self.rate * BURST_SECONDS))
 
     def worth_drawing(self, count: int) -> int:
-        """Say how many to draw when `count` are wanted: some ahead, where the rate is high enough."""
+        """Return how many tokens to draw when `count` are wanted: some ahead, where the rate is high enough."""
         return max(count, int(self.rate * _AHEAD_SECONDS))
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether a request may go on, and what its answer says about the limit that came nearest."""
+    """The verdict on a request, and the nearest limit, for the response's headers."""
 
     limit: RateLimit
     is_allowed: bool
     remaining: int
-    retry_after: float  # seconds until as many as were asked for are there; 0 when it is allowed
+    retry_after: float  # seconds until enough tokens are there; 0 when it is allowed
 
     @property
     def headers(self) -> dict[str, str]:
-        """The limit as HTTP says it."""
+        """The limit as HTTP headers."""
         name, full_in = self.limit.whose, (self.limit.burst - self.remaining) / self.limit.rate
         told = {
             "RateLimit-Policy": f'"{name}";q={self.limit.burst};w={BURST_SECONDS}',
@@ -60,14 +60,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 class Purse(msgspec.Struct):
-    """What a process has drawn of one bucket and not spent, and what was in the bucket when it last looked."""
+    """The tokens that a process has drawn and not spent, and the bucket's last known level."""
 
     tokens: int = 0
     left: float = 0.0
     looked_at: float | None = None
 
     def spend(self, count: int, monotonic: float) -> bool:
-        """Take out what is wanted, if it is there and still good."""
+        """Spend the wanted tokens, if they are there and still valid."""
         if self.looked_at is None or monotonic - self.looked_at > _KEPT_SECONDS:
             self.tokens = 0
         if self.tokens < count:
@@ -76,24 +76,24 @@ class Purse(msgspec.Struct):
         return True
 
     def fill(self, drawn: int, left: float, monotonic: float) -> None:
-        """Put in what was drawn."""
+        """Add the tokens that were drawn."""
         self.tokens += drawn
         self.left, self.looked_at = left, monotonic
 
     def wait(self, limit: RateLimit, count: int, monotonic: float) -> float:
-        """Say for how many seconds at least the bucket has less than is wanted: others draw from it, and nobody puts in."""
+        """Return for how many seconds at least the bucket lacks the wanted tokens."""
         if self.looked_at is None:
             return 0.0
         most = self.left + (monotonic - self.looked_at) * limit.rate
         return max(0.0, (min(count, limit.burst) - most) / limit.rate)
 
     def verdict(self, limit: RateLimit, retry_after: float) -> Verdict:
-        """Say how things stand."""
+        """Return the verdict."""
         return Verdict(limit, retry_after <= 0, max(0, int(self.left) + self.tokens), retry_after)
 
 
 def check_rate(rate: float | None) -> None:
-    """Take a number of submits a second, or none. Raises InvalidOption."""
+    """Check a rate of submits a second, or None. Raises InvalidOption."""
     if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
         raise InvalidOption(
             f"rate {rate:g} is outside {RATE_MIN:g} to {RATE_MAX:,.0f} a second; leave it out for no limit"

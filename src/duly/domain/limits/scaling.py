@@ -1,4 +1,4 @@
-"""How many workers a queue needs: from what it does, what waits, and what is known to come."""
+"""The number of workers that a queue needs: from its throughput, its backlog, and its known future fires."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 MINUTES_AHEAD = 15
-FUNCTIONS = ""  # the pool of slots that has no target's name
-SLOTS_DEFAULT = 100  # of a worker, where none lives that could be asked
-SECONDS_DEFAULT = 1.0  # that a run takes, where none was seen lately
+FUNCTIONS = ""  # the pool of slots for functions, which are no target
+SLOTS_DEFAULT = 100  # of a worker, where no live one is known
+SECONDS_DEFAULT = 1.0  # duration of a run, where none was seen lately
 _CATCH_UP_SECONDS = 60.0
-_HEADROOM = 1.2  # No line is short while every slot is busy.
+_HEADROOM = 1.2  # a queue stays short only below full load
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """What a queue did lately: how many runs ended a second, and how long one took on the average, and which took most."""
+    """The recent throughput of a queue: runs ended a second, their mean duration, and the handler that took most time."""
 
     per_second: float = 0.0
     mean_seconds: float | None = None
-    handler: str | None = None  # the one that took most of the time
+    handler: str | None = None  # the one with the most total time
 
 
 class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a queue at a moment. `coming` counts the fires of each of the next minutes."""
+    """The load of a queue at a moment. `coming` counts the fires of each of the next minutes."""
 
     slots_per_worker: float = SLOTS_DEFAULT
-    slots: int = 0  # of all that serve it
+    slots: int = 0  # of all workers that serve it
     pace: Pace = Pace()
     ready: int = 0
     oldest_age_seconds: float = 0.0
@@ -36,9 +36,9 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def slots_for(slots: int, pools: Mapping[str, int], handler: str | None) -> int:
-    """Say how many of a worker's slots are for runs of a handler; of none that is known, for functions if it has any.
+    """Return how many of a worker's slots are for runs of a handler; for an unknown handler, the slots of functions.
 
-    `pools` tells slots by the names of targets, and under FUNCTIONS; without them, all are for all.
+    `pools` has slots by the names of targets, and under FUNCTIONS; without pools, all slots are for everything.
     """
     if not pools:
         return slots
@@ -48,12 +48,14 @@ def slots_for(slots: int, pools: Mapping[str, int], handler: str | None) -> int:
 
 
 def spare_per_second(load: QueueLoad) -> float:
-    """Say how many runs a second more those who serve a queue could do; nothing where nobody does."""
+    """Return the spare capacity of a queue's workers in runs a second; 0 where there are none."""
     return max(0.0, load.slots / max(_mean(load), 0.001) - load.pace.per_second)
 
 
 def desired_workers(load: QueueLoad) -> int:
-    """Say how many workers keep up with a queue, bring its oldest run below half of its limit, and meet its next peak."""
+    """Return how many workers keep up with a queue, bring its oldest age below half of its limit, and meet its next
+    peak.
+    """
     if not load.ready and not any(load.coming) and not load.pace.per_second:
         return 0
     slots = max(_to_keep_up(load) + _to_catch_up(load), _to_meet_the_peak(load))
@@ -61,19 +63,19 @@ def desired_workers(load: QueueLoad) -> int:
 
 
 def _to_keep_up(load: QueueLoad) -> float:
-    """Give the slots that are busy with what comes: by Little's law, arrivals a second times seconds in a slot."""
+    """Return the slots that arrivals keep busy: by Little's law, arrivals a second times seconds in a slot."""
     return load.pace.per_second * _mean(load)
 
 
 def _to_catch_up(load: QueueLoad) -> float:
-    """Give the slots that work off what waits within a minute, once the oldest has waited for half of what it may."""
+    """Return the slots that clear the backlog within a minute, once the oldest age is at half of its limit."""
     if load.oldest_age_seconds <= load.age_limit_seconds / 2:
         return 0.0
     return load.ready * _mean(load) / _CATCH_UP_SECONDS
 
 
 def _to_meet_the_peak(load: QueueLoad) -> float:
-    """Give the slots for the busiest of the next minutes, done within that minute."""
+    """Return the slots for the busiest of the next minutes, done within that minute."""
     return max(load.coming, default=0) * _mean(load) / 60.0
 
 
@@ -82,7 +84,7 @@ def _mean(load: QueueLoad) -> float:
 
 
 def spread(first_minute: int, count: int, every_seconds: float | None) -> list[int]:
-    """Count what fires by the minute: from its first minute on each `every_seconds`, or once."""
+    """Count fires by the minute: from the first minute on every `every_seconds`, or once."""
     found = [0] * MINUTES_AHEAD
     if not 0 <= first_minute < MINUTES_AHEAD:
         return found

@@ -1,7 +1,7 @@
-"""Callback tokens: the right to say what one attempt of one run came to.
+"""Callback tokens: the right to report the outcome of one attempt of one run.
 
-`cb_<run>_<fence>_<mac>`: the MAC, HMAC-SHA256 over what stands before it, is made with a key derived from the keyring, so that
-nothing has to be kept to know a token of ours. The fence binds it to one attempt.
+`cb_<run>_<fence>_<mac>`: the MAC is HMAC-SHA256 over the text before it, with a key derived from the keyring, so no
+token has to be stored. The fence binds it to one attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PURPOSE = b"duly callback token"
 
 
 class CallbackTokens:
-    """Makes tokens and knows its own: the first key makes them, each is good for knowing one."""
+    """Makes tokens and verifies them: the first key makes them, every key verifies."""
 
     def __init__(self, keyring: Keyring) -> None:
         self._keys = keyring.derived(_PURPOSE)
@@ -31,12 +31,12 @@ class CallbackTokens:
         return f"CallbackTokens({len(self._keys)} keys)"
 
     def make(self, run_id: UUID, fence: int) -> str:
-        """Give the token of an attempt."""
+        """Return the token of an attempt."""
         head = f"cb_{run_id.hex}_{fence}"
         return f"{head}_{_mac(self._keys[0], head)}"
 
     def read(self, token: str) -> tuple[UUID, int] | None:
-        """Give the run and the fence of a token of ours; of any other, nothing."""
+        """Return the run and the fence of a valid token; None of any other."""
         if _TEXT.match(token) is None:
             return None
         _, run, fence, _ = token.split("_", 3)

@@ -1,7 +1,7 @@
-"""Who is told of the end of a run: of every end, of burials alone, or both.
+"""Completion callbacks: who is notified of every end of a run, of dead letters alone, or of both.
 
-A URL is sent a signed webhook. Another job is triggered, and finds the outcome in the field `event` of its payload; whoever wants
-headers of their own, another method or other retries names a job that sends such a webhook.
+A URL receives a signed webhook. Another job is triggered, and finds the outcome in the field `event` of its payload;
+for other headers, methods or retries, name a job that sends such a webhook.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _EXAMPLE = '{"url": "https://…"} or {"job": "its name"}'
 
 
 class Callback(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who is told: what a URL leads to, by way of a queue other than the run's if one is named; or a job, by name or id."""
+    """A completion callback: a URL, by way of a queue other than the run's if one is named; or a job, by name or id."""
 
     url: str | None = None
     job: str | None = None
     queue: str | None = None
-    sealed_url: str | None = None  # the whole URL, sealed, where `url` shows its query without the secrets in it
+    sealed_url: str | None = None  # the whole URL, sealed, if the query of `url` has its secrets removed
 
 
 class Then(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who is told of what."""
+    """The completion callbacks of a run, by outcome."""
 
     done: Callback | None = None
     dead: Callback | None = None
 
 
 def check_then(on_done: object, on_dead: object) -> Then | None:
-    """Take who is told of every end and who of burials; nothing when it is nobody. Raises InvalidOption."""
+    """Check the callbacks for every end and for dead letters; None without either. Raises InvalidOption."""
     if on_done is None and on_dead is None:
         return None
     return Then(read_callback("on_done", on_done), read_callback("on_dead", on_dead))
 
 
 def read_callback(what: str, given: object) -> Callback | None:
-    """Read who is told: a callback, its fields, or in short a URL or the name of a job. Raises InvalidOption."""
+    """Parse a callback: its struct, its fields, or in short a URL or the name of a job. Raises InvalidOption."""
     match given:
         case None:
             return None
@@ -58,7 +58,7 @@ def read_callback(what: str, given: object) -> Callback | None:
 
 
 def short_callback(text: str) -> dict[str, str]:
-    """Expand the one word that may stand for a callback: a URL, or the name of a job."""
+    """Expand the short form of a callback: a URL, or the name of a job."""
     return {"url" if text.startswith(_SCHEMES) else "job": text}
 
 

@@ -1,4 +1,4 @@
-"""What a one-shot follows: other jobs, and the end that is asked of each."""
+"""Dependencies of a one-shot: other jobs, and the outcome required of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ After = tuple[tuple[str, str], ...]  # as runs carry it: a job's id, and one of 
 
 
 def check_after(asked: Iterable[tuple[UUID | str, str]]) -> After:
-    """Take jobs with the end that is asked of each. Raises InvalidOption."""
+    """Check jobs and the outcome required of each. Raises InvalidOption."""
     pairs = tuple((_job(job), _end(on, job)) for job, on in asked)
     if len(pairs) > AFTER_MAX:
         raise InvalidOption(
@@ -29,7 +29,7 @@ def check_after(asked: Iterable[tuple[UUID | str, str]]) -> After:
 
 
 def read_after(text: str) -> tuple[str, str]:
-    """Read a job as it is typed: its id, or with `:failure` or `:always` behind it. Raises InvalidOption."""
+    """Parse a dependency as typed: a job's id, or with `:failure` or `:always` after it. Raises InvalidOption."""
     job, _, on = text.partition(":")
     return check_after([(job, on or ON[0])])[0]
 

@@ -1,4 +1,4 @@
-"""When work is worthless: a moment after which a run is not started any more."""
+"""Expiry: the moment after which a run is not started any more."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SECONDS_MAX = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # as the store has 
 
 
 def expiry_moment(seconds: float) -> datetime:
-    """Read seconds since 1970 as runs carry them; what no moment can be, milliseconds for instance, is the last one there is."""
+    """Read seconds since 1970 as runs carry them; impossible values, such as milliseconds, become the last moment."""
     return datetime.fromtimestamp(min(max(seconds, 0.0), _SECONDS_MAX), UTC)
 
 
 def expiry_of(scheduled_at: datetime, policy: RunPolicy) -> datetime | None:
-    """Give the moment after which a run is not started; none: it is never too late."""
+    """Return the moment after which a run is not started; None: it never expires."""
     moments = []
     if policy.expires_at is not None:
         moments.append(expiry_moment(policy.expires_at))
@@ -29,7 +29,7 @@ def expiry_of(scheduled_at: datetime, policy: RunPolicy) -> datetime | None:
 
 
 def check_expires_at(value: datetime, due_at: datetime | None = None) -> float:
-    """Take the moment after which a one-shot is worthless, as runs carry it. Raises InvalidOption, InvalidSchedule."""
+    """Check the expiry of a one-shot; returned as runs carry it. Raises InvalidOption, InvalidSchedule."""
     moment = check_moment(value, "expires_at")
     if due_at is not None and moment <= due_at:
         raise InvalidOption(
@@ -39,7 +39,7 @@ def check_expires_at(value: datetime, due_at: datetime | None = None) -> float:
 
 
 def check_expires_after(value: Duration) -> float:
-    """Take how long after its moment a run is worth starting, in seconds. Raises InvalidOption."""
+    """Check the time after its moment within which a run may start, in seconds. Raises InvalidOption."""
     seconds = parse_option(value, "expires_after").total_seconds()
     if seconds <= 0:
         raise InvalidOption(f"expires_after {shown(value)} must be more than 0; leave it out for never")

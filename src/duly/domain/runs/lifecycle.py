@@ -1,4 +1,4 @@
-"""What a run becomes after an attempt: the one place where its branches live."""
+"""The lifecycle of a run: the one place that decides what it becomes after an attempt."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ from duly.domain.runs.retry import RETRY_AFTER_MAX
 from duly.domain.runs.retry_rules import SNOOZES_MAX, Rule, kinds_of, rule_for
 from duly.domain.runs.run import Run
 
-# Three losses in all make poison: the first leaves a suspect, which then runs alone; two losses alone prove it guilty.
+# Three losses in all make a run poison: the first makes it a suspect, which then runs alone; two losses alone prove it.
 NAMED_LOSSES_MAX = 2
-# So often an attempt that found a destination still ailing is not laid at the run's door; it may be what ails it.
+# As many attempts that find a destination still failing do not count against the run; more may mean that it is the
+# cause.
 PROBES_MAX = 20
-# A snooze uses up no attempt, so one of no time would be called as fast as the database can, for ever.
+# A snooze uses up no attempt, so a snooze of zero would loop as fast as the database can.
 SNOOZE_LEAST = timedelta(seconds=0.1)
 _TIMEOUT_KINDS = kinds_of(TimeoutError)
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The run leaves the boxes in a final state; where a reason is given, it says more than the outcome's own."""
+    """The run leaves the boxes in a final state; `reason`, if given, replaces the outcome's own."""
 
     state: str
     reason: str | None = None
 
 
 class WaitFor(msgspec.Struct, frozen=True):
-    """The run waits for another attempt. `history`: as it goes on; None: unchanged."""
+    """The run waits for another attempt. `history`: its new history; None: unchanged."""
 
     delay: timedelta
     losses: int = 0
@@ -54,7 +55,7 @@ Transition = Finish | WaitFor | Bury
 
 
 def decide(run: Run, outcome: Outcome, chance: float, now: datetime) -> Transition:
-    """Say what `run` becomes after `outcome`; `chance` is uniform in [0, 1)."""
+    """Decide what `run` becomes after `outcome`; `chance` is uniform in [0, 1)."""
     match outcome:
         case Succeeded():
             return Finish("succeeded")
@@ -85,7 +86,7 @@ def _after_loss(run: Run, outcome: Lost, chance: float, now: datetime) -> Transi
 
 
 def _after_failure(run: Run, outcome: Failed | TimedOut, chance: float, now: datetime) -> Transition:
-    """Judge a failure: by the first rule that fits, else by what is usual."""
+    """Decide after a failure: by the first matching rule, else by the policy."""
     rule = _rule(run, outcome)
     if rule is not None and rule.then == "bury":
         return Bury(outcome.reason)
@@ -119,7 +120,7 @@ def _snoozed(run: Run, outcome: Failed | TimedOut, rule: Rule, now: datetime) ->
 
 
 def _delay(run: Run, outcome: Failed | TimedOut, rule: Rule | None, chance: float) -> timedelta:
-    """Say how long to wait: as a rule says, or the policy, and never less than the other side has asked for."""
+    """Return the delay of a rule, or of the policy, and at least the receiver's Retry-After."""
     if rule is not None and rule.delay is not None:
         delay = run.policy.retry.drawn(rule.delay, chance)
     else:
@@ -129,7 +130,7 @@ def _delay(run: Run, outcome: Failed | TimedOut, rule: Rule | None, chance: floa
 
 
 def _in_time(run: Run, reason: str, wait: WaitFor, now: datetime) -> Transition:
-    """Let a run wait, unless it would then start too late: after its expiry, or when it is too old."""
+    """Let a run wait, unless it would then start after its expiry or its maximum age."""
     starts_at = now + min(wait.delay, DELAY_MAX)
     expires_at = expiry_of(run.scheduled_at, run.policy)
     if expires_at is not None and starts_at >= expires_at:
@@ -147,23 +148,23 @@ def _in_time(run: Run, reason: str, wait: WaitFor, now: datetime) -> Transition:
 
 
 def attempts_left(run: Run) -> bool:
-    """Say whether another attempt is allowed after this one; a replay starts a new count, but not new numbers."""
+    """Return whether another attempt is allowed after this one; a replay restarts the count, but not the numbers."""
     return _attempt_of_this_life(run) < run.policy.retry.max_attempts
 
 
 def spent(run: Run) -> Spent | None:
-    """Give the end of a run that was claimed for one attempt more than its handler allows; None: it may start.
+    """Return the outcome of a run that was claimed for one attempt more than its handler allows; None: it may start.
 
-    Whoever settles for a worker that is gone knows no handlers, so what a run does not say itself is judged here.
+    A lost worker's runs are settled without knowing the handlers, so the limit that a handler sets is checked here.
     """
     if _attempt_of_this_life(run) <= run.policy.retry.max_attempts:
         return None
-    # A failure leaves no suspect, and was judged by who knew the handler, which may have allowed more then.
+    # A failure leaves no suspect, and was judged with the handler at hand, which may have allowed more then.
     return Spent(Lost().reason if run.suspect else "its last attempt has failed", run.policy.retry.max_attempts)
 
 
 def is_retry(run: Run) -> bool:
-    """Say whether this attempt is one more of the same life, after others that count."""
+    """Return whether this attempt is a retry: others that count came before it since the last replay."""
     return _attempt_of_this_life(run) > 1
 
 

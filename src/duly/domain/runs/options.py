@@ -19,7 +19,7 @@ from duly.domain.targets.target import Target
 
 
 class RunPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run is run. `own`: its job says so, and nothing is left to its handler."""
+    """The policies of a run. `own`: they are the job's, and nothing is left to the handler."""
 
     retry: Retry = Retry()
     timeout_seconds: float | None = None
@@ -28,18 +28,18 @@ class RunPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     gate: tuple[str, int] | None = None  # a concurrency key, and how many of its runs may be ready or running at once
     fifo: bool | int = False  # the runs of its key go one after another, in order; the store numbers them
     rate: tuple[str, float, int] | None = None  # a key, its starts a second, and how many at once after a rest
-    expires_at: float | None = None  # seconds since 1970: after this it is not worth starting
+    expires_at: float | None = None  # seconds since 1970: after this it is not started
     expires_seconds: float | None = None  # the same, counted from its scheduled moment
     rearm: bool = False  # the schedule's next fire counts from the end of this run
-    watch: int | None = None  # after so many runs in a row that failed for good, the schedule pauses
+    watch: int | None = None  # after so many dead runs in a row, the schedule pauses
 
     @property
     def has_consequence(self) -> bool:
-        """Whether more follows from the end of a run than its record: a slot, the next fire, or a count of failures."""
+        """Return whether the end of a run has more effects than its record: a slot, the next fire, or a count of failures."""
         return self.gate is not None or self.rearm or self.watch is not None
 
     def or_handlers(self, handler: RunPolicy) -> RunPolicy:
-        """Return this policy, where it is not its job's own with the handler's retries, timeout and expiry."""
+        """Return this policy; unless it is the job's own, with the handler's retries, timeout and expiry."""
         if self.own or handler is PLAIN:
             return self
         if self is PLAIN:
@@ -60,19 +60,19 @@ class RunMetadata(msgspec.Struct, frozen=True, omit_defaults=True):
     node: tuple[UUID, str] | None = None  # the workflow, and its name there
     after: After = ()
     then: Then | None = None
-    again_of: UUID | None = None  # the ended run that this one was made from
+    again_of: UUID | None = None  # the ended run that this one was copied from
 
 
 class RunHistory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The life of a run so far, as far as its columns do not tell it."""
+    """The history of a run that its columns do not have."""
 
     replays: int = 0
-    attempts_before: int = 0  # how many of its attempts do not count: of earlier lives, and forgiven ones
-    # Seconds since 1970: when the first attempt of this life was due, where its age is bounded.
+    attempts_before: int = 0  # attempts that do not count: before a replay, and forgiven ones
+    # Seconds since 1970: when the first attempt since the last replay was due, if its age is bounded.
     since: float | None = None
-    snoozes: int = 0  # how often a rule has put it off
-    probes: int = 0  # how many attempts were spent on finding out how its destination is
-    missed: int = 0  # how many occurrences that were noticed too late this run stands for, itself included
+    snoozes: int = 0  # how often a rule has snoozed it
+    probes: int = 0  # attempts spent on probing its destination
+    missed: int = 0  # occurrences noticed too late that this run stands for, including itself
     waited: bool = False  # for a concurrency key or a destination, so that its start delay says nothing
 
 
@@ -82,22 +82,22 @@ NO_HISTORY = RunHistory()
 
 # Options that name one of these are a policy of the job's own.
 _OWN = frozenset({"retry", "timeout_seconds", "target"})
-_SAID = _OWN | {"gate", "rate"}  # So is a change that does; in a row the engine may have added these two.
+_SAID = _OWN | {"gate", "rate"}  # So is a change that names these; in a row, the engine may have added them.
 _FIELDS = frozenset(name for part in (PLAIN, NO_METADATA, NO_HISTORY) for name in part.__struct_fields__)
-_OVERLAP = "overlap/"  # begins the concurrency key of a schedule whose occurrences wait for each other
+_OVERLAP = "overlap/"  # prefix of the concurrency key of a schedule whose occurrences wait for each other
 
 Part = TypeVar("Part", RunPolicy, RunMetadata, RunHistory)
 
 
 class RunOptions(msgspec.Struct, frozen=True):
-    """All that a run carries beside its columns."""
+    """All options that a run carries beside its columns."""
 
     policy: RunPolicy = PLAIN
     metadata: RunMetadata = NO_METADATA
     history: RunHistory = NO_HISTORY
 
     def but(self, **fields: Any) -> RunOptions:
-        """Return these options with some fields changed, each by its name."""
+        """Return these options with some fields changed, by name."""
         if not fields:
             return self
         assert fields.keys() <= _FIELDS, fields.keys() - _FIELDS
@@ -108,9 +108,9 @@ class RunOptions(msgspec.Struct, frozen=True):
         )
 
     def again(self, run_id: UUID, marks: Mapping[str, Any]) -> RunOptions:
-        """Return the options of a new run that does what an ended one did, for the request that `marks` tell of.
+        """Return the options of a new run that repeats an ended one, for the request that `marks` describe.
 
-        A run of a schedule leaves the schedule's own overlap and counting behind.
+        A run of a schedule drops the schedule's overlap and failure count.
         """
         policy, metadata = self.policy, self.metadata
         is_overlap = policy.gate is not None and policy.gate[0].startswith(_OVERLAP)
@@ -131,7 +131,7 @@ NO_OPTIONS = RunOptions()
 
 
 def options_of(**fields: Any) -> RunOptions:
-    """Return options with these fields, each by its name."""
+    """Return options with these fields, by name."""
     return NO_OPTIONS.but(**fields)
 
 
@@ -144,12 +144,12 @@ def plain_of(options: RunOptions) -> dict[str, Any]:
         for name in part.__struct_fields__
         if getattr(part, name) != getattr(usual, name)
     }
-    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(said))  # Lists, as they are read again.
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(said))  # lists, as they are when read again
     return plain
 
 
 def read_plain(plain: Mapping[str, Any]) -> RunOptions:
-    """Read options from such a mapping. Raises msgspec.ValidationError."""
+    """Read options from a flat mapping. Raises msgspec.ValidationError."""
     own = bool(plain.get("own")) or not plain.keys().isdisjoint(_OWN)
     return RunOptions(
         msgspec.convert({**plain, "own": own}, RunPolicy),

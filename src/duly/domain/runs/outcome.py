@@ -1,4 +1,4 @@
-"""What an attempt came to. One type a case; an Outcome says what happened, a Transition what the run becomes."""
+"""Outcomes of an attempt, one type each. An Outcome is what happened; a Transition is what the run becomes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 
 class Succeeded(msgspec.Struct, frozen=True, tag=True):
-    """The handler returned; `result` is JSON text, or nothing, and so is `detail`: what is known of the attempt besides.
+    """The handler returned. `result` is JSON text or None, and so is `detail`: further facts of the attempt.
 
-    `reason` says why the result is not kept, or not whole; none: it is.
+    `reason` says why the result is not stored, or not whole; None: it is.
     """
 
     result: str | None = None
@@ -21,7 +21,7 @@ class Succeeded(msgspec.Struct, frozen=True, tag=True):
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The handler raised, or its target refused.
 
-    `kinds`, `status` and `exit` are what rules know it by. `probe`: it was sent to find out how an ailing destination is.
+    Rules match `kinds`, `status` and `exit`. `probe`: it was sent to test a failing destination.
     """
 
     reason: str
@@ -47,7 +47,7 @@ class TimedOut(msgspec.Struct, frozen=True, tag=True):
 
 
 class Lost(msgspec.Struct, frozen=True, tag=True):
-    """The lease ended before an outcome came. `named`: the run was alone and announced, so it is to blame."""
+    """The lease expired before an outcome came. `named`: the run was alone and marked as started, so it is to blame."""
 
     named: bool = False
 
@@ -57,20 +57,20 @@ class Lost(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag=True):
-    """Someone asked it to stop, and it did."""
+    """The run was asked to stop, and did."""
 
     reason: str = "cancelled"
 
 
 class Snoozed(msgspec.Struct, frozen=True, tag=True):
-    """The handler asked to be called again later; this is no failure."""
+    """The handler asked to be called again later, which is no failure."""
 
     delay: timedelta
     reason: str = "snoozed"
 
 
 class Expired(msgspec.Struct, frozen=True, tag=True):
-    """It was found too late to be worth starting, and no attempt was made."""
+    """The run had expired before it started, and no attempt was made."""
 
     at: datetime
 
@@ -80,7 +80,7 @@ class Expired(msgspec.Struct, frozen=True, tag=True):
 
 
 class Spent(msgspec.Struct, frozen=True, tag=True):
-    """It was claimed though its handler allows no more attempts, and none was made. `after`: what took the last one."""
+    """The run was claimed though its handler allows no more attempts, and none was made. `after`: the last attempt's reason."""
 
     after: str
     allowed: int
@@ -91,16 +91,16 @@ class Spent(msgspec.Struct, frozen=True, tag=True):
 
 
 class Parked(msgspec.Struct, frozen=True, tag=True):
-    """Its destination is not to be called now: the run waits for it, and no attempt was made."""
+    """Its destination must not be called now: the run waits for it, and no attempt was made."""
 
     origin: str
 
 
 class Awaited(msgspec.Struct, frozen=True, tag=True):
-    """The receiver has taken it on, and will say what it came to; when it says nothing for so long, the attempt timed out."""
+    """The receiver accepted it and will report its outcome; without a report within this time, the attempt timed out."""
 
     seconds: float
 
 
 Outcome = Succeeded | Failed | TimedOut | Lost | Cancelled | Snoozed | Expired | Spent
-Deferral = Parked | Awaited  # no outcome yet: the run leaves its worker's hands and waits for something
+Deferral = Parked | Awaited  # no outcome yet: the run leaves its worker and waits for something

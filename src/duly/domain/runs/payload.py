@@ -1,4 +1,4 @@
-"""What may stand in a payload, a result, a checkpoint: JSON within limits, and text that PostgreSQL can store."""
+"""Limits of payloads, results and checkpoints: bounded JSON, and text that PostgreSQL can store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAYLOAD_BYTES_MAX = 262_144
 RESULT_BYTES_MAX = 65_536
 CHECKPOINT_BYTES_MAX = 262_144
 DEPTH_MAX = 64
-# What is put together of what we take, as a node's payload with others' results in it, is deeper.
+# Composed values, such as a node's payload with results inserted, may be deeper.
 SHOWN_DEPTH_MAX = 256
 _TOO_DEEP_TO_KEEP = (
     f"its result was nested deeper than {DEPTH_MAX} levels and is not kept; flatten it, or store it elsewhere and return a"
@@ -25,7 +25,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Any, what: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
-    """Write `value` as JSON text. Raises InvalidPayload naming `what` and the limit it breaks."""
+    """Encode `value` as JSON text. Raises InvalidPayload naming `what` and the limit it breaks."""
     try:
         plain = msgspec.to_builtins(value)
         _check(plain, what, 0)
@@ -42,7 +42,7 @@ def encode(value: Any, what: str, bytes_max: int = PAYLOAD_BYTES_MAX) -> str:
 
 
 def encode_result(value: Any) -> tuple[str | None, str | None]:
-    """Write what a run came to as JSON text that can be stored; of what is too large or deep nothing is, and the second says why.
+    """Encode a result as JSON text that can be stored; None if it is too large or too deep, with the reason.
 
     Raises TypeError or ValueError when it is not JSON.
     """
@@ -63,13 +63,13 @@ def _encode_anyhow(value: Any) -> bytes:
         text = _encoder.encode(value)
     except UnicodeEncodeError:
         text = None
-    if text is None or b"\\u0000" in text:  # A lone surrogate or a NUL somewhere within.
+    if text is None or b"\\u0000" in text:  # a lone surrogate or a NUL somewhere within
         text = _encoder.encode(storable_value(msgspec.to_builtins(value)))
     return text
 
 
 def read_anyhow(text: str) -> Any:
-    """Read JSON that is stored, to show it. What nobody could read is given as its text, with why. Cannot fail."""
+    """Decode stored JSON for display; text that cannot be decoded is returned as it is, with the error. Cannot fail."""
     if is_deeper(text.encode(), SHOWN_DEPTH_MAX):
         return {"unreadable": f"it is nested deeper than {SHOWN_DEPTH_MAX} levels", "text": text}
     try:
@@ -79,7 +79,7 @@ def read_anyhow(text: str) -> Any:
 
 
 def is_deeper(text: bytes, levels: int) -> bool:
-    """Say whether JSON is nested deeper than so many levels, without reading it."""
+    """Return whether JSON is nested deeper than so many levels, without decoding it."""
     if text.count(b"[") + text.count(b"{") <= levels:
         return False
     depth = 0
@@ -90,7 +90,7 @@ def is_deeper(text: bytes, levels: int) -> bool:
     return False
 
 
-# A string that is not closed reaches to the end: were it no token, each quote in it would be looked at as a new beginning.
+# An unclosed string reaches to the end: otherwise each quote in it would start a new match.
 _TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 

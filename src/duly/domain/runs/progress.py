@@ -1,4 +1,4 @@
-"""How far a run has come: what is done, of how much, and a note. Only what is done must be known."""
+"""Progress of a run: `done`, `total` and a note. Only `done` is required."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTE_CHARACTERS_MAX = 1_000
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """So much is done of so much; `total` may be unknown."""
+    """The work done, of a total that may be unknown."""
 
     done: float
     total: float | None = None
@@ -23,20 +23,20 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 def progress_of(done: float, total: float | None, note: object) -> Progress:
-    """Take what a handler says. Raises InvalidOption."""
+    """Check the progress that a handler reports. Raises InvalidOption."""
     checked = None if total is None else _check(total, "total")
     return Progress(_check(done, "done"), checked, None if note is None else storable(str(note), NOTE_CHARACTERS_MAX))
 
 
 def fraction_of(done: float | None, total: float | None) -> float | None:
-    """Give the part that is done, from 0 to 1; None where it is not known of how much."""
+    """Return the share that is done, from 0 to 1; None where the total is unknown."""
     if done is None or total is None:
         return None
     return 1.0 if done >= total else done / total
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give progress as it is told, from how it is stored."""
+    """Return progress for display, from its stored form."""
     return {**row, "fraction": fraction_of(row["done"], row["total"])}
 
 

@@ -1,6 +1,6 @@
-"""How often and how soon a failed run is tried again.
+"""Retry policies: how often and how soon a failed run is tried again.
 
-A policy gives a ceiling for the gap after each attempt, and `jitter` the part of it that is left to chance.
+A policy gives a ceiling for the delay after each attempt, and `jitter` the random part of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_ATTEMPTS_DEFAULT = 5
 BASE_SECONDS_DEFAULT = 1.0
 CAP_SECONDS_DEFAULT = 600.0
 DELAYS_MAX = 100
-RETRY_AFTER_MAX = timedelta(hours=24)  # longer is believed by nobody
+RETRY_AFTER_MAX = timedelta(hours=24)  # longer values are cut
 JITTER_BY_NAME = {"full": 1.0, "equal": 0.5, "none": 0.0}
 _JITTER_DEFAULT = {"exponential": 1.0, "linear": 1.0, "fixed": 0.1, "list": 0.1}
 _DOUBLINGS_MAX = 62
@@ -33,32 +33,32 @@ _SECONDS_MAX = 100 * 365.25 * 86_400
 
 
 class Retry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A policy: at most `max_attempts` attempts, of which none starts later than `max_age_seconds` after the first was due."""
+    """A policy: at most `max_attempts` attempts, none of which starts later than `max_age_seconds` after the first was due."""
 
     max_attempts: int = MAX_ATTEMPTS_DEFAULT
     base_seconds: float = BASE_SECONDS_DEFAULT
     cap_seconds: float = CAP_SECONDS_DEFAULT
     policy: Policy = "exponential"
     delays: tuple[float, ...] = ()  # of a list, in seconds; the last one repeats
-    jitter: float | None = None  # the part of a delay that is left to chance; None: as the policy has it
+    jitter: float | None = None  # the random part of a delay; None: the policy's default
     max_age_seconds: float | None = None
     rules: tuple[Rule, ...] = ()
 
     @property
     def jitter_part(self) -> float:
-        """The part of a delay that is left to chance, from 0 to 1."""
+        """The random part of a delay, from 0 to 1."""
         return _JITTER_DEFAULT[self.policy] if self.jitter is None else self.jitter
 
     def longest_after(self, attempt: int) -> timedelta:
-        """Say how long the gap after attempt number `attempt` is at most."""
+        """Return the maximum delay after attempt number `attempt`."""
         return timedelta(seconds=self._ceiling(attempt))
 
     def delay_after(self, attempt: int, chance: float) -> timedelta:
-        """Say how long to wait after attempt number `attempt` failed; `chance` is uniform in [0, 1)."""
+        """Return the delay after attempt number `attempt` failed; `chance` is uniform in [0, 1)."""
         return self.drawn(self.longest_after(attempt), chance)
 
     def drawn(self, ceiling: timedelta, chance: float) -> timedelta:
-        """Draw a gap below a ceiling."""
+        """Draw a delay below a ceiling."""
         return ceiling * (1 - self.jitter_part * (1 - chance))
 
     def _ceiling(self, attempt: int) -> float:
@@ -84,7 +84,7 @@ def retry_policy(
     max_age: Duration | None = None,
     rules: Iterable[Mapping[str, Any]] | None = None,
 ) -> Retry:
-    """Build a policy from what users write. Raises InvalidOption when it makes no sense."""
+    """Build a policy from its fields. Raises InvalidOption when they do not fit together."""
     if not is_whole(max_attempts) or not 1 <= max_attempts <= 1000:
         raise InvalidOption(f"max_attempts {shown(max_attempts)} is outside 1 to 1000, in whole numbers")
     base_seconds, cap_seconds = _seconds(base, "retry base"), _seconds(cap, "retry cap")
@@ -103,7 +103,7 @@ def retry_policy(
 
 
 def told_policy(retry: Retry) -> dict[str, Any]:
-    """Write a policy as users do, whole."""
+    """Write a policy as users do, with all fields."""
     return {
         "policy": retry.policy,
         "max_attempts": retry.max_attempts,
@@ -117,7 +117,7 @@ def told_policy(retry: Retry) -> dict[str, Any]:
 
 
 def check_policy(value: str) -> Policy:
-    """Take the name of a policy. Raises InvalidOption."""
+    """Check the name of a policy. Raises InvalidOption."""
     for policy in POLICIES:
         if policy == value:
             return policy
@@ -125,7 +125,7 @@ def check_policy(value: str) -> Policy:
 
 
 def told_jitter(part: float) -> str | float:
-    """Write a jitter by its name, where it has one."""
+    """Write a jitter by its name, if it has one."""
     return next((name for name, known in JITTER_BY_NAME.items() if known == part), part)
 
 

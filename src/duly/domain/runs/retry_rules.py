@@ -1,4 +1,4 @@
-"""Rules for failures: which error, status or exit code is tried again, given up, or put off. The first that fits decides."""
+"""Retry rules: which error, status or exit code is retried, buried or snoozed. The first match decides."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RANGE = re.compile(r"(\d{1,3})-(\d{1,3})")
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What becomes of a failure of one kind: exactly one of `error`, `status` and `exit` is said."""
+    """A rule for one kind of failure: exactly one of `error`, `status` and `exit` is given."""
 
     then: Then
     error: str | None = None  # a class by its name or path, or a pattern with *
@@ -38,7 +38,7 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
     delay_seconds: float | None = None
 
     def fits(self, kinds: Iterable[str], status: int | None, exit_code: int | None) -> bool:
-        """Say whether it is for a failure: `kinds` are the paths of its error's class and of those above it."""
+        """Return whether it matches a failure: `kinds` are the paths of its error's class and base classes."""
         if self.error is not None:
             return any(_is_named(kind, self.error) for kind in kinds)
         if self.status is not None:
@@ -47,25 +47,25 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def delay(self) -> timedelta | None:
-        """How long it waits, where it says so."""
+        """Return the delay, if it has one."""
         return None if self.delay_seconds is None else timedelta(seconds=self.delay_seconds)
 
 
 def rule_for(
     rules: Iterable[Rule], kinds: Iterable[str], status: int | None = None, exit_code: int | None = None
 ) -> Rule | None:
-    """Give the first rule that fits a failure."""
+    """Return the first rule that matches a failure."""
     kinds = tuple(kinds)
     return next((rule for rule in rules if rule.fits(kinds, status, exit_code)), None)
 
 
 def kinds_of(error: type[BaseException]) -> tuple[str, ...]:
-    """Give the paths of an error's class and of those above it, which rules name it by."""
+    """Return the paths of an error's class and base classes, by which rules name it."""
     return tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in error.__mro__ if kind is not object)
 
 
 def read_rules(rules: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
-    """Read rules as users write them. Raises InvalidOption, naming the rule by its number."""
+    """Parse rules as users write them. Raises InvalidOption, naming the rule by its number."""
     found = tuple(_read_rule(rule, number) for number, rule in enumerate(rules, start=1))
     if len(found) > RULES_MAX:
         raise InvalidOption(
@@ -139,7 +139,7 @@ def _numbers(value: Any, what: str, least: int, most: int) -> str:
 
 
 def _bounds(text: str) -> tuple[int, int]:
-    """Read a number, a hundred or a range; what is none of them ends before it begins."""
+    """Parse a number, a hundred or a range; anything else gives an empty range."""
     if hundred := _HUNDRED.fullmatch(text):
         return int(hundred[1]) * 100, int(hundred[1]) * 100 + 99
     if both := _RANGE.fullmatch(text):
@@ -153,7 +153,7 @@ def _is_within(number: int, numbers: str) -> bool:
 
 
 def _is_named(kind: str, name: str) -> bool:
-    """Say whether a class is meant: by its path, by its own name, or by a pattern of either."""
+    """Return whether a pattern names a class: by its path, by its own name, or with wildcards."""
     return fnmatchcase(kind, name) or fnmatchcase(kind.rpartition(".")[2], name)
 
 

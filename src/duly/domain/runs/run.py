@@ -13,9 +13,9 @@ from duly.domain.runs.options import NO_HISTORY, NO_METADATA, PLAIN, RunHistory,
 QUEUE_DEFAULT = "default"
 PRIORITY_DEFAULT = 5
 TENANT_DEFAULT = 1
-NOT_BLANK = r"\S"  # What a name must hold, as a pattern of shapes.
+NOT_BLANK = r"\S"  # the pattern of a name in schemas
 NAME_CHARACTERS_MAX = 200
-HORIZON = timedelta(seconds=5)  # What is due within it is ready: a worker may hold it ahead of its moment.
+HORIZON = timedelta(seconds=5)  # Runs due within it are staged: a worker may hold them ahead of their moment.
 
 RunState = Literal[
     "scheduled", "blocked", "ready", "running", "retrying", "succeeded", "dead", "cancelled", "expired", "skipped"
@@ -46,5 +46,5 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     policy: RunPolicy = PLAIN
     metadata: RunMetadata = NO_METADATA
     history: RunHistory = NO_HISTORY
-    parents: str | None = None  # of a node: what those before it came to, by name, as JSON
-    refused: str | None = None  # of a node: why it cannot be given what it is to work on
+    parents: str | None = None  # of a node: the results of its parents, by name, as JSON
+    refused: str | None = None  # of a node: why its payload could not be built

@@ -1,7 +1,7 @@
-"""The name of a run: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8).
+"""The id of a run: 48 bits of its scheduled moment in milliseconds, then 74 bits of a hash (a UUID of version 8).
 
-The same for every attempt, so it is the idempotency key handed to handlers. `duly.run_id` in the schema computes the
-same; a property test holds the two together, for moments before 2106.
+The same for every attempt, so handlers use it as an idempotency key. `duly.run_id` in the schema computes the same; a
+property test compares the two, for moments before 2106.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def occurrence_id(job_id: UUID, scheduled_at: datetime, origin: str) -> UUID:
 
 
 def least_id_at(moment: datetime) -> UUID:
-    """Give the least id that a run scheduled at a moment, or later, can have."""
+    """Return the least id of runs scheduled at or after a moment."""
     return UUID(int=min(max(_microseconds(moment) // 1000, 0) << 80, (1 << 128) - 1))
 
 

@@ -1,4 +1,4 @@
-"""The addresses that a job would have called: by its webhook, by those of a workflow that it is, and to tell of its end."""
+"""The addresses that a job would call: of its webhook, of its workflow's nodes, and of its completion callbacks."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from duly.domain.workflows.workflow import Workflow
 
 
 def called_by(options: RunOptions) -> Iterator[str]:
-    """Give the addresses among a job's options."""
+    """Return the addresses among a job's options."""
     yield from _of_target(options.policy.target)
     yield from called_to_tell(options.metadata.then)
 
 
 def called_in(workflow: Workflow) -> Iterator[str]:
-    """Give the addresses in a workflow."""
+    """Return the addresses in a workflow."""
     for node in workflow.nodes:
         yield from called_by(node.submission.options)
     yield from called_to_tell(workflow.then)
 
 
 def called_to_tell(then: Then | None) -> Iterator[str]:
-    """Give the addresses of those who are told of an end."""
+    """Return the addresses of completion callbacks."""
     for callback in (then.done, then.dead) if then is not None else ():
         if callback is not None and callback.url is not None:
             yield callback.url

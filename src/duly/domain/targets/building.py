@@ -18,9 +18,9 @@ def webhook(
     retry: Sequence[int] = (),
     callback_within: Duration | None = None,
 ) -> WebhookTarget:
-    """Have a signed request sent to `url`, with the job's payload as its body.
+    """Describe a signed request to `url`, with the job's payload as its body.
 
-    `final` and `retry` name statuses that are taken otherwise than usual. A receiver that answers 202 may take
+    `final` and `retry` list statuses to treat otherwise than by default. A receiver that answers 202 may take
     `callback_within` to settle the run.
     """
     return WebhookTarget(
@@ -45,9 +45,9 @@ def command(
     ok: Sequence[int] = (0,),
     retry: Sequence[int] = (75,),
 ) -> CommandTarget:
-    """Have a program run, by its absolute path, with its arguments; no shell reads them.
+    """Describe a program, by its absolute path, with its arguments; no shell reads them.
 
-    Exit codes in `ok` are a success, by default 0; those in `retry` are tried again, by default 75; all others are final.
+    Exit codes in `ok` are a success, by default 0; those in `retry` are retried, by default 75; all others are final.
     """
     return CommandTarget(
         argv=list(argv),
@@ -74,7 +74,7 @@ def container(
     ok: Sequence[int] = (0,),
     retry: Sequence[int] = (75,),
 ) -> ContainerTarget:
-    """Have a container run, of an image that the operator allows; exit codes are taken as those of a command."""
+    """Describe a container of an image that the operator allows; exit codes mean the same as a command's."""
     return ContainerTarget(
         image=image,
         argv=list(argv),

@@ -1,4 +1,4 @@
-"""The checks of a target. Each refusal names the thing, the value and the remedy, and repeats no value that may be a secret."""
+"""Checks of targets. Each refusal names the thing, the value and the remedy, and repeats no value that may be a secret."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CALLBACK_SECONDS_LEAST, CALLBACK_SECONDS_MOST = 1.0, 30 * 86_400.0
 ARGUMENTS_MAX = 1_000
 ARGUMENTS_BYTES_MAX = 65_536
 EXIT_CODE_MOST = 255
-# The least that a program starts with, and more than any machine has.
+# The least memory that a program starts with, and more than any machine has.
 MEMORY_BYTES_LEAST, MEMORY_BYTES_MOST = 1_048_576, 2**44
 CPU_SECONDS_MOST = 7 * 86_400.0
 CPUS_MOST = 1_024.0
@@ -37,7 +37,7 @@ _IMAGE = re.compile(
 
 
 def check_target(target: Target) -> Target:
-    """Take a target that can be kept, its address in the normal form. Raises InvalidOption."""
+    """Check a target and return it with its address normalized. Raises InvalidOption."""
     match target:
         case Webhook():
             return _checked_webhook(target)
@@ -55,7 +55,7 @@ def check_target(target: Target) -> Target:
 
 
 def callback_seconds(seconds: float) -> float:
-    """Take how long a receiver may take, from a row: what came by way of SQL was checked by nobody."""
+    """Return how long a receiver may take, from a row, which may have been written by SQL and is unchecked."""
     return min(max(seconds, CALLBACK_SECONDS_LEAST), CALLBACK_SECONDS_MOST)
 
 
@@ -114,7 +114,7 @@ def _bytes_of(text: str, what: str) -> int:
 def _check_numbers(
     first: tuple[int, ...], retry: tuple[int, ...], what: str, other: str, least: int, most: int
 ) -> None:
-    """Check what is taken otherwise than usual: `first` in one way, `retry` in another, and none in both."""
+    """Check exceptions to the default: `first` in one way, `retry` in another, and none in both."""
     for number in (*first, *retry):
         if isinstance(number, bool) or not least <= number <= most:
             _refuse(f"{what} {shown(number)} is outside {least} to {most}")

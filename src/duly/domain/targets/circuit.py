@@ -1,8 +1,7 @@
-"""The health of a destination: when it is called, when it is left alone, and how it is let back in.
+"""The circuit breaker of a destination: when it is called, when not, and how it recovers.
 
-A circuit breaker with three states. Closed: it is called. Open: it has failed, and is not called until a moment. Half open: it is
-tried with one request at a time. The database adds up what the workers report; what follows from the sums is said here, by
-functions that read nothing and change nothing.
+Three states. Closed: it is called. Open: it has failed, and is not called until a moment. Half-open: it is probed with
+one request at a time. The database adds up what the workers report; the pure functions here decide from the sums.
 """
 
 from __future__ import annotations
@@ -13,22 +12,22 @@ import msgspec
 
 from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE_DEFAULT
 
-FAILURES_IN_A_ROW = 5  # open it, whatever came before them
-ANSWERS_LEAST = 20  # of fewer, a share says nothing
+FAILURES_IN_A_ROW = 5  # open it, whatever came before
+ANSWERS_LEAST = 20  # with fewer, the share says nothing
 FAILING_SHARE = 0.5
-SUCCESSES_IN_A_ROW = 2  # close it, when it is half open
+SUCCESSES_IN_A_ROW = 2  # close it, when it is half-open
 COOL_SECONDS, COOL_SECONDS_MAX = 1.0, 30.0
-COOL_JITTER = 0.25  # up or down, so that destinations that fell together are not tried together
-CALM_SECONDS = 10.0  # closed for so long, it starts anew with the shortest cool-down
-RAMP = 1.5  # times the steady rate, after an outage: with what is drawn at once, it stays below twice
-RAMP_RATE_LEAST = 10.0  # a second; what took less before says little about what it can take
+COOL_JITTER = 0.25  # up or down, so that destinations that failed together are not probed together
+CALM_SECONDS = 10.0  # closed for so long, it starts again with the shortest cool-down
+RAMP = 1.5  # times the steady rate, after an outage: with the burst it stays below twice the rate
+RAMP_RATE_LEAST = 10.0  # a second; a lower rate before says little about the capacity
 TICK_SECONDS = 0.25
-AHEAD_SECONDS = 0.5  # how far ahead turns at a rate are granted: two reports, so that one that is late costs none
+AHEAD_SECONDS = 0.5  # reservations are granted so far ahead: two reports, so that a late one costs none
 _TICKS_AHEAD = 3
 
 
 class State(StrEnum):
-    """Whether a destination is called."""
+    """The state of the circuit."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -36,15 +35,15 @@ class State(StrEnum):
 
 
 class Verdict(StrEnum):
-    """How a destination was, as far as one request to it can tell."""
+    """The verdict of one request on the health of its destination."""
 
-    HEALTHY = "healthy"  # it answered, whatever it thinks of the request
-    FAILING = "failing"  # it did not, or asks to be left alone
+    HEALTHY = "healthy"  # it answered, whatever it said of the request
+    FAILING = "failing"  # it did not answer, or asked for a break
     IGNORED = "ignored"  # we broke off, or never began
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a destination at a moment. `turn` counts its changes of state."""
+    """The health of a destination at a moment. `turn` counts its changes of state."""
 
     state: State = State.CLOSED
     turn: int = 0
@@ -53,14 +52,14 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     successes_in_a_row: int = 0
     healthy: int = 0  # in the window
     failing: int = 0
-    wait_seconds: float = 0.0  # until it may be tried, if it is open
-    asked_seconds: float = 0.0  # for how long it has asked to be left alone
+    wait_seconds: float = 0.0  # until it may be probed, if it is open
+    asked_seconds: float = 0.0  # the Retry-After that it asked for
     since_turn_seconds: float = float("inf")
     steady_rate: float | None = None
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of state. While `ramp_rate` is there, no more is sent a second; it doubles each second if it `grows`."""
+    """A change of state. `ramp_rate`, if set, limits requests a second; it doubles each second if it `grows`."""
 
     state: State
     openings: int = 0
@@ -70,7 +69,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge(health: Health, chance: float) -> Turn | None:
-    """Say what a destination turns to, if anything; `chance` is from 0 to 1."""
+    """Decide the next state, if it changes; `chance` is from 0 to 1."""
     match health.state:
         case State.CLOSED:
             return _opened(health, chance) if health.asked_seconds > 0 or _is_failing(health) else None
@@ -85,42 +84,43 @@ def judge(health: Health, chance: float) -> Turn | None:
 
 
 def closed_by_hand(health: Health) -> Turn:
-    """Say what it turns to when somebody knows better: it is called again, as after an outage."""
+    """Return the state after somebody closed the circuit: called again, as after an outage."""
     return _closed(health)
 
 
 def opened_by_hand(health: Health, seconds: float) -> Turn:
-    """Say what it turns to when somebody wants it left alone: for so long nothing is sent to it, then it is tried."""
+    """Return the state after somebody opened the circuit: no requests for so long, then it is probed."""
     return Turn(state=State.OPEN, openings=health.openings, wait_seconds=seconds)
 
 
 def cool_seconds(openings: int, chance: float) -> float:
-    """Say for how long it is left alone when it has opened so many times in a row."""
+    """Return the cool-down after so many openings in a row."""
     seconds = COOL_SECONDS * 2.0 ** min(openings - 1, 30)
     return min(seconds, COOL_SECONDS_MAX) * (1 - COOL_JITTER + 2 * COOL_JITTER * chance)
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits for a destination, and what is under way to it."""
+    """The backlog of a destination, and the requests under way to it."""
 
     state: State = State.CLOSED
-    is_waiting: bool = False  # it is open, or has asked to be left alone
+    is_waiting: bool = False  # it is open, or has asked for a break
     places: int = 100
     in_flight: int = 0
-    waiting: int = 0  # in workers' hands, for a place or a turn that nobody has promised them
+    waiting: int = 0  # held by workers, without a slot or a reservation
     answers_per_second: float = 0.0
     rate: float | None = None
-    tokens: float = 0.0  # in the bucket, if there is a rate; less than none: so many turns were granted ahead
+    tokens: float = 0.0  # in the bucket, if there is a rate limit; negative: reservations granted ahead
     retry_share: float = RETRY_SHARE_DEFAULT
-    turns_away: bool = False  # retries have just been sent back, because there were too many
+    turns_away: bool = False  # retries were just sent back, because there were too many
 
 
 def let_through(queue: Queue) -> int:
-    """Say how many of those that wait go on in this tick.
+    """Return how many waiting runs go on in this tick.
 
-    It need not be exact: what finds no place comes back. Too few would leave places empty, because places change hands
-    between two ticks: so as many more as are answered in three of them go as well, and wait with the workers. Where there is a
-    rate, those go who have a turn soon, and a tick's worth more; what is owed of it is on its way already.
+    It need not be exact: a run that finds no slot comes back. Too few would leave slots empty, because slots are freed
+    between two ticks: so as many more as are answered in three ticks go as well, and wait in the workers. With a rate
+    limit, those with a reservation soon go, and a tick's worth more; reservations granted ahead are on their way
+    already.
     """
     under_way = queue.in_flight + queue.waiting
     if queue.is_waiting or queue.state is State.OPEN:
@@ -131,7 +131,7 @@ def let_through(queue: Queue) -> int:
     if queue.rate is not None:
         soon = int(queue.tokens + AHEAD_SECONDS * queue.rate) + int(TICK_SECONDS * queue.rate)
         room = min(room, soon - queue.waiting)
-    if queue.turns_away:  # Most of what waits are retries, and more than are paid for would only go round.
+    if queue.turns_away:  # Most of the backlog are retries, and more than the budget allows would only come back.
         paid = RETRIES_FREE_PER_SECOND + queue.retry_share * queue.answers_per_second
         room = min(room, max(1, int(TICK_SECONDS * paid)))
     return max(0, room)
@@ -152,7 +152,7 @@ def _opened(health: Health, chance: float) -> Turn:
 
 
 def _closed(health: Health) -> Turn:
-    """Close it, at a rate. How often it has opened is kept: calm alone proves that it is well."""
+    """Close it, with a rate limit. The number of openings is kept until it has been calm."""
     steady = health.steady_rate or 0.0
     is_known = steady >= RAMP_RATE_LEAST
     return Turn(

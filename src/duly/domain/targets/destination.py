@@ -1,4 +1,4 @@
-"""Destinations: where webhooks go to, by tenant and origin; what they may be sent, and with which secrets it is signed."""
+"""Destinations: the origins that a tenant's webhooks go to, their limits, and their signing secrets."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from duly.domain.tenancy.api_key import Secret
 PLACES_DEFAULT, PLACES_MAX = 100, 100_000
 RATE_MIN, RATE_MAX = 0.001, 100_000.0
 RETRY_SHARE_DEFAULT = 0.2  # retries for each first attempt
-RETRIES_FREE_PER_SECOND = 1.0  # besides, however little is sent
+RETRIES_FREE_PER_SECOND = 1.0  # besides, however few requests are sent
 LEFT_ALONE_MIN, LEFT_ALONE_MAX = timedelta(seconds=1), timedelta(days=7)
-SECRET_KEPT = timedelta(hours=24)  # how long the one before is still good after a rotation
+SECRET_KEPT = timedelta(hours=24)  # how long the previous secret stays valid after a rotation
 
 
 def new_secret(draw: Callable[[int], bytes]) -> Secret:
@@ -24,31 +24,31 @@ def new_secret(draw: Callable[[int], bytes]) -> Secret:
 
 
 def signing_key(secret: Secret) -> bytes:
-    """Give the bytes that a secret signs with. Raises InvalidOption when it is none."""
+    """Return the bytes that a secret signs with. Raises InvalidOption when it is no secret."""
     return read_secret(secret.reveal())
 
 
 def about_secret(tenant: int, destination_id: object, number: int) -> bytes:
-    """Say what a sealed secret belongs to: moved to another place, it does not open."""
+    """Return the associated data of a sealed secret: moved elsewhere, it does not open."""
     return f"duly/destination-secret/{tenant}/{destination_id}/{number}".encode()
 
 
 def check_places(places: int) -> int:
-    """Take a number of requests at once. Raises InvalidOption."""
+    """Check a number of requests at once. Raises InvalidOption."""
     if not 1 <= places <= PLACES_MAX:
         raise InvalidOption(f"places {places} is outside 1 to {PLACES_MAX:,}: how many requests are under way at once")
     return places
 
 
 def check_left_alone(span: timedelta) -> timedelta:
-    """Take for how long nothing is to be sent. Raises InvalidOption."""
+    """Check for how long the circuit is to stay open. Raises InvalidOption."""
     if not LEFT_ALONE_MIN <= span <= LEFT_ALONE_MAX:
         raise InvalidOption(f"duration {to_iso(span)} is outside PT1S to P7D: how long a destination is left alone")
     return span
 
 
 def check_retry_share(share: float) -> float:
-    """Take how many retries there may be for each first attempt. Raises InvalidOption."""
+    """Check the number of retries for each first attempt. Raises InvalidOption."""
     if isinstance(share, bool) or not 0 <= share <= 1:
         raise InvalidOption(
             f"retries {share:g} is outside 0 to 1: how many there may be for each first attempt; 1 is no budget"
@@ -57,7 +57,7 @@ def check_retry_share(share: float) -> float:
 
 
 def check_rate(rate: float | None) -> float | None:
-    """Take a number of requests a second, or none. Raises InvalidOption."""
+    """Check a number of requests a second, or None. Raises InvalidOption."""
     if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
         raise InvalidOption(
             f"rate {rate:g} is outside {RATE_MIN:g} to {RATE_MAX:,.0f} requests a second; null is no limit"

@@ -1,9 +1,9 @@
-"""What of a target is not shown: values of headers, variables and parameters of a URL whose names say that they are secrets.
+"""Masking of targets: values of headers, variables and URL parameters whose names say that they are secrets.
 
-Whoever reads a target sees `***` in their place, and may send that back: it stands for the value that the job has. It does so
-only as long as the value goes where it went: to the same URL, or into the same command or container, with the same variables
-beside it and the same network. Otherwise whoever may change a job, and not read its secrets, could have them sent elsewhere: one
-variable more may tell a program where to send its credentials. `sealed_options.py` keeps them, and puts them back.
+Readers see `***` in their place, and may send that back: it stands for the stored value. It does so only while the
+value goes where it went: to the same URL, or into the same command or container, with the same variables beside it and
+the same network. Otherwise a caller that may change a job, but not read its secrets, could have them sent elsewhere:
+one more variable may tell a program where to send its credentials. `sealed_options.py` stores them, and puts them back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from duly.domain.targets.target import Target, Webhook, WorkflowTarget, target_o
 HIDDEN = "***"
 _TELLING = (
     *("auth", "token", "secret", "key", "cookie", "pass", "pwd", "credential", "signature", "session"),
-    # Addresses that usually have a password in them.
+    # Addresses that usually contain a password.
     *(
         "dsn",
         "database_url",
@@ -34,8 +34,8 @@ _TELLING = (
         "webhook_url",
     ),
 )
-# Parameters that are credentials and whose names say nothing: of signed URLs, and of functions that are called by a key.
-# `duly.is_clear_url` knows the same names, and `duly.is_secret_name` those above.
+# Parameters that are credentials though their names do not say so: of signed URLs, and of functions called by a key.
+# `duly.is_clear_url` has the same names, and `duly.is_secret_name` those above.
 _TELLING_PARAMETERS = frozenset({"sig", "code", "jwt"})
 _PARAMETERS = re.compile(r"([&;])")
 
@@ -43,12 +43,12 @@ T = TypeVar("T", bound=Target)
 
 
 def is_secret(name: str) -> bool:
-    """Say whether the name of a header or variable tells that its value is a secret."""
+    """Return whether the name of a header or variable says that its value is a secret."""
     return any(word in name.lower() for word in _TELLING)
 
 
 def masked(target: T) -> T:
-    """Give a target as it is shown."""
+    """Return a target as it is shown."""
     if isinstance(target, WorkflowTarget):
         nodes = tuple(masked_node(node) for node in target.nodes)
         return msgspec.structs.replace(target, nodes=nodes, then=masked_then(target.then))
@@ -59,7 +59,7 @@ def masked(target: T) -> T:
 
 
 def masked_url(url: str) -> str:
-    """Give a URL as it is shown: with `***` for the parameters of its query that are secrets."""
+    """Return a URL as it is shown: with `***` for the secret parameters of its query."""
     path, question, query = url.partition("?")
     if not question:
         return url
@@ -67,18 +67,18 @@ def masked_url(url: str) -> str:
 
 
 def has_hidden_parameter(url: str) -> bool:
-    """Say whether `***` stands for a secret in the query of a URL."""
+    """Return whether `***` stands for a secret in the query of a URL."""
     return any(value == HIDDEN for name, value in _parameters(url) if is_secret_parameter(name))
 
 
 def is_secret_parameter(name: str) -> bool:
-    """Say whether the name of a parameter in a query tells that its value is a secret."""
+    """Return whether the name of a query parameter says that its value is a secret."""
     plain = unquote_plus(name)
     return is_secret(plain) or plain.lower() in _TELLING_PARAMETERS
 
 
 def masked_then(then: Then | None) -> Then | None:
-    """Give who is told of an end, as it is shown."""
+    """Return completion callbacks as they are shown."""
     if then is None:
         return None
     done, dead = (
@@ -89,7 +89,7 @@ def masked_then(then: Then | None) -> Then | None:
 
 
 def masked_node(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give a node of a workflow that is a target as it is shown."""
+    """Return a node of a workflow target as it is shown."""
     shown = with_target(node, masked)
     options = shown.get("options") or {}
     if not isinstance(options.get("then"), Mapping):
@@ -99,7 +99,7 @@ def masked_node(node: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def with_target(node: Mapping[str, Any], change: Callable[[Target], Target]) -> Mapping[str, Any]:
-    """Give a node with another target; a node that calls a function stays as it is."""
+    """Return a node with another target; a node that calls a function stays as it is."""
     target = target_of_node(node)
     if target is None:
         return node

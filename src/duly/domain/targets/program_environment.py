@@ -1,6 +1,6 @@
-"""The variables of commands and containers, as far as a job may set them.
+"""The variables of commands and containers that a job may set.
 
-Both who takes a job and who runs its program ask here: what came by way of SQL is first checked by the worker.
+Checked when a job is accepted and again by the worker: rows written by SQL pass no earlier check.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Collection, Mapping
 from duly.domain.errors import InvalidOption
 from duly.domain.triggers.errors import shown
 
-OURS = "DULY_"  # By these a program is told about its run.
+OURS = "DULY_"  # prefix of the variables that describe the run
 VARIABLES_MAX = 100
 VARIABLES_BYTES_MAX = 65_536
 _NAME = re.compile(r"[A-Z_][A-Z0-9_]{0,199}")
-# These change what a program is, not what it works on: the linker and the interpreters obey them before the program begins.
+# These change what a program is, not its input: the linker and the interpreters obey them before the program begins.
 LOADERS = ("LD_", "GCONV_", "GLIBC_", "BASH", "PERL", "PYTHON", "RUBY", "NODE_", "JAVA_", "_JAVA_", "JDK_")
 LOADER_NAMES = ("ENV", "SHELLOPTS", "PS4", "IFS")
 
 
 def check_command_environment(environment: Mapping[str, str]) -> None:
-    """Check the variables of a command, which stays the program that was allowed. Raises InvalidOption."""
+    """Check the variables of a command, which must stay the program that was allowed. Raises InvalidOption."""
     _check_environment(environment)
     for name in environment:
         if name.startswith(LOADERS) or name in LOADER_NAMES:
@@ -42,7 +42,7 @@ def check_allowed_variables(program: str, environment: Mapping[str, str], allowe
 
 
 def check_container_environment(environment: Mapping[str, str]) -> None:
-    """Check the variables of a container; which program runs in it, its arguments say anyway. Raises InvalidOption."""
+    """Check the variables of a container; its arguments choose the program anyway. Raises InvalidOption."""
     _check_environment(environment)
     for name, value in environment.items():
         if "\n" in value or "\r" in value:

@@ -1,4 +1,4 @@
-"""The specs of targets: what a job runs, as people and programs write it; and the way to the kept target and back."""
+"""Specs of targets, as people and programs write them; and the conversion to the stored target and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from duly.domain.targets.target import WEBHOOK, Command, Container, Target, Webh
 from duly.domain.targets.webhook_request import HEADERS_MAX
 from duly.domain.targets.webhook_url import CHARACTERS_MAX, shown_url
 
-# Bounds stand in the schemas, and are checked with better words than theirs.
+# Bounds are stated in the schemas, and checked with clearer messages.
 Url = Annotated[
     str,
     Meta(
@@ -79,11 +79,11 @@ Network = Annotated[bool, Meta(description="Whether it has a network.")]
 
 
 class TargetSpec(Spec, frozen=True, tag_field="type"):
-    """What all of them share."""
+    """The fields that all targets share."""
 
 
 class FunctionTarget(TargetSpec, frozen=True, tag="function"):
-    """A function that a worker knows by this name."""
+    """A function that a worker has under this name."""
 
     handler: Name
 
@@ -146,7 +146,7 @@ def read_target(spec: Called) -> Target:
 
 
 def spec_of_target(target: Target) -> Called:
-    """Give the spec of a target that is no function and no workflow, its secrets as they are."""
+    """Return the spec of a target that is no function and no workflow, its secrets as they are."""
     given: dict[str, Any] = {"type": target.__struct_config__.tag, **msgspec.structs.asdict(target)}
     given.pop("sealed_url", None)
     if (seconds := given.pop("callback_within_seconds", None)) is not None:
@@ -157,7 +157,7 @@ def spec_of_target(target: Target) -> Called:
 
 
 def told_in_short(handler: str, options: RunOptions) -> dict[str, Any]:
-    """Tell what runs, in short: what a worker must offer, and where a webhook leads, without its query."""
+    """Describe a target in short: the handler that a worker must have, and a webhook's address without its query."""
     target = options.policy.target if handler == WEBHOOK else None
     url = shown_url(target.url) if isinstance(target, Webhook) else None
     return {"type": type_of(handler), "handler": handler, "url": url}

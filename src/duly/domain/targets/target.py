@@ -1,7 +1,7 @@
-"""What a run does when it is due: calls a function, sends a webhook, runs a command or a container, starts a workflow.
+"""Targets: a run calls a function, sends a webhook, runs a command or a container, or starts a workflow.
 
-A function is known by its name alone. Every other target stands whole among the run's options, so that it moves with the row;
-the run's handler is then a name that begins with `@`, which only workers that may do such a thing ask for.
+A function is identified by its name. Every other target stands whole among the run's options, so that it moves with the
+row; the run's handler is then a name that begins with `@`, which only workers that allow such targets claim.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 J = TypeVar("J", bound="Submission | Recurring")
 
-RESERVED = "@"  # what the handler of a target begins with, and that of a function never does
+RESERVED = "@"  # prefix of the handlers of targets; never of a function's
 WEBHOOK = "@webhook"
 COMMAND = "@command:"
 CONTAINER = "@container:"
@@ -31,11 +31,11 @@ _UNSIGNED = (
     " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
 )
 
-FUNCTION = "function"  # the type of a target that is one
+FUNCTION = "function"  # the type of a function target
 
 
 class Webhook(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="webhook"):
-    """A request to a URL. `final` and `retry` name statuses that are taken otherwise than usual."""
+    """A request to a URL. `final` and `retry` list statuses to treat otherwise than by default."""
 
     url: str
     method: str = "POST"
@@ -43,7 +43,7 @@ class Webhook(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type",
     final: tuple[int, ...] = ()
     retry: tuple[int, ...] = ()
     callback_within_seconds: float | None = None  # how long a receiver that answered 202 may take to settle the run
-    sealed_url: str | None = None  # the whole URL, sealed, where `url` shows its query without the secrets in it
+    sealed_url: str | None = None  # the whole URL, sealed, if the query of `url` has its secrets removed
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="command"):
@@ -61,7 +61,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type",
 
 
 class Container(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="container"):
-    """An image and its arguments. Exit codes are taken as those of a command."""
+    """An image and its arguments. Exit codes mean the same as a command's."""
 
     image: str
     argv: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ class Container(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type
 
 
 class WorkflowTarget(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="workflow"):
-    """A workflow that the run starts, and whose end is its own. Its nodes as domain/workflows/target.py writes them."""
+    """A workflow that the run starts, and whose outcome it takes. `domain/workflows/target.py` writes its nodes."""
 
     name: str
     nodes: tuple[Mapping[str, Any], ...]
@@ -87,7 +87,7 @@ Target = Webhook | Command | Container | WorkflowTarget
 
 
 def handler_of(target: Target) -> str:
-    """Name what a worker must offer to be given runs of this target."""
+    """Return the handler that a worker must have to claim runs of this target."""
     match target:
         case Webhook():
             return WEBHOOK
@@ -100,23 +100,23 @@ def handler_of(target: Target) -> str:
 
 
 def target_of_node(node: Mapping[str, Any]) -> Target | None:
-    """Give what a node of a workflow that is a target does, where that is no function."""
+    """Return the target of a workflow target's node, unless it is a function."""
     told = (node.get("options") or {}).get("target")
     return None if told is None else msgspec.convert(told, Target)
 
 
 def type_of(handler: str) -> str:
-    """Give the type of the target that runs of this handler have."""
+    """Return the target type of a handler."""
     return handler[len(RESERVED) :].partition(":")[0] if is_reserved(handler) else FUNCTION
 
 
 def is_reserved(handler: str) -> bool:
-    """Say whether a handler's name stands for a target that is no function."""
+    """Return whether a handler's name stands for a target other than a function."""
     return handler.startswith(RESERVED)
 
 
 def check_handler(name: str) -> str:
-    """Take the name of a function. Raises InvalidOption."""
+    """Check the name of a function. Raises InvalidOption."""
     if is_reserved(name):
         raise InvalidOption(
             f"handler {shown(name)} begins with {RESERVED}, as no function does; name a function,"
@@ -126,9 +126,10 @@ def check_handler(name: str) -> str:
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The programs, each with the variables that jobs may set, and the images that an operator allows; webhooks, if signed.
+    """The programs, each with the variables that jobs may set, and the images that an operator allows; webhooks, if
+    signed.
 
-    `check_call` refuses addresses that no worker would call, by what they say themselves.
+    `check_call` refuses addresses that no worker would call, judging by the address alone.
     """
 
     commands: Mapping[str, Collection[str]] = {}
@@ -137,13 +138,13 @@ class Allowed(msgspec.Struct, frozen=True):
     check_call: Callable[[str], None] | None = None
 
     def admitted(self, job: J) -> J:
-        """Return a job of which all is allowed here: what it runs, and who is told of its end. Raises InvalidOption."""
+        """Return a job whose target and callbacks are all allowed here. Raises InvalidOption."""
         self.check_told(job.options.metadata.then)
         self.check(job.options.policy.target)
         return job
 
     def check(self, target: Target | None) -> None:
-        """Refuse what is not allowed here. Raises InvalidOption."""
+        """Refuse a target that is not allowed here. Raises InvalidOption."""
         match target:
             case Webhook() if not self.webhooks:
                 raise InvalidOption(_UNSIGNED)
@@ -160,11 +161,11 @@ class Allowed(msgspec.Struct, frozen=True):
                     self.check(target_of_node(node))
             case Container() | None:
                 pass
-            case _:  # A new kind of target passes only once it has a case above.
+            case _:  # a new kind of target passes only with a case above
                 assert_never(target)
 
     def check_told(self, then: Then | None) -> None:
-        """Refuse URLs that nobody could tell of the ends of runs: that is done by webhooks. Raises InvalidOption."""
+        """Refuse callback URLs where webhooks are not allowed. Raises InvalidOption."""
         if then is None:
             return
         for name, callback in (("on_done", then.done), ("on_dead", then.dead)):

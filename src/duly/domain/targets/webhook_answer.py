@@ -1,4 +1,4 @@
-"""How the answer to a webhook is taken: done, again, or never again; when; and what is kept of it."""
+"""The response to a webhook: success, retry or final failure; the delay; and the part of it that is stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS_DIGITS_MAX = 9
 
 
 class Taken(StrEnum):
-    """What a status means for the run."""
+    """The meaning of a status for the run."""
 
     DONE = "done"
     AGAIN = "again"
@@ -28,7 +28,7 @@ class Taken(StrEnum):
 
 
 def take(status: int, target: Webhook) -> Taken:
-    """Say what a status means: what the job says, else what is usual."""
+    """Return the meaning of a status: by the job's lists, else by default."""
     if status in target.retry:
         return Taken.AGAIN
     if status in target.final:
@@ -39,12 +39,12 @@ def take(status: int, target: Webhook) -> Taken:
 
 
 def is_ailing(status: int) -> bool:
-    """Say whether a receiver that answers so is not well, or asks to be left alone: another time may be better."""
+    """Return whether a receiver that answers so is failing or asks for a break."""
     return status in RETRIED or status >= 500
 
 
 def read_retry_after(value: str | None, now: datetime) -> timedelta | None:
-    """Read a Retry-After, seconds or an HTTP date, up to a day; nothing when it says nothing."""
+    """Parse a Retry-After, in seconds or as an HTTP date, up to a day; None when it cannot be read."""
     if value is None:
         return None
     text = value.strip()
@@ -59,7 +59,7 @@ def read_retry_after(value: str | None, now: datetime) -> timedelta | None:
 
 
 def result_of(status: int, body: bytes, *, is_whole: bool, is_packed: bool) -> str:
-    """Give what is kept as the run's result: the answer itself when it is JSON, else its status and beginning."""
+    """Return the run's result: the response itself when it is JSON, else its status and beginning."""
     if is_whole and not is_packed and body:
         try:
             return encode(msgspec.json.decode(body), "the answer", RESULT_BYTES_MAX)
@@ -72,6 +72,6 @@ def result_of(status: int, body: bytes, *, is_whole: bool, is_packed: bool) -> s
 
 
 def excerpt(body: bytes) -> str:
-    """Give the beginning of a body as text that can be stored."""
+    """Return the beginning of a body as text that can be stored."""
     text = storable(body[: EXCERPT_CHARACTERS_MAX * 4].decode(errors="replace"), EXCERPT_CHARACTERS_MAX)
     return f"{text}…" if len(body) > len(text.encode()) else text

@@ -1,7 +1,7 @@
 """The method and the headers that a job may give its webhook.
 
-They are checked twice: when a job is accepted, and again by the worker before it sends. A run that was inserted by SQL passes no
-other check than the worker's.
+They are checked twice: when a job is accepted, and again by the worker before it sends, because a run inserted by SQL
+passes no earlier check.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from duly.domain.triggers.errors import shown
 
 HEADERS_MAX = 64
 HEADERS_BYTES_MAX = 8_192
-# One makes a tunnel of the connection, the other has our headers sent back.
+# One turns the connection into a tunnel, the other echoes our headers.
 METHODS_REFUSED = ("CONNECT", "TRACE")
 WITHOUT_BODY = frozenset({"DELETE", "GET", "HEAD", "OPTIONS"})  # when there is no payload
-# What we say ourselves, and what belongs to the connection: a job that could set these could speak in our name, or make
-# the next request out of the end of this one.
+# Headers that we set, and those of the connection: a job that could set these could speak in our name, or smuggle a
+# second request.
 RESERVED = frozenset(
     {
         "accept-encoding",
@@ -52,7 +52,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
 
 def check_method(method: str) -> str:
-    """Take a method, in any case. Raises InvalidOption."""
+    """Check a method, in any case. Raises InvalidOption."""
     if not _METHOD.fullmatch(method) or method.upper() in METHODS_REFUSED:
         raise InvalidOption(
             f"method {shown(method)} is none that a webhook is sent with; take POST, PUT, PATCH, GET or DELETE"
@@ -61,10 +61,10 @@ def check_method(method: str) -> str:
 
 
 def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
-    """Take the headers of a job. Raises InvalidOption, without their values: they may be secret.
+    """Check the headers of a job. Raises InvalidOption, without their values, which may be secret.
 
-    The worker calls this again before it sends (worker/targets/webhook.py), because rows that were inserted by SQL have not been
-    checked: a header could carry a line break, or one of ours.
+    The worker calls this again before it sends (worker/targets/webhook.py), because rows inserted by SQL have not been
+    checked: a header could contain a line break, or be one of ours.
     """
     if len(headers) > HEADERS_MAX:
         raise InvalidOption(
@@ -89,7 +89,7 @@ def _check_header(name: str, value: str) -> None:
         raise InvalidOption(
             f"header {shown(name)} is no name of one: letters, digits and hyphens, such as Authorization"
         )
-    plain = name.lower().replace("_", "-")  # Many receivers read the two alike.
+    plain = name.lower().replace("_", "-")  # many receivers treat the two alike
     if plain in RESERVED or plain.startswith(RESERVED_PREFIXES):
         raise InvalidOption(f"header {shown(name)} is set by Duly; leave it out, or give it another name")
     if not _VALUE.fullmatch(value):

@@ -1,4 +1,4 @@
-"""The secrets that webhooks are signed with, as people are shown them: `whsec_` and the base64 of 24 to 64 bytes."""
+"""Signing secrets of webhooks, as people see them: `whsec_` and the base64 of 24 to 64 bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BYTES_NEW = 32
 
 
 def read_secret(text: str) -> bytes:
-    """Read a secret, with its prefix or without, as Standard Webhooks takes it. Raises InvalidOption, without the secret."""
+    """Parse a secret, with its prefix or without, as Standard Webhooks does. Raises InvalidOption, without the secret."""
     try:
         secret = b64decode(_padded(text.strip().removeprefix(PREFIX)), validate=True)
     except (NotBase64, ValueError):
@@ -26,7 +26,7 @@ def read_secret(text: str) -> bytes:
 
 
 def show_secret(secret: bytes) -> str:
-    """Write a secret as people are shown it."""
+    """Write a secret as people see it."""
     return PREFIX + b64encode(secret).decode()
 
 

@@ -1,8 +1,8 @@
-"""Addresses of webhooks: the one way in which they are written, and what is refused before anything is looked up.
+"""Addresses of webhooks: their normal form, and the refusals that need no lookup.
 
-Programs read the same address differently: `http://0x7f.1/` is a name to one and 127.0.0.1 to the other. So only spellings
-that have one meaning are taken, and everybody after us gets the normal form. Whether the place behind it may be reached is
-not known here: that says the egress guard, where the call is made.
+Programs read the same address differently: `http://0x7f.1/` is a name to one and 127.0.0.1 to the other. So only
+spellings with one meaning are accepted, and everything downstream gets the normal form. Whether the address may be
+called is decided by the egress guard, where the call is made.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PARTS = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*)://(?P<authority>[^/?#]
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
-# What a path and a query may hold as it is; everything else is percent-encoded. A percent sign is one already.
+# Characters that a path and a query may contain; everything else is percent-encoded. A percent sign is encoded already.
 _TARGET_SAFE = "%/?:@!$&'()*+,;=-._~[]"
 
 
@@ -39,18 +39,18 @@ class WebhookUrl(msgspec.Struct, frozen=True):
 
     @property
     def origin(self) -> str:
-        """Write where it leads: `scheme://host[:port]`, the usual port left out."""
+        """Return `scheme://host[:port]`, without a default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}" + ("" if self.port == PORTS[self.scheme] else f":{self.port}")
 
     @property
     def authority(self) -> str:
-        """Write the host and, unless it is the usual one, the port: what a `Host` header says."""
+        """Return the host and, unless it is the default, the port, as in a `Host` header."""
         return self.origin.partition("://")[2]
 
     @property
     def shown(self) -> str:
-        """Write it for a log: the query may hold a secret, so it is left out."""
+        """Write it for a log, without the query, which may contain a secret."""
         path, question, _ = self.target.partition("?")
         return f"{self.origin}{path}{'?…' if question else ''}"
 
@@ -59,12 +59,12 @@ class WebhookUrl(msgspec.Struct, frozen=True):
 
 
 def check_url(url: str) -> str:
-    """Give the normal form of a webhook's address. Raises InvalidOption."""
+    """Return the normal form of a webhook's address. Raises InvalidOption."""
     return str(read_url(url))
 
 
 def shown_url(url: str) -> str:
-    """Write an address for people: the query may hold a secret, so it is left out; one that is none is cut, too."""
+    """Write an address for people, without the query, which may contain a secret; an unreadable one is cut, too."""
     try:
         return read_url(url).shown
     except InvalidOption:
@@ -72,13 +72,13 @@ def shown_url(url: str) -> str:
 
 
 def origin_of(url: str) -> str:
-    """Give `scheme://host[:port]` of a webhook's address, the usual port left out. Raises InvalidOption."""
+    """Return `scheme://host[:port]` of a webhook's address, without a default port. Raises InvalidOption."""
     return read_url(url).origin
 
 
 @lru_cache(maxsize=1_024)
 def read_url(url: str) -> WebhookUrl:
-    """Take a webhook's address apart. Raises InvalidOption."""
+    """Parse a webhook's address. Raises InvalidOption."""
     if len(url) > CHARACTERS_MAX:
         _refuse(url, f"it has {len(url):,} characters, and at most {CHARACTERS_MAX:,} are taken")
     if any(character <= " " or "\x7f" <= character <= "\xa0" or character == "\\" for character in url):
@@ -135,10 +135,10 @@ def _read_host(url: str, name: str) -> str:
 
 
 def _ascii(url: str, name: str) -> str:
-    """Write an international name in its ASCII form; look at one that claims to be in it."""
+    """Write an international name in its ASCII form; check one that claims to be in it."""
     if name.isascii() and "xn--" not in name.lower():
         return name.lower()
-    import idna  # Its tables take a while to load, and most names need none of them.
+    import idna  # its tables load slowly, and most names need none
 
     try:
         return idna.encode(name, uts46=True, std3_rules=True).decode()
@@ -147,7 +147,7 @@ def _ascii(url: str, name: str) -> str:
 
 
 def _reads_as_number(label: str) -> bool:
-    """Say whether some program would read a host that ends so as an IPv4 address."""
+    """Return whether some program would read a host that ends so as an IPv4 address."""
     return label.isdigit() or label.startswith("0x")
 
 
@@ -176,7 +176,7 @@ def _refuse(url: str, why: str) -> NoReturn:
 
 
 def _shown(url: str) -> str:
-    """Cut what may be a secret out of an address that we cannot read: a login before an @, and the query."""
+    """Cut possible secrets out of an address that cannot be parsed: a login before an @, and the query."""
     scheme, separator, rest = url[:CHARACTERS_MAX].partition("://")
     authority = re.split(r"[/?#\\]", rest, maxsplit=1)[0]
     login, at, _ = authority.rpartition("@")

@@ -1,4 +1,4 @@
-"""Targets in words, for people: what runs, and what lets a worker run it."""
+"""Descriptions of targets, for people: what runs, and which worker would run it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from duly.domain.targets.webhook_url import shown_url
 
 
 def described(target: Mapping[str, Any]) -> str:
-    """Say what runs, from a target as it is told, whole or in short; without what may be a secret."""
+    """Describe a target as responses have it, whole or in short, without possible secrets."""
     match target:
         case {"type": "webhook", "url": str(url)}:
             return f"webhook {shown_url(url)}"
@@ -25,7 +25,7 @@ def described(target: Mapping[str, Any]) -> str:
 
 
 def what_lets_it_run(handler: str, queue: str, app: str = "module:app") -> str:
-    """Say which worker would run a handler: of a function one of its app, of any other target one that allows it."""
+    """Describe the worker that would run a handler: for a function one of its app, for other targets one that allows it."""
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if handler == WEBHOOK:
         return f"start a worker that sends webhooks: duly worker --webhooks 500{flag}"

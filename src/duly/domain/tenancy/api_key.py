@@ -1,6 +1,6 @@
-"""API keys: `duly_<id>_<secret>`. The id finds the key; of the secret only a hash is kept, so it is shown once.
+"""API keys: `duly_<id>_<secret>`. The id finds the key; only a hash of the secret is stored, so it is shown once.
 
-The secret has 192 bits of chance, so a plain SHA-256 suffices: there is nothing to guess, and nothing to slow down.
+The secret has 192 random bits, so a plain SHA-256 suffices: there is nothing to guess, and nothing to slow down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME_CHARACTERS_MAX = 180
 
 
 class Scope(StrEnum):
-    """What a key is good for."""
+    """The rights of a key."""
 
     JOBS_READ = "jobs:read"
     JOBS_WRITE = "jobs:write"
@@ -36,12 +36,12 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
-# Said once, here: who may write may read, and an admin may do all. Triggering is a right of its own.
+# The only place where scopes imply others: write implies read, and admin implies all. Triggering is a right of its own.
 _IMPLIED = {Scope.JOBS_WRITE: {Scope.JOBS_READ}, Scope.ADMIN: set(Scope)}
 
 
 class Secret:
-    """Text that is not to be seen: it prints as `***`, and compares in constant time."""
+    """Secret text: it prints as `***`, and compares in constant time."""
 
     __slots__ = ("_text",)
 
@@ -49,11 +49,11 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Give the text, to whoever must have it."""
+        """Return the text."""
         return self._text
 
     def digest(self) -> bytes:
-        """Give what is kept of it."""
+        """Return the digest that is stored."""
         return sha256(self._text.encode()).digest()
 
     def __repr__(self) -> str:
@@ -69,9 +69,9 @@ class Secret:
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is kept, with what its tenant may do. Rates are submits a second; None: no limit.
+    """A stored key, with the limits of its tenant. Rates are submits a second; None: no limit.
 
-    No field has a default: a key that was read without one would be unlimited, or never revoked.
+    No field has a default: a key read without one would be unlimited, or never revoked.
     """
 
     key_id: str
@@ -89,22 +89,22 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     last_used_at: datetime | None
 
     def is_opened_by(self, secret: Secret) -> bool:
-        """Say whether `secret` is this key's, in a time that tells nothing."""
+        """Return whether `secret` is this key's, in constant time."""
         return compare_digest(self.secret_hash, secret.digest())
 
     def is_usable(self, now: datetime) -> bool:
-        """Say whether it is neither revoked nor expired."""
+        """Return whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def allows(self, scope: Scope) -> bool:
-        """Say whether it is good for `scope`."""
+        """Return whether it grants `scope`."""
         return scope in implied_by(self.scopes)
 
 
 def built_in_key(
     key_id: str, name: str, *, tenant: int, tenant_name: str, scopes: frozenset[Scope], rate: float | None
 ) -> ApiKey:
-    """Return a key that is not stored, of a caller who needs none: it has no secret, is usable, and never expires."""
+    """Return a key that is not stored, for a caller that needs none: it has no secret, is usable, and never expires."""
     return ApiKey(
         key_id=key_id,
         tenant=tenant,
@@ -112,7 +112,7 @@ def built_in_key(
         tenant_state="active",
         tenant_rate=None,
         name=name,
-        secret_hash=b"",  # No secret has this digest.
+        secret_hash=b"",  # no secret has this digest
         scopes=scopes,
         rate=rate,
         created_at=datetime.min.replace(tzinfo=UTC),
@@ -123,28 +123,28 @@ def built_in_key(
 
 
 def new_key(draw: Callable[[int], bytes]) -> tuple[str, Secret]:
-    """Draw a key, its id and its secret, from a source of bytes that nobody can guess."""
+    """Draw a key, its id and its secret, from a secure source of bytes."""
     return _text(draw(_ID_BYTES))[:_ID_CHARACTERS], Secret(_text(draw(SECRET_BYTES)))
 
 
 def written(key_id: str, secret: Secret) -> Secret:
-    """Write a key as people keep it."""
+    """Write a key as people store it."""
     return Secret(f"duly_{key_id}_{secret.reveal()}")
 
 
 def parse(text: str) -> tuple[str, Secret] | None:
-    """Read a key; None when it is none."""
+    """Parse a key; None when it is none."""
     found = _TEXT.fullmatch(text)
     return (found[1], Secret(found[2])) if found else None
 
 
 def implied_by(scopes: Collection[Scope]) -> frozenset[Scope]:
-    """Give all that the scopes of a key are good for."""
+    """Return all scopes that the scopes of a key imply."""
     return frozenset(scopes).union(*(_IMPLIED.get(scope, ()) for scope in scopes))
 
 
 def read_scopes(words: Iterable[str]) -> frozenset[Scope]:
-    """Read the scopes that are asked for. Raises InvalidOption, naming those there are."""
+    """Parse requested scopes. Raises InvalidOption, listing the scopes that exist."""
     asked = list(words)
     if (unknown := next((word for word in asked if word not in tuple(Scope)), None)) is not None:
         raise InvalidOption(f"scope {unknown!r} is none of {', '.join(Scope)}")
@@ -158,7 +158,7 @@ def _text(random: bytes) -> str:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The caller of a request: a key, the scopes that it implies, and the browser session that stands for it, if one does.
+    """The caller of a request: a key, the scopes that it implies, and its browser session, if there is one.
 
     With `is_local` it is an account of this machine, which needs no key: `api/auth/local.py` makes one up for it.
     """
@@ -175,21 +175,21 @@ class Identity(msgspec.Struct, frozen=True):
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether nobody is named: the path itself was the right to ask."""
+        """Return whether the caller is anonymous: the path itself was the right to call."""
         return self.key.tenant == 0
 
     @property
     def shown_name(self) -> str:
-        """Its name, where it is kept with what was done."""
+        """The caller's name, as it is recorded."""
         return (self.key.name if self.is_local else f"key {self.key.name}")[:_NAME_CHARACTERS_MAX]
 
     @property
     def is_operator(self) -> bool:
-        """Whether this is an admin of the first tenant, who looks after the whole installation."""
+        """Return whether this is an admin of the first tenant, who operates the whole installation."""
         return self.key.tenant == TENANT_DEFAULT and Scope.ADMIN in self.scopes
 
 
-# Receivers who call back. All of them together have one limit, so that no flood of theirs reaches the database.
+# Receivers that call back. They share one limit, so that a flood of theirs does not reach the database.
 OPEN_A_SECOND = 2_000.0
 ANYBODY = Identity(
     built_in_key("open", "open", tenant=0, tenant_name="", scopes=frozenset(), rate=OPEN_A_SECOND), frozenset()

@@ -1,4 +1,4 @@
-"""The audit: who changed what. The vocabulary of changes, those who make them, and one entry as it is written down."""
+"""The audit log: who changed what. The vocabulary of actions, the actors, and an entry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORD_CHARACTERS_MAX = 200
 
 
 class Action(StrEnum):
-    """What was done, by the thing it was done to. An action keeps its name for good: whoever keeps the audit searches by it."""
+    """The action, by the thing that it changed. Actions are never renamed: people search the audit by them."""
 
     JOB_CREATED = "job.created"
     JOB_EDITED = "job.edited"
@@ -74,9 +74,9 @@ ActorKind = Literal["key", "session", "local", "engine"]
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who makes a change: a key, a browser's session for a key, an account of this machine on the database, or ourselves.
+    """The actor of a change: a key, a key's browser session, a local account with database access, or the engine.
 
-    `id` is what a list of changes is asked for by: the key's id, `local:<account>`, or `engine`.
+    `id` is what lists of changes filter by: the key's id, `local:<account>`, or `engine`.
     """
 
     kind: ActorKind
@@ -86,18 +86,18 @@ class Actor(msgspec.Struct, frozen=True):
 
     @property
     def key_id(self) -> str | None:
-        """The key that was used, if one was."""
+        """The key that was used, if any."""
         return self.id if self.kind in ("key", "session") else None
 
 
 def local_actor(account: str) -> Actor:
-    """Name an account that works on the database itself."""
+    """Return the actor of an account that works on the database itself."""
     name = f"local:{account}"
     return Actor("local", name, name)
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """What was changed. What has no id but its name is known by that; many at once have neither."""
+    """The thing that was changed. A thing without an id is identified by its name; many at once have neither."""
 
     kind: str
     id: str | None = None
@@ -105,7 +105,7 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One change, as it was written down."""
+    """One change, as recorded."""
 
     audit_id: UUID
     at: datetime
@@ -117,7 +117,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which changes are asked for; what is none asks for nothing."""
+    """A filter of changes; None asks for nothing."""
 
     actor: str | None = None
     action: str | None = None
@@ -127,14 +127,14 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 def check_retention(kept: timedelta) -> timedelta:
-    """Take how long the audit is kept. Raises InvalidOption: less than a day would be a way to erase a trace."""
+    """Check how long the audit is kept. Raises InvalidOption: less than a day would be a way to erase a trace."""
     if kept < KEPT_MIN:
         raise InvalidOption(f"retention_audit {to_iso(kept)} is less than a day; the audit is kept for P1D at least")
     return kept
 
 
 def shortened(detail: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Give what is worth keeping of a detail: what says something, words of a bearable length, and in all not too much."""
+    """Return a detail worth recording: non-empty values, words of bounded length, and a bounded total."""
     kept = {name: _short(value) for name, value in detail.items() if value is not None}
     if not kept:
         return None

@@ -1,9 +1,9 @@
-"""The secrets among a job's options, sealed where they stand: of its target, of a workflow's nodes, and of callbacks.
+"""Secrets among a job's options, sealed in place: of its target, of a workflow's nodes, and of callbacks.
 
-Options are sealed before they are written, and opened by a worker right before the call. A secret header or variable is sealed
-as a value; of a URL with a secret in its query, `url` is what people are shown and `sealed_url` the whole of it. What is sealed
-is bound to its tenant and to where it goes, as `***` is in a change: to the URL, or to the program, with the variables beside it
-and its network. Copied elsewhere it does not open.
+Options are sealed before they are written, and opened by a worker right before the call. A secret header or variable is
+sealed as a value; for a URL with a secret in its query, `url` is what people see and `sealed_url` the whole of it. A
+sealed value is bound to its tenant and to where it goes, as `***` is in a change: to the URL, or to the program, with
+the variables beside it and its network. Copied elsewhere it does not open.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _VALUES = ("headers", "environment")
 _KINDS: dict[str, Any] = {"target": Target, "then": Then}
 _NAMES = {"headers": "header", "environment": "variable"}
 Path = tuple[str, ...]
-Carrier = dict[str, Any]  # what holds secrets: a target or a callback, as plain values
+Carrier = dict[str, Any]  # a target or a callback with secrets, as plain values
 
 T = TypeVar("T", bound=Webhook | Command | Container)
 
 
 def seal_options(options: RunOptions, tenant: int, find: FindKeyring, standing: RunOptions = NO_OPTIONS) -> RunOptions:
-    """Return options with their secrets sealed; `***` stands for the secret at the same place of the options that stand.
+    """Return options with their secrets sealed; `***` stands for the secret at the same place of the stored options.
 
-    A secret that is as it stands stays sealed as it is, whichever key that was. Raises InvalidOption where there is no key, and
-    where `***` stands for nothing.
+    An unchanged secret stays sealed as it is, with whichever key. Raises InvalidOption without a key, and where `***`
+    stands for nothing.
     """
     if options.policy.target is None and options.metadata.then is None:
         return options
@@ -53,7 +53,7 @@ def seal_options(options: RunOptions, tenant: int, find: FindKeyring, standing: 
 
 
 def open_target(target: T, tenant: int, find: FindKeyring) -> T:
-    """Give a target with its secrets opened. Raises CannotOpen, and InvalidOption where there is no key."""
+    """Return a target with its secrets opened. Raises CannotOpen, and InvalidOption without a key."""
     values = target.headers if isinstance(target, Webhook) else target.environment
     if not (isinstance(target, Webhook) and target.sealed_url) and not any(map(is_sealed, values.values())):
         return target
@@ -69,7 +69,7 @@ def open_target(target: T, tenant: int, find: FindKeyring) -> T:
 
 
 def reseal_options(options: dict[str, Any], tenant: int, keyring: Keyring) -> bool:
-    """Seal with the first key what is sealed with another, in place. Says whether anything was. Raises CannotOpen."""
+    """Reseal with the first key, in place, secrets sealed with another; return whether there were any. Raises CannotOpen."""
     is_changed = False
     for _, carrier in _carriers(options):
         about = _about(carrier, tenant)
@@ -88,7 +88,7 @@ def _plain(options: RunOptions) -> dict[str, Any]:
 
 
 class _Place(msgspec.Struct):
-    """Where a secret stands in a carrier."""
+    """The place of a secret in a carrier."""
 
     values: dict[str, Any]
     name: str
@@ -102,7 +102,7 @@ class _Place(msgspec.Struct):
         self.values[self.name] = value
 
     def about(self, where: Any) -> bytes:
-        """Say what a secret belongs to: where it goes, and by which name."""
+        """Return the associated data of a secret: where it goes, and its name."""
         return msgspec.json.encode([*where, self.kind, self.name.lower() if self.kind == "headers" else self.name])
 
 
@@ -125,7 +125,7 @@ def _callbacks(holder: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Ca
 
 
 def _places(carrier: Carrier) -> Iterator[_Place]:
-    """Give the places of a carrier that hold secrets, or whose names say so."""
+    """Return the places of a carrier that hold secrets, or whose names say so."""
     if isinstance(carrier.get("sealed_url"), str):
         yield _Place(carrier, "sealed_url", "url")
     for kind in _VALUES:
@@ -136,7 +136,7 @@ def _places(carrier: Carrier) -> Iterator[_Place]:
 
 
 def _about(carrier: Carrier, tenant: int) -> list[Any]:
-    """Say where the secrets of a carrier go that are sealed."""
+    """Return where the sealed secrets of a carrier go."""
     if "url" in carrier:
         return [tenant, "url", carrier["url"]]
     environment: Mapping[str, str] = carrier.get("environment") or {}
@@ -146,7 +146,7 @@ def _about(carrier: Carrier, tenant: int) -> list[Any]:
 
 
 def _about_new(carrier: Carrier, tenant: int) -> list[Any]:
-    """Say where the secrets of a carrier will go when all of them are sealed."""
+    """Return where the secrets of a carrier will go when all are sealed."""
     if "url" in carrier:
         return [tenant, "url", masked_url(carrier["url"])]
     names = {place.name for place in _places(carrier)}
@@ -156,7 +156,7 @@ def _about_new(carrier: Carrier, tenant: int) -> list[Any]:
 
 
 def _seal(carrier: Carrier, tenant: int, find: FindKeyring, before: Carrier) -> bool:
-    """Seal what is not sealed, in place. Says whether anything was."""
+    """Seal unsealed secrets, in place; return whether there were any."""
     about, places, is_changed = _about_new(carrier, tenant), list(_places(carrier)), False
     url = carrier.get("url")
     if isinstance(url, str) and masked_url(url) != url:
@@ -182,7 +182,7 @@ def _seal(carrier: Carrier, tenant: int, find: FindKeyring, before: Carrier) -> 
 
 
 def _opens(place: _Place, about: list[Any], keyring: Keyring) -> bool:
-    """Say whether what looks sealed is: anybody can write such a text, and a rotation would stumble over it."""
+    """Return whether a text that looks sealed can be opened: anybody can write such a text, and a rotation would fail on it."""
     try:
         keyring.open_text(place.value, place.about(about))
     except CannotOpen:
@@ -191,7 +191,7 @@ def _opens(place: _Place, about: list[Any], keyring: Keyring) -> bool:
 
 
 def _sealed_as(value: str, place: _Place, about: list[Any], keyring: Keyring, before: Mapping[str, Any]) -> str:
-    """Seal a value; as it is sealed where it stands, if it is the same one."""
+    """Seal a value; if it is unchanged, return the stored sealed value."""
     standing, where = str(before.get(place.name) or ""), place.about(about)
     key_id = sealing_key_of(standing)
     if key_id is not None and keyring.has(key_id) and keyring.seal_text(value, where, key_id) == standing:
@@ -200,7 +200,7 @@ def _sealed_as(value: str, place: _Place, about: list[Any], keyring: Keyring, be
 
 
 def _restore(carrier: Carrier, tenant: int, before: Carrier) -> bool:
-    """Put what `***` stands for in its place. Says whether there was any. Raises InvalidOption."""
+    """Replace `***` by the stored values; return whether there were any. Raises InvalidOption."""
     hidden = [place for place in _places(carrier) if place.value == HIDDEN]
     is_url_hidden = "sealed_url" not in carrier and has_hidden_parameter(str(carrier.get("url", "")))
     if not hidden and not is_url_hidden:
@@ -223,7 +223,7 @@ def _stands_for_nothing(name: str, where: str) -> NoReturn:
 
 
 def _goes_where(carrier: Carrier, tenant: int, before: Carrier) -> bool:
-    """Say whether what is sealed in `before` opens in a carrier, and goes there with nothing else beside it."""
+    """Return whether secrets sealed in `before` open in a carrier, and go there with nothing else beside them."""
     hidden = {place.name for place in _places(carrier) if place.value == HIDDEN}
     beside, beside_before = (
         {name: value for name, value in (one.get("environment") or {}).items() if name not in hidden}

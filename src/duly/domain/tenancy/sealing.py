@@ -1,10 +1,11 @@
-"""Sealing: secrets that must be read again are kept under a key that is not where they are.
+"""Sealing: secrets that must be read again are encrypted under a key that is stored elsewhere.
 
-AES-256-GCM. What a secret belongs to is bound to it, so that one copied into another row does not open. A keyring is a text of
-lines `id:base64 of 32 bytes`: the first key seals, every key opens, so a new key is put in front of the others.
+AES-256-GCM. The place of a secret is its associated data, so that one copied into another row does not open. A keyring
+is a text of lines `id:base64 of 32 bytes`: the first key seals, every key opens, so a new key is put in front of the
+others.
 
-A text that stands inside of a definition is sealed in place, as `sealed:KEY ID:base64`. Its nonce is computed from the text and
-what it belongs to, so that the same text in the same place is sealed the same: two definitions are compared without opening one.
+A text inside a definition is sealed in place, as `sealed:KEY ID:base64`. Its nonce is computed from the text and its
+place, so that the same text in the same place is sealed the same, and two definitions are compared without opening one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from duly.domain.errors import InvalidOption, Refused
 from duly.domain.tenancy.api_key import Secret
 
 if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # Loaded by those who seal or open, at their first.
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # loaded at the first sealing or opening
 
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -35,18 +36,18 @@ _LINE = re.compile(r"([A-Za-z0-9_-]{1,64}):([A-Za-z0-9+/]{43}=)")
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """A secret as it is kept, and the name of the key that it is sealed with."""
+    """A sealed secret, and the id of its key."""
 
     key_id: str
     body: bytes
 
 
 class CannotOpen(Refused):
-    """A sealed secret whose key is not in the keyring, or that is not what was sealed."""
+    """A sealed secret whose key is not in the keyring, or that was tampered with."""
 
 
 class Keyring:
-    """The keys, by their ids; it shows none of them."""
+    """The keys, by id; it prints none of them."""
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         assert keys
@@ -62,13 +63,13 @@ class Keyring:
         return self._first
 
     def seal(self, secret: Secret, about: bytes, draw: Callable[[int], bytes]) -> Sealed:
-        """Seal a secret that belongs to `about`, with a nonce from a source that nobody can guess."""
+        """Seal a secret that belongs to `about`, with a nonce from a secure source."""
         nonce = draw(NONCE_BYTES)
         body = nonce + _cipher(self._keys[self._first]).encrypt(nonce, secret.reveal().encode(), about)
         return Sealed(self._first, body)
 
     def seal_text(self, text: str, about: bytes, key_id: str | None = None) -> str:
-        """Seal a text that belongs to `about` so that it may stand among others; with the first key, unless one is named."""
+        """Seal a text that belongs to `about` in place; with the first key, unless one is named."""
         chosen = key_id or self._first
         key = self._keys[chosen]
         whole = len(about).to_bytes(8) + about + text.encode()
@@ -85,15 +86,15 @@ class Keyring:
         return self.open(Sealed(found[1], body), about).reveal()
 
     def has(self, key_id: str) -> bool:
-        """Say whether a key is in the keyring."""
+        """Return whether a key is in the keyring."""
         return key_id in self._keys
 
     def derived(self, purpose: bytes) -> list[bytes]:
-        """Give from each key, the first one first, another that says nothing of it and is good for one purpose."""
+        """Derive from each key, the first one first, a key for one purpose, which reveals nothing of it."""
         return [hmac_digest(key, purpose, sha256) for key in self._keys.values()]
 
     def open(self, sealed: Sealed, about: bytes) -> Secret:
-        """Open what was sealed for `about`. Raises CannotOpen."""
+        """Open a secret that was sealed for `about`. Raises CannotOpen."""
         from cryptography.exceptions import InvalidTag
 
         key = self._keys.get(sealed.key_id)
@@ -112,27 +113,27 @@ class Keyring:
             ) from None
 
 
-FindKeyring = Callable[[], Keyring | None]  # asked for only where something is to be sealed or opened
+FindKeyring = Callable[[], Keyring | None]  # called only where something is to be sealed or opened
 
 
 def no_keyring() -> Keyring | None:
-    """Find none."""
+    """Return no keyring."""
     return None
 
 
 def sealing_key_of(text: str) -> str | None:
-    """Name the key that a text is sealed with; None: it is not sealed."""
+    """Return the id of the key that a text is sealed with; None: it is not sealed."""
     found = _SEALED.fullmatch(text) if text.startswith(SEALED) else None
     return None if found is None else found[1]
 
 
 def is_sealed(text: str) -> bool:
-    """Say whether a text is a sealed one."""
+    """Return whether a text is sealed."""
     return sealing_key_of(text) is not None
 
 
 def read_keyring(text: str, where: str) -> Keyring:
-    """Read a keyring. Raises InvalidOption, naming the line and never what it holds."""
+    """Parse a keyring. Raises InvalidOption, naming the line and never its content."""
     keys: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):

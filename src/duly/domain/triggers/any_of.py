@@ -39,22 +39,22 @@ class AnyOf(Compiled):
         return "; and ".join([first, *(words[0].lower() + words[1:] for words in others)])
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Give the earliest of the members' next occurrences."""
+        """Return the earliest of the members' next occurrences."""
         found = [after for member in self.members if (after := member.next_after(moment)) is not None]
         return min(found, default=None)
 
     def latest_at_or_before(self, moment: datetime) -> datetime | None:
-        """Give the latest of the members' occurrences."""
+        """Return the latest of the members' occurrences."""
         found = [last for member in self.members if (last := member.latest_at_or_before(moment)) is not None]
         return max(found, default=None)
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        """Give the occurrences from `start` on and before `end`, in order; each member is walked once."""
+        """Return the occurrences from `start` on and before `end`, in order; each member is walked once."""
         return (found for found, _ in groupby(merge(*(member.between(start, end) for member in self.members))))
 
     @property
     def warnings(self) -> tuple[TriggerWarning, ...]:
-        """What can be said against each member, and against all together."""
+        """The warnings of each member, and of all together."""
         found = [
             TriggerWarning(warning.code, warning.message, join(f"of[{index}]", warning.field))
             for index, member in enumerate(self.members)
@@ -68,13 +68,13 @@ class AnyOf(Compiled):
         return tuple(found)
 
     def note(self, second: int) -> str | None:
-        """Say what a clock change has to do with the members that fire at `second`."""
+        """Describe the effect of a clock change on the members that fire at `second`."""
         moment = moment_of(second)
         firing = [member for member in self.members if member.latest_at_or_before(moment) == moment]
         return next((note for member in firing if (note := member.note(second))), None)
 
     def clock_change(self, after: int, until: int) -> str | None:
-        """Say which fire of a member is moved, doubled or lost by a clock change."""
+        """Describe the fire of a member that a clock change moves, doubles or drops."""
         changes = (member.clock_change(after, until) for member in self.members)
         return next((change for change in changes if change), None)
 

@@ -37,9 +37,9 @@ class At(Compiled):
         return in_zone(f"Once, on {local_text(local)[:10]} at {time}", self.zone.name)
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Give the moment, if it is still to come."""
+        """Return the moment, if it is still to come."""
         return self.moment if moment < self.moment else None
 
     def latest_at_or_before(self, moment: datetime) -> datetime | None:
-        """Give the moment, if it has come."""
+        """Return the moment, if it has come."""
         return self.moment if self.moment <= moment else None

@@ -1,4 +1,4 @@
-"""Calendars: stretches of time that a schedule avoids, or keeps to. Pure: coverage is asked of a moment."""
+"""Calendars: spans of time that a schedule avoids or keeps to. Pure: coverage is a function of the moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from duly.domain.triggers.zones.zones import Zone
 
 BLOCKED_DAYS_MAX = 400
 DATES_MAX, WINDOWS_MAX, WEEKLY_MAX = 10_000, 1_000, 50
-# Calendars that alternate so often leave nothing that is worth finding; each step is a stretch of time.
+# Calendars that alternate so often leave nothing worth finding; each step is a span of time.
 _STEPS_MAX = 1_000
 _FAR = 2**60
 _TIME = re.compile(r"(\d\d):(\d\d)", re.ASCII)
@@ -29,9 +29,9 @@ Span = tuple[int, int]
 
 
 class Calendar(msgspec.Struct, frozen=True):
-    """Whole local days, stretches between two moments, and hours of the week in local time.
+    """Whole local days, spans between two moments, and hours of the week in local time.
 
-    All are half-open and in order; windows, and the hours of a day, do not touch each other.
+    All are half-open and sorted; windows, and the hours of a day, do not touch.
     """
 
     name: str
@@ -42,23 +42,23 @@ class Calendar(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What changes when the calendar covers other moments."""
+        """A digest of the moments that the calendar covers."""
         covered = (self.zone.name, self.dates, self.windows, self.weekly)
         return sha256(msgspec.json.encode(covered)).hexdigest()
 
     def covered_until(self, second: int) -> int | None:
-        """Give a moment up to which all is covered, if `second` is; what follows may be covered as well."""
+        """Return a moment up to which all is covered, if `second` is; more may follow."""
         local = self.zone.local_at(second)
         day, time = divmod(local, DAY)
         end = DAY if self._has_date(day) else _end_of(self.weekly[(day + 4) % 7], time)
-        # A clock change may end it sooner, or later: it is looked at again there.
+        # A clock change may end it sooner or later, so it is checked again there.
         change = self.zone.piece_end(self.zone.piece_at(second))
         until = [] if end is None else [min(second + end - time, change)]
         window = _end_of(self.windows, second)
         return max(until if window is None else [*until, window], default=None)
 
     def free_until(self, second: int) -> int | None:
-        """Give a moment before which nothing is covered, if `second` is not; None when nothing ever is again."""
+        """Return a moment before which nothing is covered, if `second` is not; None when nothing ever is again."""
         local = self.zone.local_at(second)
         starts = [start for start in (self._next_date(local), self._next_weekly(local)) if start is not None]
         change = self.zone.piece_end(self.zone.piece_at(second))
@@ -84,29 +84,29 @@ class Calendar(msgspec.Struct, frozen=True):
 
 
 class Use(msgspec.Struct, frozen=True):
-    """How one schedule uses a calendar."""
+    """The use of a calendar by a schedule."""
 
     calendar: Calendar
     mode: Literal["exclude", "include"] = "exclude"
     on_hit: Literal["skip", "defer"] = "skip"
 
     def blocks(self, second: int) -> bool:
-        """Tell whether an occurrence at `second` is blocked."""
+        """Return whether an occurrence at `second` is blocked."""
         return (self.calendar.covered_until(second) is not None) == (self.mode == "exclude")
 
     def changes_after(self, second: int) -> int | None:
-        """Give the next moment at which the answer of `blocks` may be another."""
+        """Return the next moment at which the answer of `blocks` may change."""
         covered = self.calendar.covered_until(second)
         return self.calendar.free_until(second) if covered is None else covered
 
 
 def blockers(uses: Sequence[Use], second: int) -> list[Use]:
-    """Name the uses that block a moment; all must permit it."""
+    """Return the uses that block a moment; all must permit it."""
     return [use for use in uses if use.blocks(second)]
 
 
 def first_permitted(uses: Sequence[Use], second: int) -> int | None:
-    """Give the first moment from `second` on that nothing blocks; None when there is none within 400 days."""
+    """Return the first moment from `second` on that nothing blocks; None when there is none within 400 days."""
     limit = second + BLOCKED_DAYS_MAX * DAY
     for _ in range(_STEPS_MAX):
         blocking = next((use for use in uses if use.blocks(second)), None)
@@ -120,7 +120,7 @@ def first_permitted(uses: Sequence[Use], second: int) -> int | None:
 
 
 def permitted(uses: Sequence[Use], start: int, end: int, stretches_max: int) -> Iterator[Span]:
-    """Give the stretches between two moments that nothing blocks, in order; the rest is left where they are too many."""
+    """Return the spans between two moments that nothing blocks, in order; the rest is left out where there are too many."""
     for _ in range(stretches_max):
         if start >= end:
             return
@@ -132,7 +132,7 @@ def permitted(uses: Sequence[Use], start: int, end: int, stretches_max: int) -> 
 
 
 def next_blocked(uses: Sequence[Use], second: int, limit: int) -> int:
-    """Give the first moment after `second`, and at most `limit`, that something blocks."""
+    """Return the first moment after `second`, and at most `limit`, that something blocks."""
     found = limit
     for use in uses:
         at: int | None = second
@@ -143,7 +143,7 @@ def next_blocked(uses: Sequence[Use], second: int, limit: int) -> int:
 
 
 def read_calendar(value: object) -> Calendar:
-    """Read a calendar. Raises TriggerError, which carries all that is wrong."""
+    """Read a calendar. Raises TriggerError, which carries every problem."""
     shape = check_object(value, "calendar")
     check_keys(shape, spec.CalendarSpec, "name")
     name = string(shape, "name")
@@ -159,7 +159,7 @@ def read_calendar(value: object) -> Calendar:
 
 
 def _merged(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """Join the spans that touch, so that each moment lies in one at most."""
+    """Join spans that touch, so that each moment lies in at most one."""
     found: list[Span] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -170,13 +170,13 @@ def _merged(spans: Sequence[Span]) -> tuple[Span, ...]:
 
 
 def _end_of(spans: tuple[Span, ...], at: int) -> int | None:
-    """Give the end of the span that holds `at`, if one does."""
+    """Return the end of the span that holds `at`, if one does."""
     index = bisect_right(spans, (at, _FAR)) - 1
     return spans[index][1] if index >= 0 and at < spans[index][1] else None
 
 
 def _start_after(spans: tuple[Span, ...], at: int) -> int | None:
-    """Give the start of the first span after `at`, if there is one."""
+    """Return the start of the first span after `at`, if there is one."""
     index = bisect_right(spans, (at, _FAR))
     return spans[index][0] if index < len(spans) else None
 

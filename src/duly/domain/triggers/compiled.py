@@ -1,4 +1,4 @@
-"""What every trigger becomes: a pure rule that can be asked for the occurrence after a moment, and the one before."""
+"""The compiled form of every trigger: a pure rule that gives the occurrence after a moment, and the one before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FINEST, _SECOND = timedelta(microseconds=1), timedelta(seconds=1)
 
 
 class TriggerWarning(msgspec.Struct, frozen=True):
-    """Something that is allowed and may not be meant."""
+    """A trigger that is allowed but may not be meant."""
 
     code: str
     message: str
@@ -28,72 +28,72 @@ class TriggerWarning(msgspec.Struct, frozen=True):
 
 
 class Compiled(ABC):
-    """A trigger ready to be asked. Equal `key`s fire at equal moments."""
+    """A compiled trigger. Equal `key`s fire at equal moments."""
 
     kind: Kind = "fixed"
     zone: Zone = UTC_ZONE
-    words: str | None = None  # What the user wrote, when that was English.
-    is_estimate = False  # Whether only the first occurrence can be known ahead.
+    words: str | None = None  # the user's text, if it was English
+    is_estimate = False  # whether only the first occurrence is known ahead
     fires_per_hour_max: int = 1
-    steps_per_count: int = 1  # How many occurrences are walked to count one; 0 when all are counted at once.
+    steps_per_count: int = 1  # occurrences walked to count one; 0 when all are counted at once
 
     @property
     @abstractmethod
     def canonical(self) -> dict[str, Any]:
-        """The trigger in the one form that all spellings of it share; it compiles to the same rule."""
+        """The trigger in the form that all its spellings share; it compiles to the same rule."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Say it in English; equal canonical forms give equal words."""
+        """Describe it in English; equal canonical forms give equal words."""
 
     @abstractmethod
     def next_after(self, moment: datetime) -> datetime | None:
-        """Give the first occurrence after a moment; None when there is none before the end of 2199."""
+        """Return the first occurrence after a moment; None when there is none before the end of 2199."""
 
     @abstractmethod
     def latest_at_or_before(self, moment: datetime) -> datetime | None:
-        """Give the last occurrence at or before a moment; None when there is none."""
+        """Return the last occurrence at or before a moment; None when there is none."""
 
     @property
     def warnings(self) -> tuple[TriggerWarning, ...]:
-        """What can be said against it without looking at a clock."""
+        """The warnings that need no clock."""
         return ()
 
     def note(self, second: int) -> str | None:
-        """Say what a clock change has to do with the occurrence at `second`."""
+        """Describe the effect of a clock change on the occurrence at `second`."""
         return None
 
     def clock_change(self, after: int, until: int) -> str | None:
-        """Say which fire between two moments is moved, doubled or lost by a clock change, if any is."""
+        """Describe the fire between two moments that a clock change moves, doubles or drops, if there is one."""
         return None
 
     @cached_property
     def key(self) -> str:
-        """The canonical form as text: what triggers of one cohort have in common."""
+        """The canonical form as text, which triggers of one cohort share."""
         return msgspec.json.encode(self.canonical, order="deterministic").decode()
 
     def between(self, start: datetime, end: datetime) -> Iterator[datetime]:
-        """Give the occurrences from `start` on and before `end`, in order."""
+        """Return the occurrences from `start` on and before `end`, in order."""
         found = self.next_after(max(start, _EARLIEST) - _FINEST)
         while found is not None and found < end:
             yield found
             found = self.next_after(found)
 
     def count_between(self, start: datetime, end: datetime, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`; one that has to walk them stops at `most`."""
+        """Count the occurrences from `start` on and before `end`; a count that has to walk them stops at `most`."""
         return sum(1 for _ in islice(self.between(start, end), most))
 
 
 class WholeSeconds(Compiled):
-    """A trigger whose occurrences are whole UTC seconds; all that a clock change can touch is."""
+    """A trigger whose occurrences are whole UTC seconds, as are all that a clock change can affect."""
 
     @abstractmethod
     def second_from(self, second: int) -> int | None:
-        """Give the first occurrence at or after `second`."""
+        """Return the first occurrence at or after `second`."""
 
     @abstractmethod
     def second_until(self, second: int) -> int | None:
-        """Give the last occurrence at or before `second`."""
+        """Return the last occurrence at or before `second`."""
 
     def next_after(self, moment: datetime) -> datetime | None:
         since = moment - EPOCH
@@ -116,7 +116,7 @@ class WholeSeconds(Compiled):
         return self.count_seconds(first, last, most) if first < last else 0
 
     def count_seconds(self, start: int, end: int, most: int) -> int:
-        """Count the occurrences from one second on and before another; one that has to walk them stops at `most`."""
+        """Count the occurrences from one second on and before another; a count that has to walk them stops at `most`."""
         count = 0
         while count < most and (found := self.second_from(start)) is not None and found < end:
             count, start = count + 1, found + 1
@@ -124,5 +124,5 @@ class WholeSeconds(Compiled):
 
 
 def _second_from(moment: datetime) -> int:
-    """Give the first whole second at or after a moment."""
+    """Return the first whole second at or after a moment."""
     return -((EPOCH - moment) // _SECOND)

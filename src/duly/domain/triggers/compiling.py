@@ -1,4 +1,4 @@
-"""From the JSON shape of a trigger to its compiled form. Unknown keys are refused, and all that is wrong is said at once."""
+"""Compilation of a trigger's JSON. Unknown keys are refused, and all problems are reported at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SYNONYMS = {"timezone": "tz", "time_zone": "tz", "zone": "tz", "cron": "expr", 
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What a trigger may depend on beside itself: the job for `H`, the moment of creation for what is relative to it."""
+    """The context of a trigger: the job for `H`, and the moment of creation for relative times."""
 
     job_id: str | None
     now: datetime
@@ -44,7 +44,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 def compile_trigger(trigger: object, *, job_id: str | None, now: datetime) -> Compiled:
-    """Compile a trigger. Raises TriggerError, which carries all that is wrong."""
+    """Compile a trigger. Raises TriggerError, which carries every problem."""
     return _compile(trigger, Context(job_id, now))
 
 
@@ -59,14 +59,14 @@ def _compile(trigger: object, context: Context) -> Compiled:
 
 
 def check_object(value: object, what: str) -> Mapping[str, Any]:
-    """Take a JSON object. Raises TriggerError."""
+    """Check that a value is a JSON object. Raises TriggerError."""
     if not isinstance(value, Mapping):
         raise TriggerError("TRIGGER_VALUE", f"{what} {shown(value)} is not an object with keys", "")
     return value
 
 
 def check_keys(shape: Mapping[str, Any], kind: type[Spec], *named: str) -> None:
-    """Raise TriggerError for every key that is unknown or missing: of the fields of a struct, and `named` ones."""
+    """Raise TriggerError for every unknown or missing key, given the fields of a struct and `named` ones."""
     required, optional = _keys(kind)
     required = (*named, *required)
     known = (*required, *optional)
@@ -79,7 +79,7 @@ def check_keys(shape: Mapping[str, Any], kind: type[Spec], *named: str) -> None:
 
 
 def check_part(value: object, field: str, kind: type[Spec]) -> Mapping[str, Any]:
-    """Take an object that stands at a field, with the keys of a struct. Raises TriggerError."""
+    """Check the object at a field, with the keys of a struct. Raises TriggerError."""
     if not isinstance(value, Mapping):
         keys = ", ".join(part for parts in _keys(kind) for part in parts)
         raise TriggerError("TRIGGER_VALUE", f"{field} {shown(value)} is not an object with keys: {keys}", field)
@@ -92,7 +92,7 @@ def check_part(value: object, field: str, kind: type[Spec]) -> Mapping[str, Any]
 
 @cache
 def _keys(kind: type[Spec]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Give the keys that must be there, and those that may; asking for them costs more than a look."""
+    """Return the required and the optional keys; cached, because reflection is slow."""
     fields = msgspec.structs.fields(kind)
     required, optional = ([one.encode_name for one in fields if one.required is must] for must in (True, False))
     return tuple(required), tuple(optional)
@@ -118,7 +118,7 @@ def string(shape: Mapping[str, Any], key: str) -> str: ...
 @overload
 def string(shape: Mapping[str, Any], key: str, *, optional: Literal[True]) -> str | None: ...
 def string(shape: Mapping[str, Any], key: str, *, optional: bool = False) -> str | None:
-    """Take a text from a shape. Raises TriggerError."""
+    """Check that a value is text. Raises TriggerError."""
     value = shape.get(key)
     if value is None and optional:
         return None
@@ -143,7 +143,7 @@ def _at(shape: Mapping[str, Any], context: Context) -> Compiled:
 
 
 def _delay(value: Any) -> timedelta:
-    """Read how long after its creation a one-shot fires. Raises TriggerError."""
+    """Read the delay of a one-shot after its creation. Raises TriggerError."""
     try:
         return check_delay(value)
     except InvalidSchedule as error:

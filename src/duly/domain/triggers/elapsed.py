@@ -31,7 +31,7 @@ class FixedRate(WholeSeconds):
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """The period, the anchor and the zone its fires are shown in, each in one way."""
+        """The period, the anchor and the zone of its fires, normalized."""
         shape = {"type": "interval", "every": to_iso(timedelta(seconds=self.every)), "anchor": utc_text(self.anchor)}
         return shape if self.zone.name == "UTC" else shape | {"tz": self.zone.name}
 
@@ -40,7 +40,7 @@ class FixedRate(WholeSeconds):
 
     @property
     def warnings(self) -> tuple[TriggerWarning, ...]:
-        """More than one fire a minute is much."""
+        """Warn of more than one fire a minute."""
         if self.every * _DENSE >= 3600:
             return ()
         return (TriggerWarning("DENSE", f"it fires {3600 // self.every} times an hour", "every"),)
@@ -56,19 +56,19 @@ class FixedRate(WholeSeconds):
         return second - (second - self.anchor) % self.every
 
     def count_seconds(self, start: int, end: int, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`; all of them, for it takes no longer."""
+        """Count the occurrences from `start` on and before `end`, all of them: it takes no longer."""
         first, last = self.second_from(start), self.second_until(end - 1)
         return 0 if first is None or last is None or last < first else (last - first) // self.every + 1
 
 
 class FixedDelay(FixedRate):
-    """The next is one period after the end of the last run, so all but the first are only estimated here."""
+    """The next fire is one period after the end of the last run, so all but the first are estimates here."""
 
     is_estimate = True
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """As of a fixed rate, with its mode."""
+        """The same as of a fixed rate, with its mode."""
         return {**super().canonical, "mode": "fixed_delay"}
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""What is wrong with a trigger: a stable code, a sentence with its remedy, the field, and the place in the text."""
+"""Errors of triggers: a stable code, a sentence with its remedy, the field, and the position in the text."""
 
 from __future__ import annotations
 
@@ -48,16 +48,15 @@ CODES = frozenset(
 _SHOWN_CHARACTERS_MAX = 60
 
 
-# Looks at the beginning of a value only, however large it is.
+# Reads only the beginning of a value, however large it is.
 _brief = Repr()
 _brief.maxstring = _brief.maxother = _SHOWN_CHARACTERS_MAX
 
 
 class TriggerError(Refused):
-    """A trigger that cannot be kept.
+    """An invalid trigger.
 
-    `hint` is what could be written instead, `expression[span]` the part that is wrong, and `errors` all that was found,
-    this one first.
+    `hint` is a valid replacement, `expression[span]` the wrong part, and `errors` all errors found, this one first.
     """
 
     def __init__(
@@ -81,19 +80,19 @@ class TriggerError(Refused):
         self.errors: tuple[TriggerError, ...] = (self,)
 
     def within(self, path: str) -> TriggerError:
-        """Say that the field lies under `path`, for this error and those found with it."""
+        """Prefix the field with `path`, for this error and those found with it."""
         for error in self.errors:
             error.field = join(path, error.field)
         return self
 
     def named(self, what: str) -> TriggerError:
-        """Say of what it is wrong, before the sentence itself."""
+        """Prefix the sentence with the name of the wrong thing."""
         self.message = f"{what}: {self.message}"
         self.args = (self.message,)
         return self
 
     def as_json(self) -> dict[str, Any]:
-        """Give what the API answers."""
+        """Return the error as the API sends it."""
         shape: dict[str, Any] = {"code": self.code, "message": self.message, "field": self.field, "hint": self.hint}
         if self.span is not None:
             shape["span"] = list(self.span)
@@ -101,39 +100,39 @@ class TriggerError(Refused):
 
 
 def check_length(text: str, field: str, limit: int, remedy: str = "shorten it") -> None:
-    """Refuse a text that is too long to be read. Raises TriggerError."""
+    """Refuse a text that is too long. Raises TriggerError."""
     if len(text) > limit:
         message = f"{field} has {len(text)} characters, over the limit of {limit}; {remedy}"
         raise TriggerError("LIMIT", message, field)
 
 
 def join(path: str, field: str) -> str:
-    """Name a field under a path: `trigger` and `expr` are `trigger.expr`."""
+    """Join a path and a field: `trigger` and `expr` are `trigger.expr`."""
     if not path or not field:
         return path or field
     return path + field if field.startswith("[") else f"{path}.{field}"
 
 
 def together(errors: Sequence[TriggerError]) -> TriggerError:
-    """Make one error of several: the first, which carries the others."""
+    """Combine errors: the first carries the others."""
     first = errors[0]
     first.errors = tuple(single for error in errors for single in error.errors)
     return first
 
 
 def shown(value: object) -> str:
-    """Quote a value that a user gave, cut to a length that fits a sentence."""
+    """Quote a user's value, cut to fit a sentence."""
     text = _shown_number(value) if isinstance(value, int) else _brief.repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS_MAX else text[:_SHOWN_CHARACTERS_MAX] + "…"
 
 
 def _shown_number(value: int) -> str:
-    # Python refuses to write numbers of more than some thousand digits.
+    # Python refuses to print numbers of more than some thousand digits.
     return str(value) if value.bit_length() < 256 else "a number beyond reason"
 
 
 def nearest(word: str, known: Iterable[str], share_min: float = 0.4) -> str | None:
-    """Find the known word that shares most pairs of letters with `word`, if it shares more than so many of them."""
+    """Return the known word that shares most pairs of letters with `word`, if more than a minimum."""
     pairs = _pairs(word[:_SHOWN_CHARACTERS_MAX].lower())
     if not pairs:
         return None

@@ -1,4 +1,4 @@
-"""The period of a fixed rate: how it is read, and how it is said in English."""
+"""The period of a fixed rate: parsing it, and writing it in English."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
 def parse_every(value: Duration) -> timedelta:
-    """Read an interval's period. Raises InvalidSchedule when it is not a whole number of seconds, at least one."""
+    """Parse an interval's period. Raises InvalidSchedule when it is not a whole number of seconds, at least one."""
     every = parse(value, "every")
     if every < EVERY_MIN:
         raise InvalidSchedule(f"every {value!r} is shorter than one second; the shortest is PT1S")
@@ -24,7 +24,7 @@ def parse_every(value: Duration) -> timedelta:
 
 
 def describe_every(every: timedelta) -> str:
-    """Say a period in English, in the largest unit that divides it."""
+    """Write a period in English, in the largest unit that divides it."""
     seconds = int(every.total_seconds())
     for unit, size in _UNITS:
         if seconds % size == 0:

@@ -36,7 +36,7 @@ class CalendarRepeat(StartedRule):
         self._mean = period.months * _MONTH_SECONDS + period.days * DAY
 
     def local_of(self, number: int) -> int:
-        """Give occurrence `number` as local time."""
+        """Return occurrence `number` as local time."""
         year, month = divmod(self._month + number * self.period.months, 12)
         if year > LAST_YEAR + 1:
             return _BEYOND
@@ -60,7 +60,7 @@ class CalendarRepeat(StartedRule):
         return found if found >= floor else None
 
     def _number_from(self, local: int) -> int:
-        """Give the number of the first occurrence at or after `local`: an estimate from the mean length, then put right."""
+        """Return the number of the first occurrence at or after `local`: estimated from the mean length, then corrected."""
         number = max(0, (local - self.start_local) // self._mean)
         while number > 0 and self.local_of(number - 1) >= local:
             number -= 1

@@ -19,15 +19,15 @@ class Jitter(msgspec.Struct, frozen=True):
     per: Literal["job", "occurrence"] = "job"
 
     def delay(self, job_id: str, scheduled: int, window: int) -> int:
-        """Give the delay in seconds, where there is room for `window`."""
+        """Return the delay in seconds, where there is room for `window`."""
         return spread(job_id if self.per == "job" else f"{job_id}|{utc_text(scheduled)}", window)
 
 
 def spread(text: str, window: int) -> int:
-    """Give a number from 0 up to, and without, `window`; 0 when the window is."""
+    """Return a number from 0 up to, and without, `window`; 0 when the window is."""
     return stable_hash(text) * window >> 64
 
 
 def stable_hash(text: str) -> int:
-    """Give 64 bits that depend on nothing but the text."""
+    """Return 64 bits that depend only on the text."""
     return int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big")

@@ -23,11 +23,11 @@ class LocalRule(WholeSeconds):
 
     @abstractmethod
     def local_from(self, local: int, limit: int) -> int | None:
-        """Give the first local time named that is at or after `local` and before `limit`."""
+        """Return the first local time named that is at or after `local` and before `limit`."""
 
     @abstractmethod
     def local_until(self, local: int, floor: int) -> int | None:
-        """Give the last local time named that is at or before `local` and not before `floor`."""
+        """Return the last local time named that is at or before `local` and not before `floor`."""
 
     def second_from(self, second: int) -> int | None:
         if self.kind == "wildcard":
@@ -96,7 +96,7 @@ class LocalRule(WholeSeconds):
         return found
 
     def keeps_rhythm(self, shift: int) -> bool:
-        """Tell whether a clock that moves by `shift` seconds leaves the real distance between fires as it is."""
+        """Return whether a clock that moves by `shift` seconds leaves the real distance between fires as it is."""
         return False
 
     def clock_change(self, after: int, until: int) -> str | None:
@@ -137,7 +137,7 @@ class StartedRule(LocalRule):
         if second < self.start:
             return None
         found = super().second_until(second)
-        # The start is the second of two equal local times: what was found is the first of them, or lies before.
+        # The start is the second of two equal local times: the match is the first of them, or lies before.
         if found is None or found >= self.start:
             return found
         return self.start if self.local_from(self.start_local, self.start_local + 1) is not None else None

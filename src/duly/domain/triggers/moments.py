@@ -1,4 +1,4 @@
-"""The span of time that is looked at, and the ways between moments, seconds and days."""
+"""The searched span of time, and conversions between moments, seconds and days."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 DAY = 86_400
 LAST_YEAR = 2199
-# The search for an occurrence begins and ends here. Two days are left at the start, so that no local time falls out of
-# the calendar.
+# The search for an occurrence begins and ends here. Two days are left at the start, so that every local time is a valid
+# date.
 FIRST_SECOND = (2 - EPOCH_ORDINAL) * DAY
 LAST_SECOND = (date(LAST_YEAR + 1, 1, 1).toordinal() - EPOCH_ORDINAL) * DAY - 1
 
@@ -23,12 +23,12 @@ def second_of(moment: datetime) -> int:
 
 
 def moment_of(second: int) -> datetime:
-    """Give the moment of a count of seconds."""
+    """Return the moment of a number of seconds."""
     return EPOCH + timedelta(0, second)
 
 
 def month_days(year: int, month: int) -> int:
-    """Give the length of a month."""
+    """Return the length of a month."""
     if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
         return 29
     return _MONTH_DAYS[month]
@@ -40,12 +40,12 @@ def day_of(year: int, month: int, day: int) -> int:
 
 
 def date_of(day: int) -> date:
-    """Give the date of a count of days."""
+    """Return the date of a number of days."""
     return date.fromordinal(day + EPOCH_ORDINAL)
 
 
 def clock_text(local: int) -> str:
-    """Write the time of day of a local time, with seconds only where there are any."""
+    """Write the time of day of a local time, with seconds only if there are any."""
     minutes, second = divmod(local % DAY, 60)
     text = f"{minutes // 60:02}:{minutes % 60:02}"
     return f"{text}:{second:02}" if second else text
@@ -62,7 +62,7 @@ def utc_text(second: int) -> str:
 
 
 def fraction_text(microseconds: int) -> str:
-    """Write a part of a second as `.250` or `.250001`; nothing where there is none."""
+    """Write a part of a second as `.250` or `.250001`; empty where there is none."""
     if not microseconds:
         return ""
     return f".{microseconds:06}" if microseconds % 1000 else f".{microseconds // 1000:03}"

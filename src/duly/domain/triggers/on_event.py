@@ -1,4 +1,4 @@
-"""Jobs that wait for events: a rule that names no moment of its own. It stands where others have their trigger."""
+"""Jobs that run for events: a trigger without moments of its own."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from duly.domain.triggers.compiled import Compiled
 from duly.domain.triggers.schedule.schedules import Overlap, Schedule
 
 ON_EVENT = "on_event"
-# The moment that never comes, as the database's driver writes `infinity`: it is never compared with another.
+# The moment that never comes, as the database driver writes `infinity`: it is never compared.
 NEVER = datetime.max  # noqa: DTZ901 - it has no zone there either
 _COHORT_BITS = 62
 
 
 class OnEvent(Compiled):
-    """Fires whenever an event comes that matches."""
+    """Fires for every matching event."""
 
     fires_per_hour_max = 0
 
@@ -29,7 +29,7 @@ class OnEvent(Compiled):
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """What is matched."""
+        """The event match."""
         return {"type": self._kind} if self._source is None else {"type": self._kind, "source": self._source}
 
     def describe(self) -> str:
@@ -37,26 +37,26 @@ class OnEvent(Compiled):
         return f"On each event {self._kind}{origin}"
 
     def next_after(self, moment: datetime) -> None:
-        """Give nothing: when an event comes is not known."""
+        """Return None: the moment of an event is not known ahead."""
         return
 
     def latest_at_or_before(self, moment: datetime) -> None:
-        """Give nothing: an event is no moment of a rule."""
+        """Return None: an event is not a moment of a rule."""
         return
 
 
 def is_on_event(shape: Mapping[str, Any]) -> bool:
-    """Say whether a shape waits for events."""
+    """Return whether a shape waits for events."""
     return ON_EVENT in shape
 
 
 def event_schedule(shape: Mapping[str, Any]) -> Schedule:
-    """Compile a shape that waits for events. Each event is a run of its own, whatever runs already."""
+    """Compile a schedule for events. Each event is a run of its own, whatever runs already."""
     match = shape[ON_EVENT]
     return Schedule(OnEvent(match["type"], match.get("source")), overlap=Overlap("allow"))
 
 
 def event_cohort(shape: Mapping[str, Any]) -> int:
-    """Give a number that jobs with the same match share."""
+    """Return a number that jobs with the same match share."""
     text = msgspec.json.encode(event_schedule(shape).trigger.canonical, order="deterministic")
     return int.from_bytes(sha256(b"on_event " + text).digest()[:8], "big") >> 64 - _COHORT_BITS

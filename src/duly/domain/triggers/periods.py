@@ -29,11 +29,11 @@ class Period(msgspec.Struct, frozen=True):
 
     @property
     def is_calendar(self) -> bool:
-        """Whether it follows the calendar rather than the clock."""
+        """Return whether it follows the calendar rather than the clock."""
         return not self.seconds
 
     def to_iso(self) -> str:
-        """Write it in one way."""
+        """Write it in normal form."""
         if self.seconds:
             return to_iso(timedelta(seconds=self.seconds))
         years, months = divmod(self.months, 12)
@@ -42,7 +42,7 @@ class Period(msgspec.Struct, frozen=True):
 
 
 def read(value: object, field: str) -> Period:
-    """Read a duration. Raises TriggerError."""
+    """Parse a duration. Raises TriggerError."""
     match = _PERIOD.fullmatch(value) if isinstance(value, str) and len(value) <= _CHARACTERS_MAX else None
     if match is None or value in ("P", "PT") or match[5] == "T":
         raise TriggerError("DURATION_SYNTAX", f"{field} {shown(value)} is not a duration; {_remedy(value)}", field)
@@ -58,7 +58,7 @@ def read(value: object, field: str) -> Period:
 
 
 def read_clock(value: object, field: str) -> int:
-    """Read a duration in clock units, in seconds. Raises TriggerError."""
+    """Parse a duration in clock units, in seconds. Raises TriggerError."""
     period = read(value, field)
     if period.is_calendar:
         message = (
@@ -82,7 +82,7 @@ def _within_reach(period: Period, value: object, field: str) -> Period:
 
 
 def _remedy(value: object) -> str:
-    """Guess what was meant by `15m`, `90 s` or `pt5m`."""
+    """Guess the meaning of `15m`, `90 s` or `pt5m`."""
     text = str(value).strip()[:20].upper()
     if _PERIOD.fullmatch(text) and text not in ("P", "PT"):
         return f"write {text}"

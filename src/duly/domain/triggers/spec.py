@@ -1,7 +1,7 @@
 """The schedule of a job, field by field, as HTTP and files describe it.
 
-These structs are the source of schemas. `domain/triggers` reads a schedule from plain values, with its own messages, and keeps
-it as it was written.
+These structs are the source of schemas. `domain/triggers` reads a schedule from plain values, with its own messages,
+and stores it as written.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OverlapWord = Literal["skip", "buffer_one", "queue", "cancel_running", "allow"]
 
 
 class TriggerAt(Spec, frozen=True, tag_field="type", tag="at"):
-    """Once, at a moment or after a delay: give one of `at` and `delay`."""
+    """A one-shot, at a moment or after a delay: give one of `at` and `delay`."""
 
     at: (
         Annotated[
@@ -58,14 +58,14 @@ class TriggerAt(Spec, frozen=True, tag_field="type", tag="at"):
 
 
 class TriggerCron(Spec, frozen=True, tag_field="type", tag="cron"):
-    """By the wall clock of a zone."""
+    """A cron expression in the local time of a zone."""
 
     expr: Annotated[Expression, Meta(examples=["0 8 * * MON-FRI"])]
     tz: Zone | None = None
 
 
 class TriggerInterval(Spec, frozen=True, tag_field="type", tag="interval"):
-    """Again and again, a period apart."""
+    """A fixed period, repeated."""
 
     every: Annotated[Period, Meta(description="ISO 8601 in clock units, such as PT5M or PT24H.")]
     anchor: Moment | None = None
@@ -74,7 +74,7 @@ class TriggerInterval(Spec, frozen=True, tag_field="type", tag="interval"):
 
 
 class TriggerIso8601(Spec, frozen=True, tag_field="type", tag="iso8601"):
-    """A repeating interval."""
+    """An ISO 8601 repeating interval."""
 
     text: Annotated[Expression, Meta(examples=["R/2026-12-01T09:00:00Z/P1D"])]
     tz: Zone | None = None
@@ -90,7 +90,7 @@ class TriggerRrule(Spec, frozen=True, tag_field="type", tag="rrule"):
 
 
 class TriggerText(Spec, frozen=True, tag_field="type", tag="text"):
-    """Plain English, from a closed grammar."""
+    """A schedule in plain English, from a closed grammar."""
 
     text: Annotated[Expression, Meta(examples=["every weekday at 9:30am"])]
     tz: Zone | None = None
@@ -100,7 +100,7 @@ Member = TriggerAt | TriggerCron | TriggerInterval | TriggerIso8601 | TriggerRru
 
 
 class TriggerAny(Spec, frozen=True, tag_field="type", tag="any"):
-    """The union of several; equal instants count once."""
+    """The union of several triggers; equal instants count once."""
 
     of: Annotated[list[Member], Meta(min_length=2, max_length=10)]
 
@@ -109,14 +109,14 @@ Trigger = Member | TriggerAny
 
 
 class Jitter(Spec, frozen=True):
-    """Delays each fire by less than `max`."""
+    """A delay of each fire by less than `max`."""
 
     max: Period
     per: Literal["job", "occurrence"] | None = None
 
 
 class Misfire(Spec, frozen=True):
-    """What becomes of occurrences that were noticed too late."""
+    """The policy for occurrences that were noticed too late."""
 
     policy: MisfireWord | None = None
     grace: Period | None = None
@@ -126,7 +126,7 @@ class Misfire(Spec, frozen=True):
 
 
 class Overlap(Spec, frozen=True):
-    """What happens when one run is due while another is active."""
+    """The policy for a run that is due while another is active."""
 
     policy: OverlapWord | None = None
     limit: Count | None = None
@@ -141,7 +141,7 @@ class CalendarUse(Spec, frozen=True):
 
 
 class Schedule(Spec, frozen=True):
-    """When a job fires, and what happens when it cannot."""
+    """The fires of a job, and the policies for those that cannot run as planned."""
 
     trigger: Trigger
     start: Annotated[Moment, Meta(description="Nothing fires before it.")] | None = None
@@ -155,7 +155,7 @@ class Schedule(Spec, frozen=True):
 
 
 class Window(Spec, frozen=True):
-    """A stretch of time; the end is not part of it."""
+    """A span of time; the end is not part of it."""
 
     start: Moment
     end: Moment

@@ -18,7 +18,7 @@ _DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
 
 
 def read(value: object, field: str, zone: Zone | None) -> int:
-    """Read a moment of whole seconds. Raises TriggerError."""
+    """Parse a moment of whole seconds. Raises TriggerError."""
     microseconds = read_fine(value, field, zone)
     if microseconds % SECOND:
         message = f"{field} {shown(value)} names a part of a second; whole seconds only"
@@ -27,7 +27,7 @@ def read(value: object, field: str, zone: Zone | None) -> int:
 
 
 def read_fine(value: object, field: str, zone: Zone | None) -> int:
-    """Read a moment, in microseconds since 1970. Raises TriggerError."""
+    """Parse a moment, in microseconds since 1970. Raises TriggerError."""
     local, microseconds, offset = _parts(value, field)
     if offset is not None:
         return _in_reach(local - offset, field, value) * SECOND + microseconds
@@ -38,7 +38,7 @@ def read_fine(value: object, field: str, zone: Zone | None) -> int:
 
 
 def read_local(value: object, field: str) -> tuple[int, int | None]:
-    """Read a date and time of whole seconds as it stands: the local time, and the offset if one is written."""
+    """Parse a date and time of whole seconds literally: the local time, and the offset if there is one."""
     local, microseconds, offset = _parts(value, field)
     if microseconds:
         raise TriggerError("SUB_SECOND", f"{field} {shown(value)} names a part of a second; whole seconds only", field)
@@ -46,7 +46,7 @@ def read_local(value: object, field: str) -> tuple[int, int | None]:
 
 
 def read_date(value: object, field: str) -> int:
-    """Read a date, as days since 1970. Raises TriggerError."""
+    """Parse a date, as days since 1970. Raises TriggerError."""
     match = _DATE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise TriggerError("DATETIME_SYNTAX", f"{field} {shown(value)} is not a date; write YYYY-MM-DD", field)
@@ -54,7 +54,7 @@ def read_date(value: object, field: str) -> int:
 
 
 def only_instant(local: int, zone: Zone, field: str) -> int:
-    """Give the one moment at which the clock shows `local`. Raises TriggerError when there is none, or there are two."""
+    """Return the one moment at which the clock shows `local`. Raises TriggerError when there is none, or there are two."""
     found = zone.instants_of(local)
     if len(found) == 1:
         return found[0]
@@ -70,7 +70,7 @@ def only_instant(local: int, zone: Zone, field: str) -> int:
 
 
 def _parts(value: object, field: str) -> tuple[int, int, int | None]:
-    """Take a stamp apart: local time, microseconds, offset."""
+    """Split a timestamp: local time, microseconds, offset."""
     if isinstance(value, datetime):
         value = value.isoformat()
     if not isinstance(value, str):

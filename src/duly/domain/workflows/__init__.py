@@ -1,1 +1,1 @@
-"""Workflows: the graph, its references and its nodes as they are shown."""
+"""Workflows: the graph, its references, and its nodes as responses show them."""

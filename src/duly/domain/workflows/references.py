@@ -1,7 +1,7 @@
-"""References in a payload: `{"$result": "extract"}` stands for what a node came to, `{"$error": "extract"}` for what went wrong
-with it, `{"$item": true}` for the item of a map.
+"""References in a payload: `{"$result": "extract"}` stands for the result of a node, `{"$error": "extract"}` for its
+error, and `{"$item": true}` for the item of a map.
 
-They are put in where a run is handed out; the row carries names alone.
+They are resolved when a run is handed out; the row has only the names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from duly.domain.triggers.errors import shown
 RESULT = "$result"
 ERROR = "$error"
 ITEM = "$item"
-HANDED_BYTES_MAX = 1_048_576  # what one run is given of others' results
+HANDED_BYTES_MAX = 1_048_576  # of other nodes' results, in one run's payload
 _QUOTED = (f'"{RESULT}"', f'"{ERROR}"', f'"{ITEM}"')
 _CLASS = re.compile(r"([A-Z]\w*)(?:: (.*))?", re.DOTALL)  # as an attempt's reason names an exception
 
@@ -26,21 +26,21 @@ Path = tuple[str | int, ...]
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """The result of a node, or the part of it that a path leads to."""
+    """The result of a node, or the part of it at a path."""
 
     node: str
     path: Path = ()
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What went wrong with a node, or the part of it that a path leads to."""
+    """The error of a node, or the part of it at a path."""
 
     node: str
     path: Path = ()
 
 
 class Item(msgspec.Struct, frozen=True):
-    """The item that a run of a map is for, or a part of it."""
+    """The item of a map's run, or a part of it."""
 
     path: Path = ()
 
@@ -49,7 +49,7 @@ Use = Reference | Fault | Item
 
 
 class Unresolved(Exception):
-    """A reference leads nowhere, or to more than a run is handed."""
+    """A reference to nothing, or to more than a run may be given."""
 
 
 def uses_in(payload: str, refuse: Refuse) -> list[Use]:
@@ -58,12 +58,12 @@ def uses_in(payload: str, refuse: Refuse) -> list[Use]:
 
 
 def has_references(payload: str | None) -> bool:
-    """Say whether there may be references in a payload; text that looks like one counts."""
+    """Return whether there may be references in a payload; text that looks like one counts."""
     return payload is not None and any(quoted in payload for quoted in _QUOTED)
 
 
 def read_reference(value: Mapping[str, Any], refuse: Refuse) -> Use | None:
-    """Read a mapping as a reference; nothing when it is none."""
+    """Read a mapping as a reference; None when it is none."""
     if not any(name in value for name in (RESULT, ERROR, ITEM)):
         return None
     path = value.get("path", [])
@@ -84,7 +84,7 @@ def read_reference(value: Mapping[str, Any], refuse: Refuse) -> Use | None:
 
 
 def fault_of(state: str, reason: str | None, attempts: int) -> dict[str, Any]:
-    """Tell what went wrong with a node that has ended so: the class of its error if it has one, what it said, and how often."""
+    """Describe the error of an ended node: its class if there is one, its message, and the number of attempts."""
     found = _CLASS.fullmatch(reason or "")
     kind, message = (found[1], found[2] or "") if found else (None, reason or "")
     return {"state": state, "class": kind, "message": message, "attempts": attempts}
@@ -97,9 +97,9 @@ def resolved(
     faults: Mapping[str, Any] | None = None,
     missing: Mapping[str, str] | None = None,
 ) -> str:
-    """Put results and errors in where a payload names them; a node with no error has null.
+    """Insert results and errors where a payload refers to them; a node without an error has null.
 
-    `missing` says why what a node came to is not kept. Raises Unresolved.
+    `missing` says why a result is not stored. Raises Unresolved.
     """
     known = _Known(results, faults or {}, item, missing or {})
     return msgspec.json.encode(_resolved(msgspec.json.decode(payload), known)).decode()
@@ -161,7 +161,7 @@ def _value_of(use: Use, known: _Known) -> Any:
                 raise Unresolved(f"node {shown(node)} has no result: it has not succeeded")
             return part_of(known.results[node], path, f"the result of node {shown(node)}")
         case Fault(node, path):
-            # Whoever waits for an end, however it is, asks for the parts of an error that may not be there.
+            # With the condition `always`, the parts of an error may be missing.
             fault = known.faults.get(node)
             return None if fault is None else part_of(fault, path, f"the error of node {shown(node)}")
         case Item(path):

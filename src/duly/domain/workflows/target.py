@@ -1,4 +1,4 @@
-"""A workflow as the target of a run: its nodes as plain values, which stand among the run's options."""
+"""Workflows as targets: their nodes as plain values, which stand among the run's options."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from duly.domain.targets.target import WorkflowTarget
 from duly.domain.workflows.references import Reference
 from duly.domain.workflows.workflow import Edge, Node, On, Workflow, check_workflow
 
-BYTES_MAX = 262_144  # It moves with every run of its job.
+BYTES_MAX = 262_144  # it moves with every run of its job
 
 
 def target_for(workflow: Workflow) -> WorkflowTarget:
-    """Write a workflow as a target. Raises InvalidWorkflow."""
+    """Encode a workflow as a target. Raises InvalidWorkflow."""
     check_workflow(workflow)
     target = WorkflowTarget(workflow.name, tuple(map(_told, workflow.nodes)), workflow.tags, workflow.then)
     written = msgspec.json.encode(target)
@@ -27,11 +27,11 @@ def target_for(workflow: Workflow) -> WorkflowTarget:
             f"workflow {workflow.name} has {size} bytes; one that a schedule starts has at most {BYTES_MAX}."
             " Let a function submit it"
         )
-    return msgspec.json.decode(written, type=WorkflowTarget)  # As it is read again: lists, and no tuples.
+    return msgspec.json.decode(written, type=WorkflowTarget)  # as it is read again: lists, not tuples
 
 
 def workflow_of(target: WorkflowTarget, request_id: str | None = None, traceparent: str | None = None) -> Workflow:
-    """Read the workflow that a target is. Raises InvalidWorkflow."""
+    """Decode the workflow of a target. Raises InvalidWorkflow."""
     try:
         nodes = tuple(map(_read, target.nodes))
     except (KeyError, TypeError, ValueError, msgspec.ValidationError) as error:
@@ -40,7 +40,7 @@ def workflow_of(target: WorkflowTarget, request_id: str | None = None, tracepare
 
 
 def plain_node(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a node in one way, so that a default that is said and one that is not are the same."""
+    """Return a node normalized, so that a default given and one left out are the same."""
     given = node.get("options")
     if given is None:
         return dict(node)

@@ -1,4 +1,4 @@
-"""A workflow's nodes as they are told to people and programs, from their rows."""
+"""Nodes of a workflow as responses show them, from their rows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _COPIED = (
     "replays",
 )
 RUNNING = "running"
-_HELD = "leased"  # the box of what is in a worker's hands
+_HELD = "leased"  # the box of runs that workers hold
 
 
 def told_nodes(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Tell nodes: one whose run is in a worker's hands is running, and a map waits for those it was to, not for its items."""
+    """Describe nodes: one whose run is leased is running, and a map waits for its parents, not for its items."""
     items = {row["name"]: row["item_of"] for row in rows if row["item_of"] is not None}
     return [_told(row, items) for row in rows]
 

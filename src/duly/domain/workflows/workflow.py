@@ -1,8 +1,8 @@
-"""A workflow: runs that wait for each other, as a graph without circles, checked whole before anything of it is kept.
+"""Workflows: runs that depend on each other, as an acyclic graph, checked as a whole before anything is stored.
 
-A node is a one-shot and its parents, each with the condition under which it counts. A node runs when all its parents have ended
-and all conditions hold; when one does not, it is skipped, which is an end like any other. The store keeps these rules, in
-`duly.pauses`, `duly.end_of_workflow` and `duly.advance`; `tests/graphs.py` has them once more, to test that.
+A node is a one-shot and its parents, each with the condition under which it counts. A node runs when all its parents
+have ended and all conditions hold; when one does not, it is skipped, which is an end like any other. The store applies
+these rules, in `duly.pauses`, `duly.end_of_workflow` and `duly.advance`; `tests/graphs.py` states them again as a test.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 class On(StrEnum):
-    """When an edge holds."""
+    """The condition of an edge."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -39,7 +39,7 @@ class On(StrEnum):
 
 
 class NodeState(StrEnum):
-    """What is known of a node in its workflow; whether it runs at this moment, its run's box tells."""
+    """The state of a node in its workflow; whether it runs at this moment is in its run's box."""
 
     WAITING = "waiting"  # for its parents
     READY = "ready"  # released: scheduled, ready, running or waiting for another attempt
@@ -51,7 +51,7 @@ class NodeState(StrEnum):
 
 
 class WorkflowState(StrEnum):
-    """Where a workflow stands. The last three are final, until somebody replays a node."""
+    """The state of a workflow. The last three are final, until somebody replays a node."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -62,21 +62,21 @@ class WorkflowState(StrEnum):
 
 
 WORKFLOW_STATES = tuple(map(str, WorkflowState))
-# It was to be done, and was not.
+# States of nodes that failed to do their work.
 UNDONE = frozenset({NodeState.FAILED, NodeState.EXPIRED, NodeState.CANCELLED})
 NODE_ENDS = UNDONE | {NodeState.SUCCEEDED, NodeState.SKIPPED}
 FINAL = frozenset({WorkflowState.SUCCEEDED, WorkflowState.FAILED, WorkflowState.CANCELLED})
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A parent, and how it must end."""
+    """A parent, and its required outcome."""
 
     parent: str
     on: On = On.SUCCESS
 
 
 class Node(msgspec.Struct, frozen=True):
-    """What runs, after what; with `map`, once for each item of a list that a node before it has as its result."""
+    """A node: its job and its parents; with `map`, one run for each item of a list that is the result of a node before it."""
 
     name: str
     submission: Submission
@@ -85,7 +85,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Workflow(msgspec.Struct, frozen=True):
-    """A whole workflow as it is asked for."""
+    """A whole workflow as requested."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -96,7 +96,7 @@ class Workflow(msgspec.Struct, frozen=True):
 
 
 def read_edges(node: str, after: object) -> tuple[Edge, ...]:
-    """Read the parents of a node: names, or each with its condition. Raises InvalidWorkflow."""
+    """Parse the parents of a node: names, or each with its condition. Raises InvalidWorkflow."""
     if not isinstance(after, Sequence) or isinstance(after, str):
         _refuse(f"after {shown(after)} of node {shown(node)} is not a list; give one: [{shown(after)}]", node, "after")
     return tuple(_read_edge(node, number, given) for number, given in enumerate(after))
@@ -127,7 +127,7 @@ def _read_condition(node: str, number: int, parent: str, on: object) -> On:
 
 
 def read_map(node: str, given: object) -> Reference | None:
-    """Read the list that a node runs over. Raises InvalidWorkflow."""
+    """Parse the list that a node maps over. Raises InvalidWorkflow."""
     if given is None or isinstance(given, Reference):
         return given
     if not isinstance(given, Mapping):
@@ -143,13 +143,13 @@ def read_map(node: str, given: object) -> Reference | None:
 
 
 def check_workflow(workflow: Workflow) -> tuple[str, ...]:
-    """Check a workflow whole, and give its nodes in an order in which parents come first. Raises InvalidWorkflow."""
+    """Check a workflow as a whole, and return its nodes with parents first. Raises InvalidWorkflow."""
     check_name(workflow.name, "workflow")
     return check_nodes(workflow.nodes)
 
 
 def check_nodes(nodes: Sequence[Node], known: Collection[str] = (), count: int = 0) -> tuple[str, ...]:
-    """Check nodes that hang together, or on `known` ones that stand already, of `count` in all. Raises InvalidWorkflow."""
+    """Check nodes that depend on each other, or on `known` existing ones, of `count` in all. Raises InvalidWorkflow."""
     if not nodes:
         _refuse("a workflow needs at least one node")
     if count + len(nodes) > NODES_MAX:
@@ -160,7 +160,7 @@ def check_nodes(nodes: Sequence[Node], known: Collection[str] = (), count: int =
 
 
 def faults_in(nodes: Sequence[Node], known: Collection[str] = ()) -> list[InvalidWorkflow]:
-    """Give all that is wrong with how nodes hang together; what could not be told before something else is right is left out."""
+    """Return every fault of the graph, except those that can only be seen after others are fixed."""
     if named := _faults([lambda: _check_edges(nodes), lambda: _check_names(nodes)]):
         return named
     names = {node.name for node in nodes}
@@ -183,7 +183,7 @@ def _faults(checks: Iterable[Callable[[], object]]) -> list[InvalidWorkflow]:
 
 
 def check_node_name(name: object) -> str:
-    """Take the name of a node. Raises InvalidWorkflow."""
+    """Check the name of a node. Raises InvalidWorkflow."""
     if isinstance(name, str) and len(name) <= NODE_NAME_CHARACTERS_MAX and _NODE_NAME.fullmatch(name):
         return name
     return _refuse(
@@ -228,7 +228,7 @@ def _check_parents(node: Node, names: Collection[str], known: Collection[str]) -
 
 
 def _order(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Sort nodes behind their parents, in the order given where there is a choice. Raises InvalidWorkflow on a circle."""
+    """Sort nodes behind their parents, else in the order given. Raises InvalidWorkflow on a cycle."""
     sorter: TopologicalSorter[str] = TopologicalSorter({node.name: () for node in nodes})
     names = {node.name for node in nodes}
     for node in nodes:
@@ -243,7 +243,7 @@ def _order(nodes: Sequence[Node]) -> tuple[str, ...]:
 
 
 def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
-    """Give all that comes before each node, of a graph without circles."""
+    """Return the ancestors of each node of an acyclic graph."""
     parents = {node.name: [edge.parent for edge in node.after] for node in nodes}
     found: dict[str, frozenset[str]] = {}
     for name in _order(nodes):
@@ -252,7 +252,7 @@ def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
 
 
 def covered_by(edges: Iterable[tuple[str, str]], node: str) -> frozenset[str]:
-    """Give what a replay from `node` does again: itself and all behind it, by edges from parent to child."""
+    """Return the nodes that a replay from `node` repeats: itself and its descendants, by edges from parent to child."""
     children: dict[str, list[str]] = {}
     for parent, child in edges:
         children.setdefault(parent, []).append(child)
@@ -265,23 +265,25 @@ def covered_by(edges: Iterable[tuple[str, str]], node: str) -> frozenset[str]:
 
 
 def remade_by(maps: Mapping[str, str], covered: Collection[str], node: str) -> frozenset[str]:
-    """Give the items that a replay from `node` drops, to be made anew with their map; it keeps those beside which it begins."""
+    """Return the items that a replay from `node` drops, to be created again with their map; it keeps the siblings of
+    its start.
+    """
     return frozenset(item for item, of in maps.items() if of in covered and of != maps.get(node))
 
 
 def is_item(name: str) -> bool:
-    """Say whether a node is an item of a map, by its name."""
+    """Return whether a node is an item of a map, by its name."""
     return name.endswith("]")
 
 
 def sinks(nodes: Sequence[Node]) -> tuple[str, ...]:
-    """Give the nodes that no other of them waits for."""
+    """Return the nodes that no other of them depends on."""
     waited_for = {edge.parent for node in nodes for edge in node.after}
     return tuple(node.name for node in nodes if node.name not in waited_for)
 
 
 def _check_uses(node: Node, before: Collection[str], names: Collection[str], known: Collection[str]) -> None:
-    """Refuse references to what does not come before a node."""
+    """Refuse references to nodes that are no ancestors."""
     where = (node.name, "payload")
     uses = uses_in(
         node.submission.payload, lambda message: _refuse(f"payload of node {shown(node.name)}: {message}", *where)
@@ -312,7 +314,7 @@ def _check_uses(node: Node, before: Collection[str], names: Collection[str], kno
 
 
 def listed(names: Sequence[str]) -> str:
-    """Name nodes, so many as fit a sentence."""
+    """List as many node names as fit a sentence."""
     return few(names, _LISTED_MAX) or "no others"
 
 

@@ -1,7 +1,10 @@
-"""Admit: let a request add jobs, or tell it when to come back. Each process has one `Admission`, over the engine's database.
+"""Admission: let a request add jobs, or refuse it with a delay.
 
-Without a limit nothing is asked. With one, a request is let in by what its process has drawn before; when that is spent, by one
-statement, in a transaction of its own: the row of a bucket is held for no longer than that, whatever the request does next.
+Each process has one `Admission`, over the engine's database.
+
+Without a limit the database is not asked. With one, a request is admitted by what its process has reserved; when that
+is spent, by one statement, in a transaction of its own: the row of a bucket is locked no longer than that, whatever the
+request does next.
 """
 
 from __future__ import annotations
@@ -14,18 +17,18 @@ from duly.store.connection.database import Database
 from duly.store.tenancy import tenants
 
 _PURSES_MAX = 10_000
-_LEAST_SECONDS = 0.001  # A refusal says that it is one, also where the wait rounds to nothing.
+_LEAST_SECONDS = 0.001  # a refusal has a positive wait, even where it rounds to zero
 
 
 class Admission:
-    """What a process knows of the buckets."""
+    """The reservations of a process, by bucket."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._purses: dict[str, Purse] = {}
 
     async def admit(self, key: ApiKey, count: int = 1) -> Verdict | None:
-        """Let a key submit so many, by its own limit and its tenant's. None: it has no limit."""
+        """Admit so many submits of a key, by its own limit and its tenant's. None: it has no limit."""
         verdicts: list[Verdict] = []
         for limit in limits_of(key):
             verdict = await self._ask(limit, count)
@@ -50,12 +53,12 @@ class Admission:
 
     def _purse(self, bucket: str) -> Purse:
         if len(self._purses) > _PURSES_MAX:
-            self._purses.clear()  # What was drawn is lost, as it would have been in a second.
+            self._purses.clear()  # the reserved tokens are lost, as they would have been in a second
         return self._purses.setdefault(bucket, Purse())
 
 
 def limits_of(key: ApiKey) -> list[RateLimit]:
-    """Give the limits under which a key submits."""
+    """Return the limits under which a key submits."""
     limits = []
     if key.rate is not None:
         limits.append(RateLimit(f"key:{key.key_id}", key.rate))

@@ -1,4 +1,4 @@
-"""API keys: make one, whose text is shown this once; and end one for good."""
+"""API keys: create one, whose text is shown this once; and revoke one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from duly.store.tenancy import api_keys
 
 
 class NewKey(msgspec.Struct, frozen=True):
-    """A key that was just made. Nobody can be told its text again."""
+    """A new key. Its text cannot be shown again."""
 
     key_id: str
     text: Secret
@@ -36,7 +36,7 @@ async def create_key(
     expires_at: datetime | None = None,
     rate: float | None = None,
 ) -> NewKey:
-    """Make a key for a tenant. Raises NotFound, InvalidOption."""
+    """Create a key for a tenant. Raises NotFound, InvalidOption."""
     check_name(name, "key")
     check_rate(rate)
     if expires_at is not None and expires_at <= await database.read_clock():
@@ -52,7 +52,7 @@ async def create_key(
 
 @audited
 async def revoke_key(database: Database, key_id: str, *, tenant: int | None = None) -> None:
-    """End a key for good, of a tenant or of any. Raises NotFound."""
+    """Revoke a key, of a tenant or of any. Raises NotFound."""
     revoked = await api_keys.revoke(database, key_id, tenant=tenant)
     if revoked is None:
         raise NotFound(f"no key {key_id}; `duly keys` lists them")

@@ -1,9 +1,9 @@
-"""Note: write down who changed what, in the transaction of the change, so that neither is there without the other.
+"""The audit: records who changed what, in the transaction of the change, so that neither exists without the other.
 
-A door names its actor on the database that it hands to a move (`Database.acting_as`). A move that people ask for is `audited`: it
-runs in one transaction where somebody is named, and ends with a `note` of what it has changed. Where nobody is named, as in the
-engine's own loops, nothing is written and nothing costs more. What is done as a part of something larger is done with nobody
-named, and the larger thing notes it once.
+The API, SDK and command line name their actor on the database that they pass to a move (`Database.acting_as`). A move
+that people request is `audited`: with an actor it runs in one transaction, and ends with a `note` of the change.
+Without one, as in the engine's own loops, nothing is written and nothing costs more. A part of a larger change is made
+without an actor, and the larger change is recorded once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ D = TypeVar("D")
 def audited(
     move: Callable[Concatenate[D, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[D, P], Coroutine[Any, Any, T]]:
-    """Let a move and what it notes be one transaction, where somebody is named."""
+    """Make a move and its audit entry one transaction, if there is an actor."""
 
     @wraps(move)
     def in_one_transaction(database: D, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
@@ -45,7 +45,7 @@ def audited(
 
 
 async def note(database: Any, tenant: int, action: Action, subject: Subject, count: int = 1, /, **detail: Any) -> None:
-    """Write down what was done, if anything was and somebody is named. Never give it a secret or a payload."""
+    """Record an action, if anything was changed and there is an actor. Never pass it a secret or a payload."""
     actor = actor_of(database)
     if actor is not None and count > 0:
         assert database.in_transaction, f"{action} would be noted apart from what it tells of"
@@ -55,7 +55,7 @@ async def note(database: Any, tenant: int, action: Action, subject: Subject, cou
 async def note_runs(
     database: Any, action: Action, run_ids: Sequence[UUID], count: int | None = None, /, **detail: Any
 ) -> None:
-    """Write down what was done to runs of one tenant, to all unless `count` says otherwise. One is named, many are counted."""
+    """Record an action on runs of one tenant, all unless `count` says otherwise. A single run is named, several are counted."""
     done = len(run_ids) if count is None else count
     found = await runs.find(database, run_ids[0]) if done and actor_of(database) else None
     if found is not None:
@@ -64,17 +64,17 @@ async def note_runs(
 
 
 def actor_of(database: Any) -> Actor | None:
-    """Say who is named; a caller's own connection names nobody."""
+    """Return the actor; a caller's own connection has none."""
     return getattr(database, "actor", None)
 
 
 def tenant_of(scope: Scope) -> int:
-    """Say in whose audit a change of a scope stands: what is everybody's is the operator's."""
+    """Return the tenant in whose audit a change of a scope stands: the operator's, for what is everybody's."""
     return TENANT_DEFAULT if scope.tenant is None else scope.tenant
 
 
 def subject_of(scope: Scope) -> Subject:
-    """Name a scope: a queue, a tenant, or everything."""
+    """Return a scope as a subject: a queue, a tenant, or everything."""
     if scope.queue is not None:
         return Subject("queue", scope.queue, scope.queue)
     return Subject("everything") if scope.tenant is None else Subject("tenant", str(scope.tenant))

@@ -1,4 +1,4 @@
-"""Gates: set what a key allows while runs wait for it, or let what runs carry count again."""
+"""Concurrency keys: set the limits of a key while runs wait for it, or restore those that the runs carry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duly.store.tables.concurrency_keys import Gate
 
 @audited
 async def limit(database: Database, tenant: int, key: str, *, places: int | None, rate: Rate | None) -> Gate:
-    """Set the limits of a key. Those who may go on by them do so at once. Raises InvalidOption."""
+    """Set the limits of a key. Runs that they let through go on at once. Raises InvalidOption."""
     check_name(key, "key")
     if places is None and rate is None:
         raise InvalidOption(f"nothing is to be limited at {key!r}; give limit, rate or both, or delete what is set")
@@ -36,7 +36,7 @@ def _limits(gate: Gate) -> tuple[int | None, float | None, int | None]:
 
 @audited
 async def lift(database: Database, tenant: int, key: str) -> None:
-    """Take the limits of a key away: what runs carry counts again. Raises NotFound."""
+    """Remove the limits of a key: those that its runs carry count again. Raises NotFound."""
     if not await concurrency_keys.set_limits(database, tenant, key, None, None):
         raise NotFound(f"no limit is set for the key {key!r}")
     await note(database, tenant, Action.GATE_LIFTED, Subject("gate", key, key))

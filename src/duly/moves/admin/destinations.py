@@ -1,4 +1,4 @@
-"""Destinations: report what was seen and hear what may be done, mind those that are shut, and look after their secrets."""
+"""Destinations: accept workers' reports and return their shares, probe open circuits, and manage signing secrets."""
 
 from __future__ import annotations
 
@@ -38,22 +38,25 @@ _NOTHING_ALLOWED = {"places": 0, "tokens": 0}
 
 
 async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told], rng: Rng) -> list[Allowed]:
-    """Say what a worker saw of its destinations. Returns what it may do with each; raises WorkerExpired.
+    """Report what a worker saw of its destinations. Returns its share of each; raises WorkerExpired.
 
-    Whoever hears that a destination has failed too often, or is well again, turns it; of two, one does.
+    A report that shows too many failures, or a recovery, changes the circuit; of two at once, one does.
     """
     allowed = await destinations.report(database, worker_id, number, told)
     return [await _judged(database, one, rng) for one in allowed]
 
 
 async def mind(database: Database, rng: Rng) -> int:
-    """Turn what has been left alone for long enough, and let go on what waits. Returns how many destinations need minding."""
+    """Half-open the circuits whose cool-down is over, and release waiting runs.
+
+    Returns how many destinations need attention.
+    """
     needing, minded = 0, await destinations.minded(database, None, MINDED_MAX)
     while minded:
         needing += len(minded)
         await _see_to(database, minded, rng)
         parked = [one for one in minded if one.is_parked]
-        # However many wait for what is ill, those behind them have their turn.
+        # However many runs wait for failing destinations, those behind them are looked at.
         is_all = len(parked) < MINDED_MAX
         minded = [] if is_all else await destinations.minded(database, parked[-1], MINDED_MAX)
     return needing
@@ -71,11 +74,11 @@ async def _see_to(database: Database, minded: Sequence[Minded], rng: Rng) -> Non
         elif one.is_parked:
             going.append((one, let_through(one.queue)))
     if going and await destinations.release(database, going):
-        await hints.send_to_all(database)  # What may be sent now is worth more than at a worker's next look.
+        await hints.send_to_all(database)  # do not wait for the workers' next look
 
 
 class SigningSecret(msgspec.Struct, frozen=True):
-    """A secret of a destination, opened, and as it is kept."""
+    """A secret of a destination, opened, and as it is stored."""
 
     number: int
     text: Secret
@@ -83,7 +86,7 @@ class SigningSecret(msgspec.Struct, frozen=True):
 
 
 async def secrets_of(database: Database, keyring: Keyring, tenant: int, destination_id: UUID) -> list[SigningSecret]:
-    """Open the secrets of a destination that are good, the newest first. Raises CannotOpen."""
+    """Open the valid secrets of a destination, the newest first. Raises CannotOpen."""
     found = await destinations.find_secrets(database, destination_id)
     return [
         SigningSecret(one.number, keyring.open(one.sealed, about_secret(tenant, destination_id, one.number)), one)
@@ -92,24 +95,25 @@ async def secrets_of(database: Database, keyring: Keyring, tenant: int, destinat
 
 
 async def secrets_for(database: Database, keyring: Keyring, tenant: int, origin: str, rng: Rng) -> list[SigningSecret]:
-    """Open the secrets that are signed with for an origin; at its first use it gets one. Raises CannotOpen."""
+    """Open the secrets that sign for an origin; its first use creates one. Raises CannotOpen."""
     destination_id = await make(database, keyring, tenant, origin, rng)
     return await secrets_of(database, keyring, tenant, destination_id)
 
 
 async def make(database: Database, keyring: Keyring, tenant: int, origin: str, rng: Rng) -> UUID:
-    """Make a destination and its first secret, if they are not there. Returns its id."""
+    """Create a destination and its first secret, if they do not exist. Returns its id."""
     destination_id = await destinations.find_by_origin(database, tenant, origin)
     if destination_id is None:
         destination_id = await destinations.make(database, rng.uuid(), tenant, origin)
     if not await destinations.newest_number(database, destination_id):
-        await _keep_new(database, keyring, tenant, destination_id, 1, rng)  # Another may be first: then theirs counts.
+        # another process may be first: then its secret counts
+        await _keep_new(database, keyring, tenant, destination_id, 1, rng)
     return destination_id
 
 
 @audited
 async def rotate(database: Database, keyring: Keyring, tenant: int, destination_id: UUID, rng: Rng) -> SigningSecret:
-    """Give a destination a new secret; the one before is good for a day more. Raises NotFound, Unsettled."""
+    """Give a destination a new secret; the one before stays valid for a day. Raises NotFound, Unsettled."""
     found = await _found(database, tenant, destination_id)
     for _ in range(_LOOKS_MAX):
         number = await destinations.newest_number(database, destination_id) + 1
@@ -132,12 +136,12 @@ async def set_up(
     rate: float | UnsetType | None = UNSET,
     retry_share: float | UnsetType = UNSET,
 ) -> Destination:
-    """Make a destination before the first webhook goes there, with limits; one that is there has its limits set anew.
+    """Create a destination with limits before the first webhook goes there; of an existing one, set the limits.
 
     Raises InvalidOption.
     """
     is_new = await destinations.find_by_origin(database, tenant, origin) is None
-    # Of a new one it is noted that it was made; its limits are a part of that.
+    # The audit entry of a new one is its creation, which includes its limits.
     setting = database.acting_as(None) if is_new else database
     destination_id = await make(setting, keyring, tenant, origin, rng)
     made = await limit(setting, tenant, destination_id, places=places, rate=rate, retry_share=retry_share)
@@ -155,7 +159,7 @@ async def limit(
     rate: float | UnsetType | None = UNSET,
     retry_share: float | UnsetType = UNSET,
 ) -> Destination:
-    """Say how many requests a destination takes at once and a second, and how many may be retries; what is unset stays.
+    """Limit a destination's requests at once and a second, and its share of retries; unset values stay.
 
     Raises NotFound, InvalidOption.
     """
@@ -183,7 +187,7 @@ def _limits(destination: Destination) -> dict[str, float | None]:
 
 @audited
 async def close(database: Database, tenant: int, destination_id: UUID) -> Destination:
-    """Close the breaker of a destination by hand; what waits for it goes on as after an outage. Raises NotFound, Unsettled."""
+    """Close the circuit of a destination by hand; waiting runs go on as after an outage. Raises NotFound, Unsettled."""
     for _ in range(_LOOKS_MAX):
         found = await _found(database, tenant, destination_id)
         is_left_alone = found.wait_until is not None and found.wait_until > found.read_at
@@ -198,7 +202,7 @@ async def close(database: Database, tenant: int, destination_id: UUID) -> Destin
 
 @audited
 async def leave_alone(database: Database, tenant: int, destination_id: UUID, span: timedelta) -> Destination:
-    """Open the breaker of a destination by hand: for so long what is for it waits, and then it is tried.
+    """Open the circuit of a destination by hand: its runs wait for so long, and then it is probed.
 
     Raises NotFound, InvalidOption, Unsettled.
     """
@@ -217,7 +221,7 @@ async def _judged(database: Database, one: Allowed, rng: Rng) -> Allowed:
     if turn is None:
         return one
     await destinations.turn(database, one.destination_id, one.health.turn, turn)
-    # Whoever turned it, this is how it stands; what may be done now, the next report tells.
+    # Whoever changed it, this is its state; the next report brings the share.
     allowed = {} if turn.state is State.CLOSED else _NOTHING_ALLOWED
     return msgspec.structs.replace(one, health=_after(turn), has_turned=True, **allowed)
 

@@ -1,7 +1,7 @@
-"""Limit and unlimit: at most so many runs of a scope are under way at once, from the next claim on.
+"""Limits: at most so many runs of a scope run at once, from the next claim on.
 
-What runs goes on. Workers hand back what they have not started of a scope whose limit is new or lower, and claim it again
-under the limit; so within two seconds nothing more starts than there are places.
+Active runs go on. Workers hand back what they have not started of a scope whose limit is new or lower, and claim it
+again under the limit; so within two seconds no more runs start than there are slots.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from duly.store.tables import limits
 
 
 async def limit(database: Database, scope: Scope, places: int, *, set_by: str, is_operator: bool = True) -> Limit:
-    """Let at most `places` runs of `scope` be under way at once. Raises InvalidOption, Refused."""
+    """Let at most `places` runs of `scope` run at once. Raises InvalidOption, Refused."""
     check_scope(scope)
     by = told_setter(check_name(set_by, "who sets it"), is_operator=is_operator)
     if not await _put(database, scope, check_places(places), by, is_operator=is_operator):
@@ -32,7 +32,7 @@ async def limit(database: Database, scope: Scope, places: int, *, set_by: str, i
 
 
 async def unlimit(database: Database, scope: Scope, *, is_operator: bool = True) -> None:
-    """Take the limit of this very scope away; others stay. Raises InvalidOption, NotFound, Refused."""
+    """Remove the limit of this very scope; others stay. Raises InvalidOption, NotFound, Refused."""
     check_scope(scope)
     if not await _remove(database, scope, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)

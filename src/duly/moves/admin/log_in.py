@@ -1,4 +1,4 @@
-"""Log in and out: a session stands for a key, in a cookie that no script can read. What is kept of it is a hash."""
+"""Log-in and log-out: a session stands for a key, in a cookie that no script can read. Only its hash is stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOKEN_BYTES = 32
 
 @audited
 async def log_in(database: Database, rng: Rng, key: ApiKey, address: str, user_agent: str) -> Secret:
-    """Open a session for a key. Returns what the browser keeps of it; the address and the user agent are for people to read."""
+    """Open a session for a key. Returns the cookie's value; the address and the user agent are for people to read."""
     token = Secret(b32encode(rng.secret(_TOKEN_BYTES)).decode().rstrip("=").lower())
     await browser_sessions.open_session(
         database,
@@ -49,7 +49,7 @@ async def log_out(database: Database, token: Secret) -> None:
 
 @audited
 async def revoke_session(database: Database, session_id: UUID, *, tenant: int | None, key_id: str | None) -> None:
-    """End a session of a tenant, or of one of its keys, in the name of somebody else. Raises NotFound."""
+    """End a session of a tenant, or of one of its keys, on behalf of somebody else. Raises NotFound."""
     revoked = await browser_sessions.revoke(database, session_id, tenant, key_id)
     if revoked is None:
         raise NotFound(f"no session {session_id}; GET /v1/sessions lists them")

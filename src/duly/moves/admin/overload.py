@@ -1,4 +1,4 @@
-"""Overload: note which tenants have more in a queue than it can do, and say how much that is."""
+"""Overload: record which tenants overload a queue, and set how old its oldest run may be."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from duly.store.tables import overloads
 
 
 async def note_overloads(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
-    """Bring the overloads up to date; None: somebody else did just now."""
+    """Update the overloads; None: another process just did."""
     return await overloads.note(database, default)
 
 
 @audited
 async def limit_age(database: Database, queue: str, age_limit: timedelta | None, set_by: str) -> None:
-    """Say how old the oldest due run of a queue may be; None leaves it to the default. Raises InvalidOption."""
+    """Set the maximum age of the oldest due run of a queue; None restores the default. Raises InvalidOption."""
     check_name(queue, "queue")
     before = (await overloads.limits(database)).get(queue)
     if age_limit is None:

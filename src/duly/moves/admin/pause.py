@@ -1,6 +1,6 @@
-"""Hold and lift: nothing new of what is held starts; what waits is kept, what runs ends as ever, and a lift lets it go on.
+"""Pause and resume of a scope: nothing new in it starts; waiting runs are kept, and active ones end as usual.
 
-The claim refuses what is held, and workers hand back what they had claimed ahead, so that within a second of the answer
+Claims skip what is paused, and workers hand back what they had claimed ahead, so that within a second of the response
 nothing new starts.
 """
 
@@ -21,23 +21,23 @@ from duly.store.tables import pauses
 
 
 class HoldAnswer(StrEnum):
-    """What became of the wish."""
+    """The result of a pause or resume."""
 
     PAUSED = "paused"
-    ALREADY = "already"  # It was paused before, and keeps its first reason.
+    ALREADY = "already"  # it was paused before, and keeps its first reason
     RESUMED = "resumed"
     NOT_PAUSED = "not_paused"
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An answer, and the holds that stand now on the scope or on a part of it."""
+    """A result, and the pauses that now cover the scope or a part of it."""
 
     answer: HoldAnswer
     standing: list[Hold]
 
 
 async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -> Change:
-    """Let nothing new of `scope` start until it is lifted. Raises InvalidOption, or Refused when there are too many holds."""
+    """Pause `scope`: nothing new of it starts. Raises InvalidOption, or Refused when there are too many pauses."""
     check_scope(scope)
     answer = await _hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
     if answer == "full":
@@ -50,7 +50,7 @@ async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -
 
 
 async def lift(database: Database, scope: Scope) -> Change:
-    """Take the hold of this very scope away; what other holds cover stays held. Raises InvalidOption."""
+    """Resume this very scope; what other pauses cover stays paused. Raises InvalidOption."""
     check_scope(scope)
     lifted = await _lift(database, scope)
     await hints.send_holds_changed(database)
@@ -75,7 +75,7 @@ async def _lift(database: Database, scope: Scope) -> bool:
 
 
 def check_scope(scope: Scope) -> None:
-    """Take a scope that can be. Raises InvalidOption."""
+    """Check that a scope exists. Raises InvalidOption."""
     if scope.queue is not None:
         check_name(scope.queue, "queue")
     if scope.tenant is not None and not 1 <= scope.tenant < 2**31:

@@ -1,8 +1,9 @@
-"""Reseal: seal with the first key of the keyring all that is sealed with another, so that the others can be dropped.
+"""Resealing: seal with the first key of the keyring everything that is sealed with another, so that the others can be
+dropped.
 
-It goes through the tables by blocks, so many at a time, and holds nothing between two statements: beside it runs are staged,
-claimed and edited as ever, and stopped at any place it is begun again from the start, which finds what is left. A row that moves
-meanwhile is found in the next round. A run in a worker's hands stays as it is until it ends.
+It reads the tables by blocks, so many at a time, and locks nothing between two statements: meanwhile runs are staged,
+claimed and edited as usual. After an interruption it starts from the beginning, and finds what is left. A row that
+moves meanwhile is found in the next round. A leased run stays as it is until it ends.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ _PAUSE_SECONDS = 0.5
 
 
 class Resealed(msgspec.Struct):
-    """How many rows were sealed anew; how many can still move and are not, because a worker holds their runs or they do not open.
+    """The number of rows resealed, and of those left that can still move, because a worker holds their runs or they do
+    not open.
 
-    `unopened` are those that do not open in the end, and `why` says what is wrong with the first.
+    `unopened` are those that do not open in the end, and `why` is the error of the first.
     """
 
     rows: int = 0
@@ -38,7 +40,7 @@ class Resealed(msgspec.Struct):
 
 
 async def reseal(database: Database, keyring: Keyring, rng: Rng) -> Resealed:
-    """Seal all anew that is not sealed with the first key; what does not open is left as it is, and holds up no other."""
+    """Reseal everything that is not sealed with the first key; values that do not open are left as they are."""
     done = Resealed()
     await _signing_secrets(database, keyring, rng, done)
     before = done.unopened
@@ -51,7 +53,7 @@ async def reseal(database: Database, keyring: Keyring, rng: Rng) -> Resealed:
             break
         if again:
             await database.clock.sleep(_PAUSE_SECONDS)
-    # Last, because what was under way until now is here.
+    # Last, because runs that were active until now are here.
     for table, column in store.HISTORY:
         await _table(database, keyring, table, column, done)
     return done

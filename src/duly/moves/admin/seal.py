@@ -1,7 +1,6 @@
-"""Seal: no credential of a target is written in clear text. Every move that writes a definition seals it first.
+"""Sealing: no credential of a target is written in clear text. Every move that writes a definition seals it first.
 
-A door names the keyring on the database that it hands to a move, as it names its actor. Where nothing is secret nobody looks
-for it.
+The database that is passed to a move names the keyring, as it names the actor. Without secrets nobody looks for it.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ J = TypeVar("J", Submission, Recurring)
 
 
 def sealed(connection: Any, tenant: int, job: J, standing: RunOptions = NO_OPTIONS) -> J:
-    """Give a job with its secrets sealed; `***` stands for what the options that stand have. Raises InvalidOption."""
+    """Return a job with its secrets sealed; `***` stands for the value in the stored options. Raises InvalidOption."""
     options = seal_options(job.options, tenant, keyring_of(connection), standing)
     return job if options is job.options else msgspec.structs.replace(job, options=options)
 
 
 def sealed_workflow(connection: Any, tenant: int, workflow: Workflow) -> Workflow:
-    """Give a workflow with its secrets sealed. Raises InvalidOption, InvalidWorkflow."""
+    """Return a workflow with its secrets sealed. Raises InvalidOption, InvalidWorkflow."""
     nodes = tuple(sealed_node(connection, tenant, node) for node in workflow.nodes)
     then = workflow.then
     if then is not None:
@@ -37,7 +36,7 @@ def sealed_workflow(connection: Any, tenant: int, workflow: Workflow) -> Workflo
 
 
 def sealed_node(connection: Any, tenant: int, node: Node) -> Node:
-    """Give a node with its secrets sealed. Raises InvalidWorkflow."""
+    """Return a node with its secrets sealed. Raises InvalidWorkflow."""
     try:
         shot = sealed(connection, tenant, node.submission)
     except InvalidOption as error:
@@ -46,7 +45,7 @@ def sealed_node(connection: Any, tenant: int, node: Node) -> Node:
 
 
 def sealed_declarations(find: FindKeyring, declarations: Declarations) -> Declarations:
-    """Give what a program declares with its secrets sealed, which says the same in each of its workers. Raises InvalidOption."""
+    """Return a program's declarations with their secrets sealed, equally in each of its workers. Raises InvalidOption."""
     jobs = [
         msgspec.structs.replace(job, options=seal_options(job.options, declarations.tenant, find))
         for job in declarations.jobs
@@ -55,6 +54,6 @@ def sealed_declarations(find: FindKeyring, declarations: Declarations) -> Declar
 
 
 def keyring_of(connection: Any) -> FindKeyring:
-    """Say how the keyring is found; a connection that names none has none."""
+    """Return how the keyring is found; a connection that names none has none."""
     find: FindKeyring = getattr(connection, "keyring", no_keyring)
     return find

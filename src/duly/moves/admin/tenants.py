@@ -1,4 +1,4 @@
-"""Tenants: make one, say what it may have, and let it add nothing for a while."""
+"""Tenants: create one, set its limits, and suspend it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEAST_PERIOD, _LEAST_PERIOD_MAX = timedelta(seconds=1), timedelta(days=366)
 
 @audited
 async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant:
-    """Make a tenant. Raises NameTaken, InvalidOption."""
+    """Create a tenant. Raises NameTaken, InvalidOption."""
     check_name(name, "tenant")
     if name.isdecimal():
         raise InvalidOption(f"tenant {name!r} would be taken for the number of a tenant; add a letter", "tenant")
@@ -40,14 +40,14 @@ async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant
 async def change_tenant(
     database: Database, tenant: int, *, limits: Limits | None = None, is_suspended: bool | None = None
 ) -> None:
-    """Say what a tenant may have from now on, and whether it may add anything; what is none stays.
+    """Change a tenant's limits, and whether it is suspended; None leaves a value.
 
-    What it has beyond its limits stays. Suspended, its keys open nothing, and its schedules go on.
-    Raises NotFound, InvalidOption.
+    What it has beyond its limits stays. A suspended tenant's keys grant nothing, and its schedules go on. Raises
+    NotFound, InvalidOption.
     """
     if limits is not None:
         check_limits(limits)
-    if is_suspended and tenant == TENANT_DEFAULT:  # Nobody would be left who could let it go on.
+    if is_suspended and tenant == TENANT_DEFAULT:  # nobody would be left to end the suspension
         raise InvalidOption(f"tenant {tenant} is the operator's own and cannot be suspended; revoke its keys instead")
     before = await tenants.find(database, tenant)
     if limits is not None:
@@ -63,7 +63,7 @@ async def change_tenant(
 
 
 async def _note(database: Database, action: Action, tenant: Tenant, count: int = 1, **detail: Any) -> None:
-    """Note it as the operator's doing, which it is."""
+    """Record it as the operator's action."""
     await note(database, TENANT_DEFAULT, action, Subject("tenant", str(tenant.tenant), tenant.name), count, **detail)
 
 
@@ -73,7 +73,7 @@ def _told(limits: Limits) -> dict[str, Any]:
 
 
 def check_limits(limits: Limits) -> None:
-    """Take limits that can be kept. Raises InvalidOption."""
+    """Check limits. Raises InvalidOption."""
     for name in ("schedules_max", "ready_max"):
         value = getattr(limits, name)
         if value is not None and not 0 <= value <= _COUNT_MAX:

@@ -1,7 +1,7 @@
-"""Apply: bring the jobs of a file to what it says, in one transaction: all of it, or none.
+"""Apply: bring the jobs of a file to its definitions, in one transaction.
 
-Applies of one tenant wait for each other in the database, so the second sees what the first has done. What was seen is named in
-every change, so whatever somebody else does meanwhile is noticed, and the whole is looked at again.
+Applies of one tenant wait for each other in the database, so the second sees what the first has done. Every change
+names the version that was read, so a conflict with another change is noticed, and the whole is planned again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NO_JOB = str(UUID(int=0))
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What was done about one job."""
+    """The action on one job."""
 
     name: str
     kind: StepKind
@@ -63,7 +63,7 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What an apply has done, and the jobs it has left where they are though the file names them no more."""
+    """The actions of an apply, and the orphans: jobs that it left though the file names them no more."""
 
     plan: Plan
     done: tuple[Done, ...]
@@ -72,7 +72,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 async def plan(database: Database, tenant: int, manifest: Manifest) -> Plan:
-    """Say what applying a file would do. Raises InvalidManifest for what cannot be kept as things are."""
+    """Plan the apply of a file. Raises InvalidManifest for jobs that cannot be stored."""
     found, _, _ = await _look(database, tenant, manifest)
     return found
 
@@ -88,13 +88,13 @@ async def apply(
     expected: str | None = None,
     by: str | None = None,
 ) -> Applied:
-    """Apply a file in one transaction. With `expected`, only if the plan is the one of that digest. `by` is noted.
+    """Apply a file in one transaction. With `expected`, only if the plan has that digest. `by` is recorded.
 
     Raises InvalidManifest, NotTheFiles, PlanChanged, Refused, Unsettled; nothing has been changed then.
     """
 
     async def once(inside: Database) -> Applied:
-        nobody = inside.acting_as(None)  # The whole is noted once, and not each step.
+        nobody = inside.acting_as(None)  # the whole is recorded once, and not each step
         made = await _apply(nobody, tenant, manifest, rng, prune=prune, adopt=adopt, expected=expected, by=by)
         await _note(inside, tenant, manifest.source, made)
         return made
@@ -102,10 +102,10 @@ async def apply(
     for _ in range(_LOOKS_MAX):
         try:
             return await together(database, once)
-        except _MOVED_ON:  # Somebody has changed one of the jobs since we looked: all is undone, and looked at again.
+        except _MOVED_ON:  # one of the jobs has changed since it was read: all is undone, and planned again
             continue
         except Unavailable as error:
-            if database.in_transaction:  # Whoever opened it knows whether it may be run again.
+            if database.in_transaction:  # the opener of the transaction knows whether it may be run again
                 raise
             raise Unavailable(
                 f"{error}. The file is applied as a whole or not at all: apply it again, which changes nothing twice"
@@ -140,7 +140,7 @@ async def _apply(
     found.check(adopt=adopt)
     for calendar in found.calendars:
         await _keep_calendar(database, tenant, manifest, calendar.name)
-    # First what holds up nobody; what takes the next fire of a schedule out is held until the end.
+    # First the steps that block nobody; those that lock the next fire of a schedule come last.
     made = [await _create(database, tenant, manifest, step, rng) for step in found.of(StepKind.CREATE)]
     changed = [await _change(database, manifest, step) for step in found.of(StepKind.CHANGE, StepKind.ADOPT)]
     orphans = found.of(StepKind.REMOVE)
@@ -154,9 +154,9 @@ async def _apply(
 
 
 async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Plan, dict[UUID, int], Manifest]:
-    """Make a plan; and give the versions of those jobs that are as the file says, though somebody else made them so.
+    """Make a plan; and return the versions of jobs that already are as the file says, by somebody else's change.
 
-    The file is given with its secrets sealed. So is what stands, so that they are compared without opening them.
+    The file comes with its secrets sealed. So do the stored jobs, so that they are compared without opening them.
     """
     standing = await store.standing(database, tenant, manifest.source, list(manifest.jobs))
     manifest = _sealed(database, tenant, manifest, standing)
@@ -175,7 +175,7 @@ async def _look(database: Database, tenant: int, manifest: Manifest) -> tuple[Pl
 
 
 def _sealed(database: Database, tenant: int, manifest: Manifest, standing: Mapping[str, Kept]) -> Manifest:
-    """Seal the secrets of a file; what it does not show is put back. Raises InvalidManifest."""
+    """Seal the secrets of a file; masked ones are put back. Raises InvalidManifest."""
     jobs, problems = dict(manifest.jobs), list[Problem]()
     for name, wanted in manifest.jobs.items():
         kept = standing.get(name)
@@ -193,7 +193,7 @@ def _sealed(database: Database, tenant: int, manifest: Manifest, standing: Mappi
 def _check(
     manifest: Manifest, found: Plan, calendars: Mapping[str, Calendar], now: datetime, least_period: int | None
 ) -> None:
-    """Refuse every schedule that cannot be kept as things are, before any is. Raises InvalidManifest."""
+    """Refuse every schedule that cannot be stored, before any is. Raises InvalidManifest."""
     problems: list[Problem] = []
     for step in found.of(StepKind.CREATE, StepKind.CHANGE, StepKind.ADOPT):
         job = manifest.jobs[step.name].job
@@ -260,5 +260,5 @@ async def _pause(database: Database, job_id: UUID, pausing: Pausing | None, sour
 
 
 def _of_job(manifest: Manifest, name: str, error: Refused) -> Refused:
-    """Say of which job it was that the store refused something."""
+    """Name the job that the store refused."""
     return manifest.refused([Problem(("jobs", name), str(error))])

@@ -1,4 +1,4 @@
-"""Backfill: make the occurrences of a stretch, at a rate and below all that is on time; missed ones go the same way."""
+"""Backfill: create the occurrences of a span, at a rate and below everything on time; missed fires go the same way."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ UNCONFIRMED_MAX = 10_000
 OCCURRENCES_MAX = 1_000_000
 RATE_MAX = 1_000.0
 SHOWN_MAX = 20
-_WAITING_MAX = 100  # made and not begun, of one job
+_WAITING_MAX = 100  # created and not started, of one job
 _LOOK_MAX = 500
 _FINEST = timedelta(microseconds=1)
-# How many runs of a backfill may be under way at once, by its overlap; bounded, for the case that nobody takes them.
+# How many runs of a backfill may be active at once, by its overlap; bounded, for the case that no worker takes them.
 _PLACES = {"queue": 1, "allow": 100}
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A backfill: how many occurrences it has and the first of them; without an id nothing was made.
+    """A backfill: how many occurrences it has and the first of them; without an id nothing was created.
 
-    `is_partial`: it has at least so many, because counting all would take long.
+    `is_partial`: a lower bound, because counting all would take long.
     """
 
     backfill_id: UUID | None
@@ -61,7 +61,7 @@ async def backfill(
     dry_run: bool = False,
     confirm: bool = False,
 ) -> Asked:
-    """Make the occurrences of [start, end) again, one after the other or, with the overlap `allow`, beside each other.
+    """Create the occurrences of [start, end) again, one after the other or, with the overlap `allow`, side by side.
 
     More than 10,000 need `confirm`. Raises NotFound, InvalidOption.
     """
@@ -103,7 +103,7 @@ async def backfill(
 
 
 def _end_of(start: datetime, end: datetime, now: datetime) -> datetime:
-    """Say where a stretch ends: what is still to come is left to the schedule. Raises InvalidOption when nothing is left."""
+    """Return the end of a span: future fires are left to the schedule. Raises InvalidOption when nothing is left."""
     if end <= start:
         raise InvalidOption(f"to {end.isoformat()} is not after from {start.isoformat()}; give a later one")
     if start >= now:
@@ -115,7 +115,7 @@ def _end_of(start: datetime, end: datetime, now: datetime) -> datetime:
 
 @audited
 async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
-    """Stop a backfill. Returns how many of its runs that had not begun were taken back. Raises NotFound."""
+    """Stop a backfill. Returns how many of its runs that had not started were removed. Raises NotFound."""
     tenant = await schedules.tenant_of_backfill(database, backfill_id) if actor_of(database) else None
     taken = await schedules.cancel_backfill(database, backfill_id)
     if taken is None:
@@ -127,7 +127,7 @@ async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
 
 
 class Allowance:
-    """How many runs a scheduler may make: its share of the fleet's rate in the lane, and in no second more than that."""
+    """The number of runs that a scheduler may create: its share of the fleet's rate in the lane, at most that in any second."""
 
     def __init__(self, rate: float = FLEET_RATE) -> None:
         self.rate = rate
@@ -135,7 +135,7 @@ class Allowance:
         self._now: datetime | None = None
 
     def until(self, now: datetime, share: float) -> int:
-        """Say how many may be made at a moment. A share of less than one run a second is one run in so much more time."""
+        """Return how many may be created at a moment. A share of less than one run a second is one run in so much more time."""
         rate = self.rate * share
         most = ceil(rate)
         while self._spent and self._spent[0][0] <= now - timedelta(seconds=most / rate):
@@ -144,14 +144,14 @@ class Allowance:
         return max(0, most - sum(made for _, made in self._spent))
 
     def spend(self, made: int) -> None:
-        """Count runs that were made at the moment last asked for."""
+        """Count runs that were created at the last moment asked for."""
         assert self._now is not None
         if made:
             self._spent.append((self._now, made))
 
 
 class Went(msgspec.Struct, frozen=True):
-    """One look at the lane: how many runs were made, and when the backfills that were looked at may go on."""
+    """One look at the lane: how many runs were created, and when the backfills seen may go on."""
 
     made: int = 0
     due_at: frozenset[datetime] = frozenset()
@@ -160,9 +160,9 @@ class Went(msgspec.Struct, frozen=True):
 async def go_on(
     database: Database, shards: Sequence[int], now: datetime, budget: int, recovery_id: UUID | None = None
 ) -> Went:
-    """Make what the backfills of the shards held may make now, at most so many runs.
+    """Create what the backfills of the held shards may create now, at most so many runs.
 
-    The runs of a recovery take turns at its rate, which all schedulers share.
+    The runs of a recovery need reservations at its rate, which all schedulers share.
     """
     if budget < 1:
         return Went()
@@ -193,14 +193,14 @@ def _made(works: Sequence[LaneWork], budget: int) -> Iterator[Made]:
 
 
 def _one(work: LaneWork, budget: int) -> Made:
-    """Say how far one backfill goes: one batch at its rate, while not too many of its runs wait."""
+    """Return how far one backfill goes: one batch at its rate, while not too many of its runs wait."""
     backfill, (size, wait) = work.backfill, batch_at(work.backfill.rate)
     count = min(budget, size, _WAITING_MAX - work.waiting)
     if count < 1:
         return _later(work, timedelta(seconds=1))
     try:
         schedule = schedule_of(work.schedule, work.every_seconds, work.anchor_at, read_calendars(work.calendars))
-    except TriggerError:  # A calendar it names is gone, and may come back.
+    except TriggerError:  # a calendar it names does not exist, and may come back
         return _later(work, timedelta(minutes=1))
     moments = moments_between(schedule, backfill.cursor_at, backfill.to_at, count + 1)
     cursor = moments[count] if len(moments) > count else None
@@ -208,9 +208,10 @@ def _one(work: LaneWork, budget: int) -> Made:
 
 
 def batch_at(rate: float) -> tuple[int, timedelta]:
-    """Give how many runs are made at once, and how long nothing more is made then: no second has more runs than the rate says.
+    """Return how many runs are created at once, and how long none are created after: no second exceeds the rate.
 
-    A second's worth is made at once, so that a look a second is enough; of more than a hundred, in equal parts of a second.
+    A second's worth is created at once, so that one look a second suffices; above a hundred, in equal parts of a
+    second.
     """
     parts = ceil(rate / _WAITING_MAX)
     size = ceil(rate) if parts == 1 else int(rate / parts)
@@ -222,5 +223,5 @@ def _at_least(span: float) -> timedelta:
 
 
 def _later(work: LaneWork, wait: timedelta) -> Made:
-    """Make nothing for a while, so that whoever waits behind it has a turn."""
+    """Create nothing for a while, so that backfills behind it go on."""
     return Made(work.backfill.backfill_id, work.backfill.cursor_at, work.backfill.cursor_at, wait, [])

@@ -1,8 +1,8 @@
-"""Calendars: keep one, and arm the schedules that use it anew; or forget one that nobody uses.
+"""Calendars: store one, and rearm the schedules that use it; or delete one that nobody uses.
 
-A calendar is checked against every schedule that uses it before it is kept. Once it is, each of these is armed by itself, so
-a crash leaves some as they were: whoever puts the calendar again finishes it. What it was is kept beside it until then, and
-the cohort of a schedule tells by which of them it was timed.
+A calendar is checked against every schedule that uses it before it is stored. Then each schedule is rearmed by itself,
+so a crash leaves some as they were: putting the calendar again finishes it. The former definition is kept until then,
+and the cohort of a schedule says by which of them it was timed.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from duly.store.tables import schedules
 from duly.store.tables.schedules import Pending, Retiming
 
 _PAGE = 500
-# How many ways a schedule may have been timed are looked through: its calendars, as each was before changes that were cut short.
+# How many ways in which a schedule may have been timed are tried: its calendars, as each was before interrupted
+# changes.
 _WAYS_MAX = 64
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A calendar that is changed: all of its tenant's as they are now, and all that each was, the newest first."""
+    """A changed calendar: all of its tenant's calendars now, and all former definitions, the newest first."""
 
     tenant: int
     name: str
@@ -45,14 +46,14 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """A calendar that is kept, and how many schedules were armed by it."""
+    """A stored calendar, and how many schedules were rearmed."""
 
     name: str
     schedules: int
 
 
 async def put_calendar(database: Database, definition: object, tenant: int = TENANT_DEFAULT) -> Kept:
-    """Keep a calendar, new or changed, and arm what uses it anew. Raises TriggerError, naming a job it would block for long."""
+    """Store a calendar, new or changed, and rearm what uses it. Raises TriggerError, naming a job it would block for long."""
     calendar = read_calendar(definition)
     name = check_name(calendar.name, "calendar")
     before = read_calendars(await schedules.calendars(database, tenant, None))
@@ -76,7 +77,7 @@ async def _keep(database: Database, tenant: int, name: str, definition: str, *, 
 
 @audited
 async def drop_calendar(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> None:
-    """Forget a calendar. Raises NotFound, or InvalidOption while a job uses it."""
+    """Delete a calendar. Raises NotFound, or InvalidOption while a job uses it."""
     answer = await schedules.drop_calendar(database, tenant, name)
     if answer == "missing":
         raise NotFound(f"no calendar is named {name!r}; `duly calendars` lists them")
@@ -88,7 +89,9 @@ async def drop_calendar(database: Database, name: str, tenant: int = TENANT_DEFA
 async def _histories(
     database: Database, tenant: int, before: Mapping[str, Calendar], after: Mapping[str, Calendar]
 ) -> dict[str, list[Calendar]]:
-    """Give what each calendar may be for a schedule that uses it: what it was just now, earlier ones, and what it is."""
+    """Return the possible definitions of each calendar for a schedule that uses it: the previous one, earlier ones, and
+    the current.
+    """
     earlier = await schedules.earlier_calendars(database, tenant)
     return {
         name: [
@@ -116,7 +119,7 @@ def _check(pending: Pending, calendars: Mapping[str, Calendar]) -> None:
 
 
 async def _arm_page(database: Database, change: Change, page: Sequence[Pending]) -> int:
-    """Arm the next fires of a page; one that has moved on meanwhile is looked at again."""
+    """Arm the next fires of a page; one that has moved on meanwhile is tried again."""
     before, waiting, armed = UUID(int=page[0].job_id.int - 1), list(page), 0
 
     async def attempt() -> int | None:
@@ -137,7 +140,7 @@ async def _arm_page(database: Database, change: Change, page: Sequence[Pending])
 
 
 def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping[UUID, datetime]) -> Retiming | None:
-    """Say when a schedule fires next; nothing of one that counts from the end of its runs."""
+    """Return when a schedule fires next; None for one that counts from the end of its runs."""
     schedule = _schedule(pending, calendars)
     if schedule.trigger.is_estimate:
         return None
@@ -147,13 +150,13 @@ def _timing(pending: Pending, calendars: Mapping[str, Calendar], floors: Mapping
 
 
 def _left_out(pending: Pending, change: Change) -> Sequence[Skip]:
-    """Give what the calendars took from a schedule as they were, which by the new ones nobody could tell."""
+    """Return what the former calendars blocked of a schedule, which the new ones cannot tell."""
     schedule = _as_timed(pending, change)
     return left_out_by_calendars(schedule, pending.scheduled_at, pending.read_at, pending.accountable_from)
 
 
 def _as_timed(pending: Pending, change: Change) -> Schedule:
-    """Give a schedule with its calendars as they were when it was timed, which is what its cohort says."""
+    """Return a schedule with its calendars as they were when it was timed, according to its cohort."""
     names = calendars_in(msgspec.json.decode(pending.schedule))
     ways = product(*(change.before[name] for name in names))
     known = [_schedule(pending, dict(zip(names, way, strict=True))) for way in islice(ways, _WAYS_MAX)]

@@ -1,4 +1,4 @@
-"""Change a one-shot without a name while it waits: another payload, moment, queue, priority or options, under the same id."""
+"""Changes of a waiting one-shot without a name: payload, moment, queue, priority or options, under the same id."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from duly.store.tables import jobs
 async def change_one_shot(
     database: Database, tenant: int, job_id: UUID, version: int, job: Submission, standing: RunOptions = NO_OPTIONS
 ) -> bool:
-    """Change a one-shot of a version that has not started, wherever it is held. False: somebody was faster; look again.
+    """Change a one-shot of a version that has not started, in any box. False: another change was faster; look again.
 
-    `standing` are the options that it has. Raises Refused when it no longer waits for its first attempt,
-    InvalidOption, and Unsettled where a worker that does not answer holds it.
+    `standing` are its current options. Raises Refused when it no longer waits for its first attempt, InvalidOption, and
+    Unsettled where a worker that does not answer holds it.
     """
     job = sealed(database, tenant, job, standing)
     if job.delay is not None:

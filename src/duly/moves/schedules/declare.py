@@ -1,7 +1,7 @@
-"""Declare: bring the jobs of a program to what its code declares.
+"""Declare: bring the jobs of a program to its code's declarations.
 
-Any number of workers do it at once, and again and again. Each step is one move that is guarded by what was seen, so whoever comes
-second finds it done, and what was cut short is finished by the next look.
+Any number of workers do it at once, and repeatedly. Each step is one move that is guarded by what was read, so a second
+worker finds it done, and the next look finishes what was interrupted.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _MOVED_ON = (NameTaken, VersionChanged, NotFound, KeyBusy, Unsettled)
 
 
 class Became(StrEnum):
-    """What a look led to for one job."""
+    """The result of a look for one job."""
 
     CREATED = "created"
     CHANGED = "changed"
     RESTORED = "restored"
     REMOVED = "removed"
-    MOVED_ON = "moved_on"  # somebody else has changed it since we looked
+    MOVED_ON = "moved_on"  # it has changed since it was read
     OUTDATED = "outdated"  # another version of the program declares it, and that one is in force
     NAME_TAKEN = "name_taken"  # a person has a job of that name
-    REFUSED = "refused"  # its schedule cannot be kept as things are
+    REFUSED = "refused"  # its schedule cannot be stored
 
     @property
     def is_settled(self) -> bool:
-        """Whether looking again would lead to the same."""
+        """Return whether looking again would give the same."""
         return self in (Became.OUTDATED, Became.NAME_TAKEN, Became.REFUSED)
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """What became of one job, and why where that needs a word."""
+    """The result for one job, and the reason where it needs one."""
 
     name: str
     became: Became
@@ -61,7 +61,7 @@ class _Todo(msgspec.Struct, frozen=True):
 
 
 async def declare(database: Database, declarations: Declarations, rng: Rng) -> list[Declared]:
-    """Look, and do what follows, until nothing more does. Returns what became of those jobs that are not simply as declared."""
+    """Look, and act, until nothing more follows. Returns the results for jobs that are not simply as declared."""
     declarations = sealed_declarations(database.keyring, declarations)
     done: dict[tuple[str, Became], Declared] = {}
     settled: set[str] = set()
@@ -125,7 +125,9 @@ async def _step(database: Database, tenant: int, todo: _Todo, rng: Rng) -> tuple
 
 
 async def _restore(database: Database, standing: Standing) -> None:
-    """Resume what was paused for its removal alone, and take the mark away last, so that a crash in between is noticed."""
+    """Resume a job that was paused only because of its removal, and remove the marker last, so that a crash in between
+    is noticed.
+    """
     if standing.is_held:
         await resume(database, standing.job_id)
     await store.mark_declared(database, standing.job_id)

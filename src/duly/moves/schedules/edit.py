@@ -1,7 +1,7 @@
-"""Edit: change a recurring job. What has not started is made anew by the new definition; nothing fires twice.
+"""Edit: change a recurring job. Runs that have not started are made again by the new definition; nothing fires twice.
 
-An edit that leaves the timing as it was leaves the pending fire where it stands. Otherwise the new timing counts from the edit
-on, and what the old one had not fired by then is on record. An edit that changes nothing makes no version and no audit entry.
+An edit that keeps the timing keeps the pending fire. Otherwise the new timing counts from the edit on, and what the old
+one had not fired by then is recorded. An edit that changes nothing makes no version and no audit entry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def edit(database: Database, job_id: UUID, job: Recurring) -> int:
 
 
 async def amend(database: Database, job_id: UUID, change: Callable[[Recurring], Recurring]) -> int:
-    """Change something about a person's job, from now on; `change` is asked again when somebody else was faster.
+    """Change a part of a person's job, from now on; `change` is called again on conflict.
 
     Returns its new version. Raises NotFound, TriggerError, DeclaredInCode, and what `change` raises.
     """
@@ -60,7 +60,7 @@ async def amend(database: Database, job_id: UUID, change: Callable[[Recurring], 
 
 
 async def edit_version(database: Database, job_id: UUID, version: int, job: Recurring) -> int:
-    """Change a job that is of a version. Returns its new one. Raises NotFound, VersionChanged, TriggerError."""
+    """Change a job that has a version. Returns its new one. Raises NotFound, VersionChanged, TriggerError."""
 
     def changed(seen: Seen) -> Recurring:
         if seen.generation != version:
@@ -80,14 +80,14 @@ async def _edit_or_held(
 ) -> int:
     floor: datetime | None = None
 
-    async def attempt() -> int | None:  # It may be edited, staged or claimed from between the look and the move.
+    async def attempt() -> int | None:  # it may be edited, staged or claimed between the look and the move
         nonlocal floor
         seen = await see(database, job_id)
         job = sealed(database, seen.tenant, changed(seen), seen.options)
-        # A program's own words are kept whatever they mean: they are how its workers know that they were heard.
+        # A program's own words are stored whatever they mean: by them its workers know that they took effect.
         may_be_same = job.owner != OWNER
         if may_be_same and _parts(seen.definition) == _parts(job):
-            return seen.generation  # Not timed anew: its moment may be past.
+            return seen.generation  # not retimed: its moment may be past
         timing = await _timing(database, seen, job, floor)
         differing = _differing(seen, job, timing)
         if may_be_same and not differing:
@@ -95,7 +95,7 @@ async def _edit_or_held(
         await unless_unstarted(database, silent, is_held=seen.is_held)
         moments, skips = seen.staged(), list[Skip]()
         if timing.first_at is not None:
-            # What the old timing has named and not fired, and what calendars took from it, is on record.
+            # What the old timing has not fired, and what calendars blocked of it, is recorded.
             moments, skips = [moment for moment in moments if moment >= seen.read_at], seen.unfired("skipped_edit")
         answer = await store.edit(
             database,
@@ -123,12 +123,12 @@ async def _edit_or_held(
 
 
 def _differing(seen: Seen, job: Recurring, timing: Timing) -> list[str]:
-    """Name the parts that change, and not to what: the versions of the job tell that, with secrets masked."""
+    """Return the names of the changed parts, without values: the versions of the job have those, with secrets masked."""
     before, after = _parts(seen.definition), _parts(job)
-    # As it is kept, so that like is compared with like.
+    # As stored, so that like is compared with like.
     after["schedule"] = _plain(asked_shape(timing.schedule, timing.every_seconds))
     fires_as_before = timing.first_at is None
-    if fires_as_before:  # So an anchor that is named now was its anchor.
+    if fires_as_before:  # so an anchor that is named now was its anchor
         before["schedule"], after["schedule"] = map(_without_anchor, (before["schedule"], after["schedule"]))
     is_timed_anew = {"schedule"} if not fires_as_before else set()
     return [part for part, value in before.items() if after[part] != value or part in is_timed_anew]
@@ -144,7 +144,7 @@ def _parts(job: Recurring) -> dict[str, Any]:
 
 
 def _options(job: Recurring) -> RunOptions:
-    """Give what runs carry, but for the request that asked for it."""
+    """Return the options of runs, without the request's metadata."""
     known, target = job.options.but(request_id=None, traceparent=None), job.options.policy.target
     if not isinstance(target, WorkflowTarget):
         return known
@@ -152,7 +152,7 @@ def _options(job: Recurring) -> RunOptions:
 
 
 def _plain(shape: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out of a schedule what is said to be nothing."""
+    """Leave out of a schedule what is null."""
     trigger = shape.get("trigger")
     inner = {} if not isinstance(trigger, Mapping) else {"trigger": _said(trigger)}
     return _said(shape) | inner

@@ -1,7 +1,4 @@
-"""Pause and resume: a schedule stops firing and keeps its place; what it would have fired meanwhile is on record.
-
-Skip next: leave one occurrence out, and nothing else.
-"""
+"""Pause, resume and skip-next of a schedule. A paused schedule keeps its position; fires it would have had are recorded."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ T = TypeVar("T")
 
 
 class Paused(msgspec.Struct, frozen=True):
-    """The answer to a pause: paused, or already; and the runs that may still start, a hundred at most.
+    """The result of a pause: paused, or already; and the runs that may still start, a hundred at most.
 
     Such a run was due before the pause and has not started, or its worker does not answer.
     """
@@ -40,7 +37,7 @@ class Paused(msgspec.Struct, frozen=True):
 
 
 async def pause(database: Database, job_id: UUID, reason: str = "paused on request") -> str:
-    """Pause a schedule: paused, or already. What has not started is taken back. Raises NotFound, Unsettled."""
+    """Pause a schedule: paused, or already. Runs that have not started are taken back. Raises NotFound, Unsettled."""
     return await _taking_back(
         database, job_id, lambda _silent, settles: _pause(database, job_id, reason, settles=settles)
     )
@@ -73,7 +70,7 @@ async def _taking_back(
 
 @audited
 async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool | None) -> str:
-    async def attempt() -> str | None:  # It may be staged between the look and the move.
+    async def attempt() -> str | None:  # it may be staged between the look and the move
         seen = await see(database, job_id)
         staged = seen.staged()
         answer = unless_held(
@@ -92,10 +89,10 @@ async def _pause(database: Database, job_id: UUID, reason: str, *, settles: bool
 async def resume(database: Database, job_id: UUID, *, catch_up: bool = False) -> str:
     """Resume a schedule: active, already, or completed when nothing is left. Raises NotFound.
 
-    What it missed is skipped, or with `catch_up` a misfire.
+    Fires it missed are skipped, or with `catch_up` are misfires.
     """
 
-    async def attempt() -> str | None:  # It may be edited between the look and the move.
+    async def attempt() -> str | None:  # it may be edited between the look and the move
         seen = await see(database, job_id)
         answer = await _resume(database, seen, catch_up=catch_up)
         await _note(database, seen, Action.JOB_RESUMED, answer, ("active", "completed"), catch_up=catch_up or None)
@@ -119,14 +116,14 @@ async def _resume(database: Database, seen: Seen, *, catch_up: bool) -> str:
 
 
 async def skip_next(database: Database, job_id: UUID) -> datetime:
-    """Leave the next occurrence out that has not started. Returns its moment. Raises NotFound, InvalidOption, Unsettled."""
+    """Skip the next occurrence that has not started. Returns its moment. Raises NotFound, InvalidOption, Unsettled."""
     return await taking_back(database, job_id, lambda silent: _skip_next(database, job_id, silent))
 
 
 @audited
 async def _skip_next(database: Database, job_id: UUID, silent: list[UUID] | None) -> datetime:
 
-    async def attempt() -> datetime | None:  # It may be staged between the look and the move.
+    async def attempt() -> datetime | None:  # it may be staged between the look and the move
         seen = await see(database, job_id)
         if seen.compiled.trigger.is_estimate:
             raise InvalidOption(f"job {job_id} counts from the end of its last run; pause it instead")

@@ -1,4 +1,4 @@
-"""Purge: remove a job that is over, with its versions and its history. What was done to it stays in the audit."""
+"""Purge: remove an ended job, with its versions and its history. Its audit entries stay."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from duly.store.boxes import history, runs
 from duly.store.connection.database import Database
 from duly.store.tables import jobs
 
-AT_ONCE_MAX = 500  # runs whose history goes with the request; maintenance removes the rest
-JOBS_MAX = 1_000  # definitions that go in one round
+AT_ONCE_MAX = 500  # runs whose history is removed with the request; maintenance removes the rest
+JOBS_MAX = 1_000  # definitions that are removed in one round
 
 
 @audited
 async def purge(database: Database, tenant: int, job_id: UUID, name: str | None) -> None:
-    """Remove the definition of a job that is over now, and its history in batches, when none of its runs is under way.
+    """Remove the definition of a job that has ended, and its history in batches, when none of its runs is active.
 
-    Raises Refused while the job is not over, and of a node of a workflow.
+    Raises Refused while the job has not ended, and for a node of a workflow.
     """
     run = await runs.find(database, job_id)
     if run is not None and run["node"] is not None:
@@ -31,7 +31,7 @@ async def purge(database: Database, tenant: int, job_id: UUID, name: str | None)
 
 
 async def go_on(database: Database, kept: timedelta | None) -> int:
-    """Go on with purges that were asked for, and with definitions that are over for longer than `kept`; None: for ever.
+    """Go on with requested purges, and with definitions that ended longer ago than `kept`; None: for ever.
 
     Returns how many runs and definitions were removed.
     """

@@ -1,7 +1,7 @@
-"""Recover: hold what was missed while nobody staged, take a person's word for it, and carry that out.
+"""Recovery: hold the fires missed while no scheduler staged, take a person's decision, and carry it out.
 
-See docs/decisions/0027-load-shedding-and-recovery.md. The schedulers carry it out, each for its shards and in batches; what is
-made goes through the backfill lane.
+See docs/decisions/0027-load-shedding-and-recovery.md. The schedulers carry it out, each for its shards and in batches; the
+runs go through the backfill lane.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from duly.store.tables import recovery as store
 from duly.store.tables.recovery import APPROVED, LIVE, OPEN, Decided, Held, Recovery, Standing
 
 BATCH_MAX = 500
-UNDER_WAY_MAX = 250  # stretches of a scheduler that are made at once: others in the lane have their turn
+UNDER_WAY_MAX = 250  # spans of a scheduler that are created at once, so that others in the lane go on
 RULES_MAX = 1_000
 _RULES_NOTED = 10
 _TAKEN_OVER_MAX = 100_000
-_LOOKED_AT = 2_000  # timers of each shard, for those that are late
+_LOOKED_AT = 2_000  # timers of each shard that are searched for late ones
 _FINEST = timedelta(microseconds=1)
 _NOTHING = "nothing was missed that waits for a decision or is being made up for; `duly recover` shows it"
 
 
 async def note_staging(database: Database, after: timedelta | None, rng: Rng, log: Log) -> Standing | None:
-    """Say that we stage; after a longer time in which nobody did, that opens a recovery. Gives the one that is not over."""
+    """Record that we stage; after too long without any scheduler, that opens a recovery. Returns the open one."""
     standing = await store.note_staging(database, after, rng.uuid())
     if standing is not None and standing.is_new:
         log.warning("recovery_opened", recovery_id=standing.recovery_id, remedy="duly recover")
@@ -45,7 +45,7 @@ async def note_staging(database: Database, after: timedelta | None, rng: Rng, lo
 
 
 async def hold_missed(database: Database, holder: UUID, epochs: Mapping[int, int]) -> int:
-    """Hold what plain intervals have missed, until there is no more; cohorts are held where they are answered."""
+    """Hold the missed fires of plain intervals, until there are no more; those of cohorts are held where they are planned."""
     count = 0
     while some := await store.hold_late(database, holder, epochs, _LOOKED_AT):
         count += some
@@ -53,8 +53,8 @@ async def hold_missed(database: Database, holder: UUID, epochs: Mapping[int, int
 
 
 async def carry_out(database: Database, standing: Standing, shards: Sequence[int], log: Log) -> None:
-    """Do the next part of what was decided, for the shards held; and end the recovery when nothing is left of it."""
-    await store.drop(database, shards, BATCH_MAX)  # Of an earlier one, too, that a second outage has ended.
+    """Do the next part of the decision, for the held shards; and close the recovery when nothing is left of it."""
+    await store.drop(database, shards, BATCH_MAX)  # also of an earlier one that a second outage has ended
     if standing.state == APPROVED:
         await _decide_some(database, standing, shards, log)
     ended = await store.close(database, standing.recovery_id)
@@ -82,7 +82,7 @@ def _decided(held: Held, standing: Standing, log: Log) -> Decided:
 
 
 async def check_approval(database: Database, rules: Sequence[Rule] | None, rate: float | None) -> None:
-    """Say whether these rules and this rate would be taken, and change nothing. Raises what `approve` raises."""
+    """Check these rules and this rate without changing anything. Raises what `approve` raises."""
     _check(rules, rate)
     found = await _live(database)
     if found is not None:
@@ -97,7 +97,7 @@ async def check_approval(database: Database, rules: Sequence[Rule] | None, rate:
 async def approve(
     database: Database, rng: Rng, log: Log, *, rules: Sequence[Rule] | None, rate: float | None, by: str
 ) -> None:
-    """Let the recovery be carried out; of one under way, or of catch-ups that go on by themselves, the rate may be changed.
+    """Approve the recovery; of one under way, or of catch-ups by policy, the rate may be changed.
 
     Raises InvalidOption; Refused where there is nothing to approve.
     """
@@ -120,7 +120,7 @@ async def approve(
 
 @audited
 async def dismiss(database: Database, rng: Rng, log: Log, *, by: str) -> None:
-    """Leave out all that was missed and is not made yet, with a record. Raises Refused where there is none."""
+    """Leave out everything missed that is not created yet, with a record. Raises Refused where there is none."""
     found = await _live(database) or await _taken_over(database, rng, by)
     if not await store.dismiss(database, found.recovery_id, by):
         raise Refused(f"recovery {found.recovery_id} is over, or is being dismissed; look again with `duly recover`")

@@ -1,4 +1,4 @@
-"""Retry on conflict: a move of a schedule names what it has seen, and is made again when another has changed it meanwhile."""
+"""Retry on conflict: a move of a schedule names the state it has read, and is repeated when that has changed."""
 
 from __future__ import annotations
 

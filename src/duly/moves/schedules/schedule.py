@@ -1,4 +1,4 @@
-"""A schedule as it was seen, for the moves that change it: its rule, its pending moment, and what may be staged already."""
+"""A schedule as it was read, for the moves that change it: its rule, its pending moment, and what may be staged already."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STAGED_MAX = 64
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """A schedule that is not over, at one moment. What is done with it names what was seen: a change in between is noticed.
+    """An active schedule, at one moment. Its moves name the state that was read, so a change in between is noticed.
 
     `pending_at` is the occurrence that is armed, whether it is paused or not.
     """
@@ -51,23 +51,23 @@ class Seen(msgspec.Struct, frozen=True):
     accountable_from: datetime
     least_period: int | None
     runs_left: int | None
-    is_held: bool  # A worker has the first attempt of its last run, started or not.
+    is_held: bool  # a worker holds the first attempt of its last run, started or not
     read_at: datetime
     compiled: Schedule
 
     @property
     def definition(self) -> Recurring:
-        """The job as it was asked for."""
+        """The job as it was requested."""
         asked = asked_shape(self.schedule, self.every_seconds)
         payload, place = self.payload or "{}", (self.queue, self.priority)
         return Recurring(self.handler, payload, *place, asked, self.name, self.options, self.owner, self.source)
 
     def left_out(self) -> list[Skip]:
-        """Give what calendars took from it by now and no fire will tell of, once it is timed anew."""
+        """Return what calendars blocked of it by now that no fire will report, once it is retimed."""
         return [*left_out_by_calendars(self.compiled, self.pending_at, self.read_at, self.accountable_from)]
 
     def unfired(self, reason: str) -> list[Skip]:
-        """Give what it has named and not fired by now, since nothing else will tell; and what calendars took from it."""
+        """Return its occurrences that have not fired by now, which nothing else reports; and what calendars blocked of it."""
         skips = self.left_out()
         last = None if self.compiled.trigger.is_estimate else self.compiled.latest_at_or_before(self.read_at)
         if last is not None and last.scheduled_at >= self.pending_at and not self.is_spent:
@@ -77,23 +77,23 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def is_paused(self) -> bool:
-        """Whether it was paused."""
+        """Return whether it was paused."""
         return self.state == "paused"
 
     @property
     def is_spent(self) -> bool:
-        """Whether its last occurrence is staged, and is the pending one still."""
+        """Return whether its last occurrence is staged, and is still the pending one."""
         return self.runs_left == 0
 
     def staged(self) -> list[datetime]:
-        """Give the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter.
+        """Return the occurrences that may be staged and not due: from now up to the pending one, and one held by jitter.
 
         The last due one is among them, too, if it was skipped behind a run that may not have started: no occurrence before it
         can be taken back.
         """
         if isinstance(self.compiled.trigger, OnEvent):
             return []
-        if self.compiled.trigger.is_estimate:  # While its run is staged, the fire waits at that run's moment.
+        if self.compiled.trigger.is_estimate:  # while its run is staged, the fire waits at that run's moment
             return [self.pending_at]
         start = self.read_at
         due = self.compiled.latest_at_or_before(min(start, self.pending_at - timedelta(microseconds=1)))
@@ -118,7 +118,7 @@ async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_
 
 
 async def see(database: Database, job_id: UUID) -> Seen:
-    """Look at a schedule that is not over. Raises NotFound, JobEnded."""
+    """Read an active schedule. Raises NotFound, JobEnded."""
     found = await jobs.find(database, job_id)
     if found is None:
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")

@@ -1,7 +1,7 @@
-"""Time zone data: put another version in force when all schedulers have it, and time the pending fires anew by it.
+"""Time zone data: put another version in force when all schedulers have it, and retime the pending fires by it.
 
-A fire is of the version in its cohort's number. One of a zone that has changed is held back by whoever stages until it is
-timed anew, so nothing fires by the old rules and goes on by the new ones. What is cut short is gone on with at the next look.
+A fire belongs to the version in its cohort's number. Staging holds back fires of changed zones until they are retimed,
+so nothing fires by the old rules and goes on by the new ones. The next look goes on with what was interrupted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Look = Callable[[], Awaitable[Sequence[Zoned]]]
 
 
 async def follow(database: Database, log: Log) -> ZoneData:
-    """Put our version in force once every live scheduler reports it. Gives what is in force then."""
+    """Put our version in force once every live scheduler reports it. Returns the version in force then."""
     seen = await store.state(database)
     if seen.version == zones.database_version() or not seen.is_unanimous:
         return seen
@@ -48,7 +48,7 @@ async def follow(database: Database, log: Log) -> ZoneData:
 
 
 async def _changes(database: Database, seen: ZoneData) -> tuple[list[str] | None, dict[str, bytes]]:
-    """Name the zones whose clocks go otherwise from now on, with the rules that fires are of; None: they are not known."""
+    """Return the zones whose clocks differ from now on, with the rules that fires were timed by; None: they are not known."""
     if seen.version is None:
         return None, {}
     rules = await store.rules(database, seen.version)
@@ -58,26 +58,26 @@ async def _changes(database: Database, seen: ZoneData) -> tuple[list[str] | None
         return changed, before
     if seen.changed is None:
         return None, {}
-    # Some fires are still of the version before that one, whose rules are kept.
+    # Some fires still belong to the version before that one, whose rules are kept.
     return sorted({*changed, *seen.changed}), before | seen.before
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """How far the pending fires are timed anew: all, or with more to look at right now, or after a while."""
+    """The progress of retiming: all done, more to do right now, or more to do after a while."""
 
     is_settled: bool
     has_more: bool
 
 
 class Sweep:
-    """Goes through the schedules page by page. What it has compiled for one page it keeps for the next: many are alike."""
+    """Retimes the schedules page by page. Compiled schedules are kept for the next page: many are alike."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._clocks: Clocks | None = None
 
     async def go_on(self, database: Database) -> Swept:
-        """Time one page of the schedules anew whose zones have changed."""
+        """Retime one page of the schedules whose zones have changed."""
         data = await store.state(database)
         if data.is_settled or data.version != zones.database_version():
             self._clocks = None
@@ -96,7 +96,7 @@ class Sweep:
 
 
 async def correct(database: Database, log: Log) -> int:
-    """Time anew what a program with another version has timed; the version in force decides. Returns how many there were."""
+    """Retime what a program with another version has timed; the version in force decides. Returns how many there were."""
     found = await store.timed_otherwise(database, _PAGE)
     ours = zones.database_version()
     if rightly := [one.job_id for one in found if one.tzdb == ours]:
@@ -122,13 +122,13 @@ class Clocks:
         self._cohorts: dict[tuple[str, str | None], int] = {}
 
     def go_by(self, before: Mapping[str, bytes]) -> bool:
-        """Say whether these are the rules in force and those before them."""
+        """Return whether these are the rules in force and those before them."""
         return self._ours is zones.current() and self._rules == before
 
     def timing(self, one: Zoned, left_out: datetime | None) -> Retiming | None:
-        """Say when a schedule fires next; nothing of one that is of the version in force. Raises TriggerError."""
+        """Return when a schedule fires next; None for one that belongs to the version in force. Raises TriggerError."""
         new = self._compile(self._ours, one)
-        if isinstance(new.trigger, OnEvent):  # No clock says when it fires: it rests where it is.
+        if isinstance(new.trigger, OnEvent):  # no clock decides when it fires
             still = Retiming(one.job_id, one.generation, one.scheduled_at, one.cohort, one.scheduled_at, 0)
             return None if one.tzdb is None else still
         cohort = self._cohort(new, one)
@@ -137,7 +137,7 @@ class Clocks:
         if one.tzdb is None and zones_of(new) & self._rules.keys():
             next_at = pending_after_change(self._compile(self._before, one), new, one.scheduled_at, one.made_at)
             window = 0 if next_at is None else new.jitter_window(next_at)
-        else:  # It is not known by which rules it was timed, so it counts from now.
+        else:  # the rules by which it was timed are unknown, so it counts from now
             passed = one.previous_scheduled_at, left_out
             next_at, window = arm_anew(new, one.scheduled_at, one.read_at, passed)
         return Retiming(one.job_id, one.generation, one.scheduled_at, cohort, next_at, window)
@@ -163,7 +163,7 @@ class Clocks:
 
 
 async def _retime(database: Database, found: Sequence[Zoned], look: _Look, clocks: Clocks, log: Log) -> None:
-    """Time schedules anew; one that has moved on meanwhile is looked at again."""
+    """Retime schedules; one that has moved on meanwhile is tried again."""
     waiting = list(found)
 
     async def attempt() -> bool | None:
@@ -185,7 +185,7 @@ async def _timings(database: Database, waiting: Sequence[Zoned], clocks: Clocks,
     for one in waiting:
         try:
             timing = clocks.timing(one, floors.get(one.job_id))
-        except TriggerError as error:  # Its zone or its calendar is gone; whoever stages it says so too.
+        except TriggerError as error:  # its zone or its calendar no longer exists; staging reports it too
             log.error("schedule_unreadable", job=one.name, schedule=one.schedule, error=str(error))
             continue
         if timing is not None:

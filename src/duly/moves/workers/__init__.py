@@ -1,1 +1,1 @@
-"""Moves of workers over HTTP and of receivers that settle a run later."""
+"""Moves of HTTP workers, and of receivers that settle a run later."""

@@ -1,6 +1,6 @@
-"""Drain: a worker takes nothing more, finishes what it runs and hands back the rest; undone, it goes on.
+"""Drain: a worker claims nothing more, finishes what it runs and hands back the rest; undone, it goes on.
 
-It hears of that with its signals, several times a second, and lives on without work until somebody stops it.
+It sees that with its signals, several times a second, and lives on without work until somebody stops it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from duly.store.tables import workers
 
 @audited
 async def drain(database: Database, worker_id: UUID) -> None:
-    """Ask a worker to take nothing more. Raises NotFound."""
+    """Ask a worker to claim nothing more. Raises NotFound."""
     await _change(database, worker_id, is_draining=True)
 
 
 @audited
 async def undrain(database: Database, worker_id: UUID) -> None:
-    """Let a worker take runs again. Raises NotFound."""
+    """Let a worker claim runs again. Raises NotFound."""
     await _change(database, worker_id, is_draining=False)
 
 

@@ -1,4 +1,4 @@
-"""Lend: put due runs into the hands of a worker over HTTP, with all that it needs to run them."""
+"""Lend: lease due runs to an HTTP worker, with everything that it needs to run them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from duly.store.tables.remote_workers import Lent
 
 
 class Parcel(msgspec.Struct, frozen=True):
-    """A run on its way to a worker: its payload in full, and what an earlier attempt saved."""
+    """A run on its way to a worker: its whole payload, and the checkpoint of an earlier attempt."""
 
     run: Run
     claimed_at: datetime
@@ -34,7 +34,7 @@ class Parcel(msgspec.Struct, frozen=True):
 async def lend(
     database: Database, open_session: OpenSession, worker_id: UUID, number: int, limit: int, rng: Rng
 ) -> list[Parcel] | None:
-    """Claim up to `limit` runs that are due; those among them that are worthless by now end here, and are not lent.
+    """Claim up to `limit` due runs; those that have expired end here, and are not lent.
 
     None: nothing was claimed, and the claim is still open. Raises NotFound, WorkerExpired, ClaimOver.
     """
@@ -45,10 +45,10 @@ async def lend(
                 return None
             parcels = await _pack(session, await _without_expired(session, worker_id, lent, rng))
             return await _without_refused(session, worker_id, parcels, rng)
-    except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
+    except asyncpg.UniqueViolationError:  # a run in ready is leased already
         await ready.drop_duplicates(database)
     except RolledBack:
-        pass  # Another claim was in the way, and nothing was taken: whoever waits looks again.
+        pass  # a conflict with another claim: nothing was taken, and the caller looks again
     return None
 
 
@@ -64,13 +64,13 @@ async def _without_expired(session: Database, worker_id: UUID, lent: Sequence[Le
 
 
 def _expired_at(lent: Lent) -> datetime | None:
-    """Give the moment at which a run had expired when it was claimed, if it had."""
+    """Return the moment at which a run had expired when it was claimed, if it had."""
     expires_at = expiry_of(lent.run.scheduled_at, lent.run.policy)
     return expires_at if expires_at is not None and expires_at <= lent.claimed_at else None
 
 
 async def _pack(session: Database, lent: Sequence[Lent]) -> list[Parcel]:
-    """Fetch what stands outside the rows: large payloads, checkpoints of earlier attempts, what nodes are given."""
+    """Fetch what is stored outside the rows: large payloads, checkpoints of earlier attempts, inputs of nodes."""
     apart = [(item.run.job_id, item.run.generation) for item in lent if item.run.payload_stored]
     again = [item.run.run_id for item in lent if item.run.attempt > 1]
     bodies = await runs.payloads(session, apart) if apart else {}
@@ -87,7 +87,7 @@ async def _pack(session: Database, lent: Sequence[Lent]) -> list[Parcel]:
 
 
 async def _without_refused(session: Database, worker_id: UUID, parcels: Sequence[Parcel], rng: Rng) -> list[Parcel]:
-    """End those that cannot be given what they are to work on: no worker could do anything about it."""
+    """End runs whose payload cannot be built: no worker could do anything about it."""
     refused = [
         Settled(parcel.run, parcel.claimed_at, parcel.claimed_at, Failed(parcel.run.refused, retryable=False))
         for parcel in parcels

@@ -1,9 +1,9 @@
-"""Receive: settle what receivers say their runs came to, and those whose receiver said nothing in time.
+"""Receive: settle the outcomes that receivers report, and the runs whose receiver missed its deadline.
 
-It is the ordinary settle, by run and fence, so all that follows from an outcome is the same. The token names one attempt. While
-that is under way it counts, in whosever hands it is: a receiver may be faster than its own answer to the webhook. So does what
-comes past the deadline, until somebody has timed the attempt out: the work is done, and no other attempt has begun. When it is
-over, the record says so, and the same outcome told again is answered as the first time.
+It is the ordinary settle, by run and fence, so the effects of an outcome are the same. The token names one attempt.
+While that is active the report counts, whoever holds the run: a receiver may be faster than its own response to the
+webhook. So does a report after the deadline, until the attempt has timed out: the work is done, and no other attempt
+has begun. After the end, the record says so, and the same outcome reported again gets the first answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOK_PAUSE_SECONDS = 0.02
 
 
 class Received(msgspec.Struct, frozen=True):
-    """What the run has become by the outcome, and the queue in which something may be ready now."""
+    """The state of the run after the outcome, and the queue in which something may be ready now."""
 
     run_id: UUID
     attempt: int
@@ -41,8 +41,8 @@ class Received(msgspec.Struct, frozen=True):
 
 
 async def receive(database: Database, handle: Handle, outcome: Succeeded | Failed, rng: Rng) -> Received:
-    """Settle an attempt by what its receiver says. Raises NotFound, AttemptOver, Unsettled."""
-    for _ in range(_LOOKS_MAX):  # Between two looks it may pass from its worker's hands into the receiver's.
+    """Settle an attempt with the outcome that its receiver reports. Raises NotFound, AttemptOver, Unsettled."""
+    for _ in range(_LOOKS_MAX):  # between two looks its lease may pass from its worker to the receiver
         found = await awaited.find(database, handle)
         if found is None:
             return _answered(handle, outcome, await awaited.ended(database, handle), None)
@@ -53,7 +53,7 @@ async def receive(database: Database, handle: Handle, outcome: Succeeded | Faile
 
 
 async def extend(database: Database, handle: Handle, span: timedelta) -> datetime:
-    """Give a receiver so long from now on. Raises NotFound, AttemptOver, Unsettled."""
+    """Extend a receiver's deadline from now. Raises NotFound, AttemptOver, Unsettled."""
     if deadline_at := await awaited.extend(database, handle, span):
         return deadline_at
     over = await awaited.ended(database, handle)
@@ -72,8 +72,8 @@ async def extend(database: Database, handle: Handle, span: timedelta) -> datetim
 
 
 async def report(database: Database, handle: Handle, progress: Progress) -> None:
-    """Show how far a receiver has come, while its attempt is under way. Raises NotFound, AttemptOver, Unsettled."""
-    for _ in range(_LOOKS_MAX):  # Between two looks it may pass from its worker's hands into the receiver's.
+    """Save a receiver's progress, while its attempt is active. Raises NotFound, AttemptOver, Unsettled."""
+    for _ in range(_LOOKS_MAX):  # between two looks its lease may pass from its worker to the receiver
         found = await awaited.find(database, handle)
         if found is None:
             over = await awaited.ended(database, handle)
@@ -85,7 +85,7 @@ async def report(database: Database, handle: Handle, progress: Progress) -> None
 
 
 async def time_out(database: Database, rng: Rng) -> int:
-    """Settle one batch of runs whose receiver said nothing in time. Returns how many there were."""
+    """Settle one batch of runs whose receiver missed its deadline. Returns how many there were."""
     late = await awaited.overdue(database, BATCH_MAX)
     settled = await _settle(database, RECEIVER, [(item, _timed_out(item)) for item in late], rng) if late else set()
     await awaited.forget(database, BATCH_MAX)
@@ -98,7 +98,7 @@ async def _settle(database: Database, holder: UUID, ended: Sequence[tuple[UnderW
     there = await settle_for(
         database, holder, [Settled(item.run, item.started_at, None, outcome) for item, outcome in ended], rng
     )
-    for handle in there:  # What this leaves behind when we die here says nothing, and goes by its deadline.
+    for handle in there:  # a crash here leaves rows that mean nothing and are deleted after their deadline
         await awaited.close(database, handle)
     return there
 

@@ -1,4 +1,4 @@
-"""Retire: a worker that has stopped leaves, and the runs that it does not know it holds go back to their queues."""
+"""Retire: a worker that has stopped deregisters, and runs that it does not know it holds go back to their queues."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from duly.store.tables import workers
 
 
 async def retire(database: Database, worker_id: UUID, held: Sequence[Run]) -> bool:
-    """Let a worker leave for good, unless some runs still `held` have no outcome yet: then its lease runs out by itself."""
+    """Deregister a worker, unless some runs still `held` have no outcome yet: then its lease expires by itself."""
     return (await leave(database, worker_id, [(run.run_id, run.fence) for run in held]))[0]
 
 
 async def leave(database: Database, worker_id: UUID, held: Sequence[Handle]) -> tuple[bool, list[Handle]]:
-    """Let a worker leave that names what it holds by run and fence. Returns whether it has left, and what went back."""
+    """Deregister a worker that names the runs it holds by run and fence. Returns whether it has, and what went back."""
     return await workers.leave(database, worker_id, held)

@@ -1,7 +1,8 @@
-"""Take back: settle what a worker over HTTP says its runs came to.
+"""Take back: settle the outcomes that an HTTP worker reports.
 
-It names runs and fences, and nothing else is believed: what each run is, the store says. What is in no hands any more was either
-settled by this worker before (the answer was lost) or taken away: then the outcome is refused, and recorded as fenced.
+It names runs and fences, and nothing else is trusted: the store says what each run is. A run that is no longer leased
+was either settled by this worker before (the answer was lost) or its lease was lost: then the outcome is refused, and
+recorded as fenced.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from duly.store.tables.remote_workers import Lent
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What a worker says of one of its runs; `started_at` is by its own clock. A timeout's length is for us to say."""
+    """A worker's report of one run's outcome; `started_at` is by its own clock. The length of a timeout comes from us."""
 
     handle: Handle
     outcome: Outcome
@@ -33,7 +34,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class TakenBack(msgspec.Struct, frozen=True):
-    """Which outcomes count, and the queues in which something may be ready by them."""
+    """The outcomes that count, and the queues in which they may have made something ready."""
 
     settled: set[Handle]
     queues: set[str]
@@ -54,7 +55,7 @@ async def take_back(database: Database, worker_id: UUID, told: Sequence[Told], r
 
 
 def _settled(item: Told, lent: Lent, now: datetime) -> Settled:
-    """Put its start between the claim and now, whatever its clock says."""
+    """Put the start between the claim and now, whatever the worker's clock says."""
     started_at = max(lent.claimed_at, min(item.started_at or lent.claimed_at, now))
     outcome = item.outcome
     if isinstance(outcome, TimedOut):
@@ -65,5 +66,5 @@ def _settled(item: Told, lent: Lent, now: datetime) -> Settled:
 
 
 def _leads_on(run: Run, outcome: Outcome) -> bool:
-    """Say whether something may be ready by this outcome: the next attempt, or whoever waited for the place at its gate."""
+    """Return whether this outcome may make something ready: the next attempt, or a run that waited for the slot."""
     return type(outcome) not in (Succeeded, Cancelled) or run.policy.has_consequence

@@ -1,7 +1,7 @@
-"""Hand out: put what other nodes came to in where the payload of a node names it, and give it its parents' results.
+"""Hand out: insert the results of other nodes where a node's payload refers to them, and add its parents' results.
 
-Done where runs are claimed, beside stored payloads: the rows carry names. What cannot be given is a failure of that run, and of
-no other.
+Done where runs are claimed, beside stored payloads: the rows have only names. A payload that cannot be built fails that
+run, and no other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from duly.store.tables.workflows import Handed
 
 
 async def hand_out(database: Database, runs: Sequence[Run]) -> dict[UUID, Run]:
-    """Give the runs that are nodes with all that they are given, by id."""
+    """Return the runs that are nodes with their inputs, by id."""
     nodes = [(run, node) for run in runs if (node := run.metadata.node) is not None]
     if not nodes:
         return {}
@@ -49,7 +49,7 @@ async def hand_out(database: Database, runs: Sequence[Run]) -> dict[UUID, Run]:
 
 
 def _uses(run: Run) -> list[Use]:
-    """Find what a payload names; what cannot be read is refused where it is put in."""
+    """Return the references of a payload; an unreadable payload is refused where they are inserted."""
     if run.payload is None or not has_references(run.payload):
         return []
     try:
@@ -59,7 +59,7 @@ def _uses(run: Run) -> list[Use]:
 
 
 def _named(uses: Sequence[Use], item: Reference | None) -> list[str]:
-    """Name the nodes whose results a payload names; of an item of a map, also the one whose list it is of."""
+    """Return the nodes whose results a payload refers to; for an item of a map, also the node of its list."""
     if not uses:
         return []
     named = {use.node for use in uses if isinstance(use, Reference)}

@@ -1,4 +1,4 @@
-"""Runs whose target is a workflow: one starts it, and waits in its receiver's hands until it has ended."""
+"""Runs whose target is a workflow: one starts it, and is awaited until it has ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_AWAITED_DELAY = timedelta(seconds=0.5)
 
 
 def outcome_of(workflow_id: UUID, name: str, state: WorkflowState, reason: str | None) -> Outcome:
-    """Say what a run came to whose workflow has ended so."""
+    """Return the outcome of a run whose workflow has ended so."""
     match state:
         case WorkflowState.SUCCEEDED:
             return Succeeded(msgspec.json.encode({"workflow_id": workflow_id, "state": state}).decode())
@@ -40,7 +40,7 @@ def outcome_of(workflow_id: UUID, name: str, state: WorkflowState, reason: str |
 async def settle_ended(database: Database, rng: Rng, log: Log | None = None) -> int:
     """Settle the runs whose workflow has ended.
 
-    One that is not in its receiver's hands yet is left for the next look, and one that the store refuses for later ones.
+    A run that is not awaited yet is left for the next look, and one that the store refuses for later ones.
     """
     settled = 0
     for one in await workflows.to_settle(database, BATCH_MAX):
@@ -70,7 +70,8 @@ async def _settle(database: Database, one: ToSettle, state: WorkflowState, rng: 
 
     async def settle_if_ended(opened: Database) -> int:
         there = await settle_by_key(opened, awaited.RECEIVER, [ended], rng)
-        # Asked last, because a workflow is locked after gates: whoever replays it later finds its run where this has put it.
+        # Read last, because a workflow is locked after concurrency keys: a later replay finds its run where this has
+        # put it.
         if await workflows.lock_end(opened, one.workflow_id) != (state, one.replays):
             raise _Reopened
         await awaited.close(opened, handle)

@@ -1,6 +1,7 @@
-"""Workflows: submit them whole, stop them, hold them, do part of them again, and add to them from within.
+"""Workflows: submit, cancel, pause, replay, and add nodes from within.
 
-What follows from the end of a node is no move of ours: the database does it, in the transaction of whatever ended the node.
+The effects of a node's end are no move of ours: the database applies them, in the transaction of whatever ended the
+node.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ _encoder = msgspec.msgpack.Encoder()
 async def submit_workflow(
     connection: Connection, tenant: int, key: str, workflow: Workflow, *, for_run: Run | None = None
 ) -> SubmittedWorkflow:
-    """Submit a workflow whole. Asked again with the same key and body, it answers the same.
+    """Submit a whole workflow. Repeated with the same key and body, it returns the same.
 
-    For a run whose target it is, it is known by that run's id instead. Raises InvalidWorkflow, KeyConflict.
+    For a run whose target it is, that run's id takes the place of the key. Raises InvalidWorkflow, KeyConflict.
     """
     check_workflow(workflow)
-    if for_run is None:  # Those of a run's target are sealed since its job was written.
+    if for_run is None:  # those of a run's target were sealed when its job was written
         workflow = sealed_workflow(connection, tenant, workflow)
     digest = sha256(_encoder.encode(workflow)).digest()
     made = await store.submit(connection, tenant, key, digest, workflow, HORIZON, for_run)
@@ -57,7 +58,7 @@ async def submit_workflow(
 async def cancel_workflow(
     database: Database, tenant: int, workflow_id: UUID, reason: str = "cancelled"
 ) -> WorkflowState:
-    """End what waits and ask what runs to stop. Says where the workflow stands; one that had ended stays. Raises NotFound."""
+    """Cancel what waits and ask what runs to stop. Returns the workflow's state; an ended one stays. Raises NotFound."""
     turned = _found(await store.cancel(database, tenant, workflow_id, reason), workflow_id)
     if turned.is_new:
         await _note(database, tenant, Action.WORKFLOW_CANCELLED, workflow_id, reason=reason)
@@ -66,7 +67,7 @@ async def cancel_workflow(
 
 @audited
 async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
-    """Let nothing more of a workflow start. Raises NotFound, WorkflowChanged."""
+    """Pause a workflow: nothing more of it starts. Raises NotFound, WorkflowChanged."""
     turned = _found(await store.pause(database, tenant, workflow_id), workflow_id)
     if turned.state != WorkflowState.PAUSED:
         raise WorkflowChanged(f"workflow {workflow_id} is {turned.state}; only a running one can be paused")
@@ -77,7 +78,7 @@ async def pause_workflow(database: Database, tenant: int, workflow_id: UUID) -> 
 
 @audited
 async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) -> WorkflowState:
-    """Let a paused workflow go on. Raises NotFound, WorkflowChanged."""
+    """Resume a paused workflow. Raises NotFound, WorkflowChanged."""
     turned = _found(await store.resume(database, tenant, workflow_id), workflow_id)
     if turned.state == WorkflowState.CANCELLING:
         raise WorkflowChanged(f"workflow {workflow_id} is {turned.state}; replay a node of it when it has ended")
@@ -87,7 +88,7 @@ async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) ->
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """What a replay does: the nodes that run again, the items that their maps drop and make anew, and how many stay."""
+    """The plan of a replay: the nodes that run again, the items that their maps drop and create again, and how many stay."""
 
     nodes: list[str]
     remade: list[str]
@@ -96,19 +97,19 @@ class Replay(msgspec.Struct, frozen=True):
 
 @audited
 async def replay_workflow(database: Database, tenant: int, workflow_id: UUID, node: str) -> Replay:
-    """Do a node and all behind it again. Raises NotFound, WorkflowChanged, Unsettled."""
+    """Replay a node and its descendants. Raises NotFound, WorkflowChanged, Unsettled."""
     replay = await _replay(database, tenant, workflow_id, node, is_dry=False)
     await _note(database, tenant, Action.WORKFLOW_REPLAYED, workflow_id, node=node, nodes=len(replay.nodes))
     return replay
 
 
 async def plan_replay(database: Database, tenant: int, workflow_id: UUID, node: str) -> Replay:
-    """Say what a replay would do, and change nothing. Raises, as a replay does, NotFound, WorkflowChanged, Unsettled."""
+    """Plan a replay without changing anything. Raises, as a replay does, NotFound, WorkflowChanged, Unsettled."""
     return await _replay(database, tenant, workflow_id, node, is_dry=True)
 
 
 async def _replay(database: Database, tenant: int, workflow_id: UUID, node: str, *, is_dry: bool) -> Replay:
-    for _ in range(_LOOKS_MAX):  # Nodes may be added between the look and the move.
+    for _ in range(_LOOKS_MAX):  # nodes may be added between the look and the move
         graph = await store.graph(database, tenant, workflow_id)
         if graph is None:
             raise _not_found(workflow_id)
@@ -126,7 +127,7 @@ async def _replay(database: Database, tenant: int, workflow_id: UUID, node: str,
 
 @audited
 async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, nodes: Sequence[Node]) -> list[str]:
-    """Add nodes behind the running node that asks; none are none. Those of a name that it has added before are left as they are.
+    """Add nodes behind the running node that asks. Nodes with a name that it has added before are left as they are.
 
     Returns the names. Raises InvalidWorkflow, LeaseOver, WorkflowChanged.
     """
@@ -154,7 +155,7 @@ async def _note(database: Database, tenant: int, action: Action, workflow_id: UU
 
 
 async def run_errands(database: Database) -> bool:
-    """Do what is left to do for workflows beside their nodes' ends. Says whether runs wait to be settled by some that ended."""
+    """Do pending workflow tasks beside their nodes' ends. Returns whether runs wait to be settled by workflows that ended."""
     while (answer := await store.run_errand(database)) == "done":
         pass
     return answer == "settle"

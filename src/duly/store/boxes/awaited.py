@@ -1,4 +1,4 @@
-"""Runs in the hands of their receiver: leased under a holder that has no heartbeat, each with a deadline."""
+"""Awaited runs: leased by their receiver, which has no heartbeat, each with a deadline."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from duly.store.connection.statements import columns, load
 
 SQL = load("boxes/awaited")
 
-RECEIVER = UUID(int=0)  # who holds them; never a worker
+RECEIVER = UUID(int=0)  # the holder of awaited runs; never a worker
 
 
 class TakenOn(msgspec.Struct, frozen=True):
-    """A run that its receiver has taken on, since when it is at work, and how long the receiver may take."""
+    """A run that its receiver accepted, since when it is at work, and how long the receiver may take."""
 
     run: Run
     started_at: datetime | None
@@ -29,7 +29,10 @@ class TakenOn(msgspec.Struct, frozen=True):
 
 
 class UnderWay(msgspec.Struct, frozen=True):
-    """An attempt whose receiver may say what it came to. Without a deadline, its worker still waits for the receiver's answer."""
+    """An attempt whose receiver may report its outcome.
+
+    Without a deadline, its worker still waits for the receiver's response.
+    """
 
     run: Run
     worker_id: UUID
@@ -38,7 +41,7 @@ class UnderWay(msgspec.Struct, frozen=True):
 
 
 class Over(msgspec.Struct, frozen=True):
-    """An attempt that has ended, and what its run became by it."""
+    """An ended attempt, and what its run became."""
 
     outcome: str
     became: str
@@ -46,7 +49,7 @@ class Over(msgspec.Struct, frozen=True):
 
 
 async def put(database: Database, worker_id: UUID, taken_on: Sequence[TakenOn]) -> set[Handle]:
-    """Put runs from a worker's hands into their receivers'. Returns those that were there."""
+    """Move leases from a worker to the runs' receivers. Returns the runs that were there."""
     rows = await database.fetch(
         SQL["put"],
         worker_id,
@@ -67,28 +70,28 @@ async def find(database: Database, handle: Handle) -> UnderWay | None:
 
 
 async def overdue(database: Database, limit: int) -> list[UnderWay]:
-    """Read those whose receiver has said nothing by its deadline, the oldest first."""
+    """Read the runs whose receiver missed its deadline, the oldest first."""
     return [_under_way(row) for row in await database.fetch(SQL["overdue"], limit)]
 
 
 async def close(database: Database, handle: Handle) -> None:
-    """Forget the deadline of an attempt that has ended."""
+    """Delete the deadline of an ended attempt."""
     await database.execute(SQL["close"], *handle)
 
 
 async def forget(database: Database, limit: int) -> None:
-    """Forget deadlines of attempts that have ended otherwise."""
+    """Delete deadlines of attempts that ended otherwise."""
     await database.execute(SQL["forget"], limit)
 
 
 async def extend(database: Database, handle: Handle, span: timedelta) -> datetime | None:
-    """Give a receiver so long from now on. None: it has no such run in its hands, or its deadline has passed."""
+    """Extend a receiver's deadline from now. None: it holds no such run, or its deadline has passed."""
     row = await database.fetchrow(SQL["extend"], *handle, span)
     return row["deadline_at"] if row else None
 
 
 async def ended(database: Database, handle: Handle) -> Over | None:
-    """Read what an attempt came to, where that is on record."""
+    """Read the outcome of an attempt, if it is recorded."""
     return await database.fetch_row_as(Over, SQL["ended"], *handle)
 
 

@@ -1,4 +1,4 @@
-"""Day partitions, what is kept how long, and the check that nothing was lost."""
+"""History: its day partitions, its retention, and the check that nothing was lost."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ SQL = load("boxes/history")
 
 
 async def make_partitions(database: Database, days_ahead: int) -> int:
-    """Make the day partitions from today on, where missing. Returns how many were made."""
+    """Create the day partitions from today on, where missing. Returns how many were created."""
     return int(await database.fetchval(SQL["make_partitions"], days_ahead))
 
 
 async def drop_partitions(database: Database, parent: str, before: date) -> list[str]:
-    """Drop whole the partitions of days before a date. Returns those dropped; one that is being read stays for now."""
+    """Drop the partitions of days before a date. Returns those dropped; one that is being read stays for now."""
     rows = await database.fetch(SQL["partitions"])
     names = [row["name"] for row in rows if row["parent"] == parent and _day_of(row["name"]) < before]
     return [name for name in names if await database.fetchval(SQL["drop_partition"], name)]
 
 
 async def forget_strays(database: Database, parent: str, before: date, limit: int) -> int:
-    """Drop rows of days before a date for which there never was a partition. Returns how many; `limit` means: ask again."""
+    """Delete rows of days before a date that never had a partition. Returns how many; `limit` means: call again."""
     return int(await database.fetchval(SQL[f"forget_{parent}"], datetime.combine(before, time.min, UTC), limit))
 
 
@@ -33,26 +33,26 @@ def _day_of(partition: str) -> date:
 
 
 async def purge(database: Database, limit: int) -> int:
-    """Remove more history of jobs whose purge was asked for, so many runs of each. Returns how many."""
+    """Delete more history of jobs that are being purged, so many runs of each. Returns how many."""
     return int(await database.fetchval(SQL["purge"], limit))
 
 
 async def purge_over(database: Database, kept: timedelta, limit: int) -> int:
-    """Purge definitions that have been over for longer than they are kept, so many at most. Returns how many."""
+    """Purge definitions that ended longer ago than they are kept, so many at most. Returns how many."""
     return int(await database.fetchval(SQL["purge_over"], kept, limit))
 
 
 async def limit_payloads(database: Database, payload_bytes: int) -> None:
-    """Keep the payloads of successes up to so many bytes, from now on."""
+    """Store the payloads of successes up to so many bytes, from now on."""
     await database.execute(SQL["limit_payloads"], payload_bytes)
 
 
 async def release_waiting(database: Database, limit: int) -> int:
-    """Let runs in that wait at a gate with a free place. Returns how many."""
+    """Release runs that wait at a concurrency key with a free slot. Returns how many."""
     released: int | None = await database.fetchval(SQL["release_waiting"], limit)
     return released or 0
 
 
 async def verify(database: Database) -> list[dict[str, Any]]:
-    """Look for broken promises in one snapshot. An empty list is the good answer."""
+    """Check the invariants in one snapshot. An empty list means that all hold."""
     return [dict(row) for row in await database.fetch(SQL["verify"])]

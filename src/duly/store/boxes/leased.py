@@ -1,4 +1,4 @@
-"""What is in a worker's hands. Each statement names the fence; what is missing from its answer was lost."""
+"""Leased runs. Each statement names the fence; rows missing from its answer were lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Handle = tuple[UUID, int]  # run and fence
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):
-    """A plain success: nothing follows from it."""
+    """A plain success without consequences."""
 
     run: Run
     started_at: datetime
@@ -56,7 +56,7 @@ async def finish(database: Database, worker_id: UUID, done: Sequence[Finished]) 
         [item.run.fence for item in done],
         [item.started_at for item in done],
         [item.finished_at for item in done],
-        results if any(results) else [],  # What is missing at the end of an array is null.
+        results if any(results) else [],  # missing items at the end of an array are null
     )
     return [(item.run.run_id, item.run.fence) for item in done] if is_all else list(zip(run_ids, fences, strict=True))
 
@@ -83,7 +83,7 @@ async def hand_back(database: Database, worker_id: UUID, runs: Sequence[Run]) ->
 
 
 async def park(database: Database, worker_id: UUID, parked: Sequence[tuple[Run, str]]) -> set[Handle]:
-    """Let runs wait in `blocked` for the origin of each, without using up their attempt. Returns those that were there."""
+    """Move runs to `blocked`, each waiting for its origin, without using up their attempt. Returns those that were there."""
     rows = await database.fetch(
         SQL["park"],
         worker_id,
@@ -95,7 +95,7 @@ async def park(database: Database, worker_id: UUID, parked: Sequence[tuple[Run, 
 
 
 async def already_settled(database: Database, worker_id: UUID, handles: Sequence[Handle]) -> set[Handle]:
-    """Find which of these this worker has settled before: after an unknown commit, the answer to 'was it me?'."""
+    """Return which of these runs this worker has settled before, after a commit whose outcome is unknown."""
     rows = await database.fetch(
         SQL["already_settled"], worker_id, [handle[0] for handle in handles], [handle[1] for handle in handles]
     )
@@ -103,7 +103,7 @@ async def already_settled(database: Database, worker_id: UUID, handles: Sequence
 
 
 async def record_fenced(database: Database, worker_id: UUID, refused: Sequence[Moved]) -> None:
-    """Keep a record of outcomes that came after the lease was lost. They change nothing."""
+    """Record outcomes that came after the lease was lost. They change nothing."""
     runs = [item.run for item in refused]
     await database.execute(
         SQL["record_fenced"],
@@ -116,15 +116,15 @@ async def record_fenced(database: Database, worker_id: UUID, refused: Sequence[M
 
 
 async def held_by(database: Database, worker_id: UUID, limit: int, after: UUID = _FIRST) -> list[Run]:
-    """Read what hangs on a worker, alive or gone, by rising id behind one."""
+    """Read the runs that a worker holds, live or lost, by rising id after one."""
     return [run_of(row) for row in await database.fetch(SQL["held_by"], worker_id, limit, after)]
 
 
 async def orphans(database: Database) -> list[UUID]:
-    """Find holders of leases that have no row among the workers."""
+    """Return holders of leases that have no row among the workers."""
     return [row[0] for row in await database.fetch(SQL["orphans"])]
 
 
 async def void_overstayed(database: Database, stop: timedelta) -> list[UUID]:
-    """Void the fences of runs that were asked to stop so long ago, where the next run of their job waits for their place."""
+    """Void the fences of runs that were asked to stop too long ago, if the next run of their job waits for their slot."""
     return [row[0] for row in await database.fetch(SQL["void_overstayed"], stop)]

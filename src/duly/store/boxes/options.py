@@ -25,7 +25,7 @@ from duly.domain.runs.options import (
 from duly.domain.runs.run import Run
 
 _UNREADABLE = RunOptions(RunPolicy(own=True))
-_SAID = 3  # A policy that names one of the first fields is the job's own: retry, timeout and target.
+_SAID = 3  # a policy that names one of the first fields is the job's own: retry, timeout and target
 _COLUMNS = Run.__struct_fields__.index("policy")
 _POLICY, _METADATA, _HISTORY = (msgspec.structs.astuple(part) for part in (PLAIN, NO_METADATA, NO_HISTORY))
 _FROM_METADATA = len(_POLICY)
@@ -54,7 +54,7 @@ def run_of(row: asyncpg.Record) -> Run:
 
 
 def decode(text: str | None) -> RunOptions:
-    """Read the options of a run; those that cannot be read count as a policy of defaults, without an unreadable target."""
+    """Decode the options of a run; unreadable ones become a policy of defaults, without an unreadable target."""
     if text is None:
         return NO_OPTIONS
     try:
@@ -70,12 +70,12 @@ def decode(text: str | None) -> RunOptions:
 
 
 def decoded(row: Mapping[str, Any] | asyncpg.Record) -> dict[str, Any]:
-    """Give a row with its options read."""
+    """Return a row with its options decoded."""
     return {**dict(row), "options": decode(row["options"])}
 
 
 def encode(options: RunOptions) -> str | None:
-    """Write options; None where they say nothing."""
+    """Encode options; None where they are empty."""
     if options is NO_OPTIONS:
         return None
     parts = (_encoder.encode(part)[1:-1] for part in (options.policy, options.metadata, options.history))
@@ -84,14 +84,14 @@ def encode(options: RunOptions) -> str | None:
 
 
 def encode_history(history: RunHistory | None) -> str | None:
-    """Write a history as it is laid over the options of a run; None: they stay as they are."""
+    """Encode a history as it is merged into the options of a run; None: they stay as they are."""
     return None if history is None else _encoder.encode(history).decode()
 
 
 def _values(text: str) -> tuple[Any, ...]:
     try:
         return msgspec.structs.astuple(_decoder.decode(text))
-    except msgspec.ValidationError:  # Its target may come from a newer version, or from SQL.
+    except msgspec.ValidationError:  # its target may come from a newer version, or from SQL
         plain = {**msgspec.json.decode(text, type=dict[str, Any]), "own": True}
         plain.pop("target", None)
         return msgspec.structs.astuple(msgspec.convert(plain, _STORED))

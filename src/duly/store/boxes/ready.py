@@ -1,4 +1,4 @@
-"""What may run as soon as it is due."""
+"""Ready runs, which start as soon as they are due."""
 
 from __future__ import annotations
 
@@ -26,48 +26,51 @@ async def claim(
     limit: int,
     weights: Sequence[int] = (),
 ) -> list[Run]:
-    """Move up to `limit` runs into the worker's hands. Raises WorkerExpired when its lease has ended."""
+    """Lease up to `limit` runs to the worker. Raises WorkerExpired when its lease has ended."""
     try:
         rows = await database.fetch(SQL["claim"], worker_id, queues, weights, handlers, limit)
         return [run_of(row) for row in rows]
-    except asyncpg.UniqueViolationError:  # A run that is leased already stands in ready once more.
+    except asyncpg.UniqueViolationError:  # a run in ready is leased already
         await drop_duplicates(database)
         return []
 
 
 async def drop_duplicates(database: Database) -> None:
-    """Take out of ready what is leased already, with a record."""
+    """Delete from ready the runs that are leased already, with a record."""
     await database.execute(SQL["drop_duplicates"])
 
 
 async def set_aside(
     database: Database, first: Line, *, lines: int, crowd: int, crowd_more: int, looks: int
 ) -> tuple[int, Line | None]:
-    """Set aside what no live worker knows, of one line. Gives how many, and the line to go on with, if there is one."""
+    """Mark as unroutable the runs of one queue, tenant and priority whose handler no live worker has.
+
+    Returns how many, and the next to check, if there is one.
+    """
     row = await database.fetch_one(SQL["set_aside"], *first, lines, crowd, crowd_more, looks)
     return row["moved"], None if row["queue"] is None else (row["queue"], row["tenant"], row["priority"])
 
 
 async def bring_back(database: Database, limit: int) -> int:
-    """Put in line again about `limit` runs that stand aside and that a live worker knows. Returns how many there were."""
+    """Make about `limit` unroutable runs claimable again whose handler a live worker has. Returns how many there were."""
     return int(await database.fetchval(SQL["bring_back"], limit))
 
 
 async def unknown_handlers(database: Database) -> list[dict[str, Any]]:
-    """Name the runs that wait because no live worker knows their handler."""
+    """Return the runs that wait because no live worker has their handler."""
     return [dict(row) for row in await database.fetch(SQL["unknown_handlers"])]
 
 
 async def depth(database: Database) -> list[dict[str, Any]]:
-    """Count what is ready in each queue, up to a bound, with the oldest due moment."""
+    """Count the ready runs of each queue, up to a bound, with the oldest due moment."""
     return [dict(row) for row in await database.fetch(SQL["depth"])]
 
 
 async def depth_by_tenant(database: Database, queues_max: int, first: Sequence[str]) -> list[dict[str, Any]]:
-    """Count what is ready of each tenant by queue: so many queues, `first` before the others, and the rest under no queue."""
+    """Count the ready runs of each tenant by queue: so many queues, `first` before the others, and the rest under no queue."""
     return [dict(row) for row in await database.fetch(SQL["depth_by_tenant"], queues_max, first)]
 
 
 async def depth_and_own(database: Database, tenant: int) -> list[dict[str, Any]]:
-    """Count what is ready in each queue, of all and of one tenant, up to a bound, with the oldest due moments."""
+    """Count the ready runs of each queue, of all and of one tenant, up to a bound, with the oldest due moments."""
     return [dict(row) for row in await database.fetch(SQL["depth_and_own"], tenant)]

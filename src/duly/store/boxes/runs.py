@@ -1,4 +1,4 @@
-"""A run's state for people, wherever it stands; and what lies beside it: signals, checkpoints, progress, logs."""
+"""A run's state for people, whichever box it is in; and its signals, checkpoints, progress and logs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from duly.store.connection.statements import columns, load
 
 SQL = load("boxes/runs")
 FINAL = frozenset({"succeeded", "dead", "cancelled", "expired", "skipped"})
-_ENDED = FINAL - {"dead"}  # The dead are still in a box.
+_ENDED = FINAL - {"dead"}  # dead runs are still in a box
 
 
 class Signal(msgspec.Struct, frozen=True):
-    """Something a leaseholder must be told."""
+    """A message to a leaseholder."""
 
     run_id: UUID
     fence: int
@@ -31,9 +31,9 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """What a worker must be told: signals of its own, what nobody may start, and how much may be under way.
+    """The state that a worker must know: its signals, pauses and limits.
 
-    One that is draining may start nothing, as if everything were held, and claims nothing.
+    A draining worker starts and claims nothing, as if everything were paused.
     """
 
     signals: list[Signal]
@@ -43,7 +43,7 @@ class News(msgspec.Struct, frozen=True):
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """One line a handler logged under a lease; `fields` is JSON text."""
+    """One log line of a handler, under a lease; `fields` is JSON text."""
 
     run_id: UUID
     fence: int
@@ -56,22 +56,22 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 async def cancel(database: Database, run_ids: Sequence[UUID], reason: str) -> list[UUID]:
-    """Take waiting runs out for good. Returns those that were waiting."""
+    """Remove waiting runs for good. Returns those that were waiting."""
     return [row[0] for row in await database.fetch(SQL["cancel"], run_ids, reason)]
 
 
 async def signal(database: Database, run_ids: Sequence[UUID], what: str) -> list[UUID]:
-    """Leave a signal for the holders of leased runs. Returns those that are leased."""
+    """Signal the holders of leased runs. Returns the runs that are leased."""
     return [row[0] for row in await database.fetch(SQL["signal"], run_ids, what)]
 
 
 async def replay(database: Database, run_ids: Sequence[UUID], delays: Sequence[timedelta]) -> list[UUID]:
-    """Give dead runs another life, each so long from now. Returns those that were dead."""
+    """Replay dead runs, each so long from now. Returns those that were dead."""
     return [row[0] for row in await database.fetch(SQL["replay"], run_ids, delays, HORIZON)]
 
 
 async def expire(database: Database, limit: int) -> list[UUID]:
-    """End runs that wait and are worthless by now, up to a limit in each box. Returns them."""
+    """End waiting runs that have expired, up to a limit in each box. Returns them."""
     return [row[0] for row in await database.fetch(SQL["expire"], limit)]
 
 
@@ -81,12 +81,12 @@ async def discard(database: Database, run_ids: Sequence[UUID]) -> list[UUID]:
 
 
 async def edit_dead(database: Database, tenant: int, run_ids: Sequence[UUID], payload: str) -> list[UUID]:
-    """Give a tenant's dead runs another payload. Returns those that were dead."""
+    """Change the payload of a tenant's dead runs. Returns those that were dead."""
     return [row[0] for row in await database.fetch(SQL["edit_dead"], tenant, run_ids, payload)]
 
 
 async def look(database: Database, worker_id: UUID) -> News:
-    """Read the database's clock, for ours to learn from, and what a worker must be told."""
+    """Read the database clock, to adjust ours, and the state that a worker must know."""
     rows = await database.fetch(SQL["look"], worker_id)
     database.clock.observe(rows[0]["read_at"])
     signals = [Signal(*row[1:4]) for row in rows if row["run_id"] is not None]
@@ -97,7 +97,7 @@ async def look(database: Database, worker_id: UUID) -> News:
 
 
 async def drop_signals(database: Database, worker_id: UUID, heeded: Sequence[Signal]) -> None:
-    """Forget signals that were heeded."""
+    """Delete signals that were handled."""
     await database.execute(SQL["drop_signals"], worker_id, *columns(heeded, "run_id", "fence", "what"))
 
 
@@ -110,22 +110,22 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 async def has_held(database: Database, job_id: UUID) -> bool:
-    """Say whether a worker holds first attempts of a schedule, started or not."""
+    """Return whether a worker holds first attempts of a schedule, started or not."""
     return bool(await database.fetchval(SQL["has_held"], job_id))
 
 
 async def may_start(database: Database, run_ids: Sequence[UUID]) -> bool:
-    """Say whether a worker holds one of these runs that is not known to have started."""
+    """Return whether a worker holds one of these runs that is not known to have started."""
     return bool(await database.fetchval(SQL["may_start"], list(run_ids)))
 
 
 async def are_due_after(database: Database, run_ids: Sequence[UUID], moment: datetime) -> bool:
-    """Say whether a worker holds one of these runs that was not due at a moment."""
+    """Return whether a worker holds one of these runs that was not due at a moment."""
     return bool(await database.fetchval(SQL["are_due_after"], list(run_ids), moment))
 
 
 async def recall(database: Database, job_ids: Sequence[UUID], run_ids: Sequence[UUID]) -> list[Recalled]:
-    """Ask workers to give back what they have not started. Returns the runs that were asked for."""
+    """Ask workers to give back runs that they have not started. Returns the runs that were asked for."""
     return [Recalled(*row) for row in await database.fetch(SQL["recall"], list(job_ids), list(run_ids))]
 
 
@@ -142,18 +142,18 @@ async def put_back(database: Database, asked: Sequence[Recalled] | None, age: ti
 
 
 async def carry_out(database: Database) -> dict[UUID, str]:
-    """Do what signals say whose run left its holder's hands. Returns what became of each run."""
+    """Carry out signals whose run is no longer leased. Returns what became of each run."""
     return {row[0]: row[1] for row in await database.fetch(SQL["carry_out"])}
 
 
 async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
-    """Read one run: where it stands and its attempts so far; None when nothing is known of it."""
+    """Read one run: its box and its attempts so far; None when it is unknown."""
     live = await database.fetchrow(SQL["find_live"], run_id)
     attempts = [dict(row) for row in await database.fetch(SQL["find_attempts"], run_id)]
     if live is None and not attempts:
         return None
     accepted = [attempt for attempt in attempts if attempt["outcome"] != "fenced"] or attempts
-    # The record of a run's end may bear an earlier moment than the one before it: the clock was set back in between.
+    # The record of a run's end may be earlier than the one before it, if the clock was set back in between.
     last = ([attempt for attempt in accepted if attempt["became"] in _ENDED] or accepted)[-1] if not live else {}
     run = dict(live) if live else {**{name: last[name] for name in _SHARED}, "state": last["became"]}
     metadata = decode(run.pop("marks")).metadata
@@ -171,7 +171,7 @@ async def find(database: Database, run_id: UUID) -> dict[str, Any] | None:
 
 
 async def find_lease(database: Database, run_id: UUID) -> dict[str, Any] | None:
-    """Read in whose hands a run is; None: in nobody's."""
+    """Read the lease of a run; None: it is not leased."""
     return await database.fetch_row_with(dict, SQL["find_lease"], run_id)
 
 
@@ -190,17 +190,17 @@ _SHARED = (
     "reason",
     "marks",
 )
-_OF_RUN = ("marks", "priority")  # In the record of an attempt, and not told with it.
+_OF_RUN = ("marks", "priority")  # stored with an attempt, and not shown with it
 
 
 async def payloads(database: Database, keys: Sequence[tuple[UUID, int]]) -> dict[tuple[UUID, int], str]:
-    """Read payloads that stand outside their rows, by job and generation."""
+    """Read payloads that are stored outside their rows, by job and generation."""
     rows = await database.fetch(SQL["payloads"], [key[0] for key in keys], [key[1] for key in keys])
     return {(row[0], row[1]): row[2] for row in rows}
 
 
 async def checkpoints(database: Database, run_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Read what earlier attempts saved."""
+    """Read the checkpoints of earlier attempts."""
     return {row[0]: row[1] for row in await database.fetch(SQL["checkpoints"], run_ids)}
 
 
@@ -210,50 +210,50 @@ async def save_checkpoint(database: Database, run_id: UUID, fence: int, worker_i
 
 
 async def checkpoint_size(database: Database, run_id: UUID) -> dict[str, Any] | None:
-    """Read how large the checkpoint of a run is, and when and under which fence it was saved; None when there is none."""
+    """Read the size of a run's checkpoint, and when and under which fence it was saved; None when there is none."""
     return await database.fetch_row_with(dict, SQL["checkpoint_size"], run_id)
 
 
 async def read_checkpoint(database: Database, run_id: UUID) -> dict[str, Any] | None:
-    """Read the checkpoint of a run, with what `checkpoint_size` tells; `body` is JSON text."""
+    """Read the checkpoint of a run, with the fields of `checkpoint_size`; `body` is JSON text."""
     return await database.fetch_row_with(dict, SQL["read_checkpoint"], run_id)
 
 
 async def save_progress(database: Database, run_id: UUID, fence: int, worker_id: UUID, progress: Progress) -> bool:
-    """Show how far a run has come. False: the lease is lost."""
+    """Save the progress of a run. False: the lease is lost."""
     told = (progress.done, progress.total, progress.note)
     return bool(await database.fetch(SQL["save_progress"], run_id, fence, worker_id, *told))
 
 
 async def save_progresses(database: Database, worker_id: UUID, told: Sequence[tuple[UUID, int, Progress]]) -> None:
-    """Show how far several runs of a worker have come; of a run whose lease is lost nothing is shown."""
+    """Save the progress of several runs of a worker, without those whose lease is lost."""
     reported = columns([progress for _, _, progress in told], "done", "total", "note")
     leases = ([run_id for run_id, _, _ in told], [fence for _, fence, _ in told])
     await database.execute(SQL["save_progresses"], worker_id, *leases, *reported)
 
 
 async def read_progress(database: Database, run_id: UUID) -> dict[str, Any] | None:
-    """Read how far a run has come: what is done, in all, as a part of one, and the note."""
+    """Read the progress of a run: done, total, fraction and note."""
     row = await database.fetchrow(SQL["read_progress"], run_id)
     return shown(dict(row)) if row else None
 
 
 async def append_logs(database: Database, worker_id: UUID, lines: Sequence[LogLine], *, again: bool = False) -> None:
-    """Keep lines of the leases that a worker holds, and no others; `again`: some of them may be kept already."""
+    """Append log lines of the leases that a worker holds, and no others; `again`: some may be stored already."""
     told = columns(lines, "run_id", "fence", "attempt", "number", "logged_at", "level", "message", "fields")
     await database.execute(SQL["append_logs"], worker_id, *told, again)
 
 
 async def is_over(database: Database, run_id: UUID) -> bool:
-    """Say whether a run that is known will make no more attempts by itself."""
+    """Return whether a known run will make no more attempts by itself."""
     return bool(await database.fetchval(SQL["is_over"], run_id))
 
 
 async def live_subtasks(database: Database, run_id: UUID, after: UUID, limit: int) -> list[UUID]:
-    """Give subtasks of a run that have not ended, by rising id behind one, up to a limit."""
+    """Return subtasks of a run that have not ended, by rising id behind one, up to a limit."""
     return [row[0] for row in await database.fetch(SQL["live_subtasks"], run_id, after, limit)]
 
 
 async def read_logs(database: Database, run_id: UUID, after: tuple[int, int]) -> list[dict[str, Any]]:
-    """Read a run's log behind (attempt, number), in order."""
+    """Read a run's log after (attempt, number), in order."""
     return [dict(row) for row in await database.fetch(SQL["read_logs"], run_id, *after)]

@@ -1,4 +1,4 @@
-"""What is due at a moment."""
+"""Timers: runs and next fires that are due at a moment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST: Place = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 
 
 class Staged(msgspec.Struct, frozen=True):
-    """How many timers were moved, when the next one falls due, and the database's time."""
+    """The result of staging: timers moved, when the next one is due, and the database time."""
 
     count: int
     next_due_at: datetime | None
@@ -29,7 +29,7 @@ class Staged(msgspec.Struct, frozen=True):
 
 
 class DueFire(msgspec.Struct, frozen=True):
-    """An occurrence that falls due, of all jobs of a cohort; late when it is noticed too late, seen from `read_at`."""
+    """An occurrence that is about to be due, of all jobs of a cohort; late when it is noticed too late, seen from `read_at`."""
 
     cohort: int
     scheduled_at: datetime
@@ -43,7 +43,7 @@ class DueFire(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a fire leads to, and how many runs a second the backfill lane may make for one job."""
+    """The plan for a fire, and the rate of the backfill lane for one job, in runs a second."""
 
     fire: DueFire
     plan: FirePlan
@@ -51,14 +51,14 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 async def due_fires(database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int) -> list[DueFire]:
-    """Read which occurrences of cohorts fall due within the horizon, each once."""
+    """Read the occurrences of cohorts that are due within the horizon, each once."""
     return [DueFire(*row) for row in await database.fetch(SQL["due_fires"], list(shards), horizon, per_shard)]
 
 
 async def due_accounts(
     database: Database, shards: Sequence[int], horizon: timedelta, per_shard: int, firsts: Mapping[DueFire, datetime]
 ) -> dict[tuple[int, datetime], list[datetime]]:
-    """Read from where on jobs are accountable for what calendars take, where it is behind the first taken before a fire."""
+    """Read from where on jobs account for what calendars block, if that is after the first one blocked before a fire."""
     places = [fire.cohort for fire in firsts], [fire.scheduled_at for fire in firsts]
     found: dict[tuple[int, datetime], list[datetime]] = {}
     for cohort, scheduled_at, since in await database.fetch(
@@ -69,7 +69,7 @@ async def due_accounts(
 
 
 async def due(database: Database, shard: int, horizon: timedelta, limit: int, after: Place = FIRST) -> list[Place]:
-    """Name what falls due within the horizon in a shard behind a place, in order, whether it would be staged or not."""
+    """Read what is due within the horizon in a shard after a position, in order, whether it would be staged or not."""
     return [(row[0], row[1]) for row in await database.fetch(SQL["due"], shard, horizon, *after, limit)]
 
 
@@ -83,11 +83,11 @@ async def stage(
     left_out: Sequence[UUID] = (),
     only: Sequence[UUID] | None = None,
 ) -> Staged:
-    """Move what falls due within the horizon, over all shards held, but for what is left out, by run or by job.
+    """Stage what is due within the horizon, over all held shards, except what is left out, by run or by job.
 
     Where `only` names some, nothing else is moved.
     """
-    # Two cohorts with one key are told apart by the statement; the second waits for the next look.
+    # The statement tells apart two cohorts with one key; the second waits for the next look.
     by_key = {answer.fire.key: answer for answer in answers}
     ordered = [by_key[key] for key in sorted(by_key)]
     read_at = max((answer.fire.read_at for answer in ordered), default=None)

@@ -1,10 +1,10 @@
 """Callers' own connections: a submit inside their transaction, whatever driver they use.
 
 A caller may hand us a connection of asyncpg, of psycopg, of SQLAlchemy (a session too), or any DB-API one, such as
-Django's. Each gets the shape the moves expect. A plain one answers at once: its `fetch` never suspends, so `at_once` can
-drive a move on it without a loop. We begin and commit nothing. Inside a transaction each statement stands behind a savepoint:
-a refusal is an error of the database, which would otherwise undo all that the caller has done, and turn their commit into a
-rollback that nobody is told of.
+Django's. Each is adapted to the interface of the moves. A blocking one answers at once: its `fetch` never suspends, so
+`at_once` can drive a move on it without a loop. We begin and commit nothing. Inside a transaction each statement stands
+behind a savepoint: a refusal is an error of the database, which would otherwise undo all that the caller has done, and
+turn their commit into a silent rollback.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from duly.store.tables import jobs
 SQL = load("connection/callers")
 _STATEMENTS = {jobs.SQL[name]: text for name, text in SQL.items()}
 _DISK_FULL = "53100"
-_NOT_THERE = ("3F000", "42883", "42P01")  # A schema, a function, a table.
-_IN_TRANSACTION = 2  # As libpq counts, and psycopg with it, the old and the new.
+_NOT_THERE = ("3F000", "42883", "42P01")  # a schema, a function, a table
+_IN_TRANSACTION = 2  # as in libpq and every psycopg
 _SAVE, _RELEASE, _UNDO = "savepoint duly_submit", "release savepoint duly_submit", "rollback to savepoint duly_submit"
 _Answer = TypeVar("_Answer")
 Rows = list[tuple[Any, ...]]
 
 
 def plain(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
-    """Adapt a caller's plain connection, cursor or session, and name the keyring. Raises InvalidOption when it is none."""
+    """Adapt a caller's blocking connection, cursor or session, and name the keyring. Raises InvalidOption when it is none."""
     if _is_sqlalchemy(given):
         return _Sqlalchemy(given, keyring)
     if _is(given, "psycopg", "Connection", "Cursor"):
@@ -50,7 +50,10 @@ def plain(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
 
 
 def awaited(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
-    """Adapt a caller's awaited connection, cursor or session, and name the keyring. Raises InvalidOption when it is none."""
+    """Adapt a caller's asynchronous connection, cursor or session, and name the keyring.
+
+    Raises InvalidOption when it is none.
+    """
     if (kind := _awaited_kind(given)) is not None:
         return kind(given, keyring)
     if _is_sqlalchemy(given) or callable(getattr(given, "cursor", None)):
@@ -59,7 +62,7 @@ def awaited(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
 
 
 def at_once(move: Coroutine[Any, Any, _Answer]) -> _Answer:
-    """Drive a move on a plain connection to its end, without a loop."""
+    """Run a move on a blocking connection to its end, without a loop."""
     try:
         move.send(None)
     except StopIteration as done:
@@ -70,7 +73,7 @@ def at_once(move: Coroutine[Any, Any, _Answer]) -> _Answer:
 
 
 class _Adapter:
-    """A caller's connection in the shape that the moves expect."""
+    """A caller's connection, with the interface that the moves expect."""
 
     def __init__(self, given: Any, keyring: FindKeyring) -> None:
         self.keyring = keyring
@@ -103,7 +106,7 @@ class _Asyncpg(_Adapter):
         try:
             rows: Sequence[Any] = await self._given.fetch(query, *args)
         except Exception:
-            with suppress(Exception):  # The first error is the one to tell.
+            with suppress(Exception):  # the first error is the one to report
                 await self._given.execute(f"{_UNDO}; {_RELEASE}")
             raise
         await self._given.execute(_RELEASE)
@@ -115,7 +118,7 @@ class _AsyncPsycopg(_Adapter):
         connection = _connection_of(self._given)
         save, release, undo = _around(connection)
         try:
-            # What is sent in a pipeline goes out together: the savepoint costs no round trip.
+            # Statements of a pipeline are sent together: the savepoint costs no round trip.
             async with _pipeline(connection), connection.cursor(row_factory=_tuple_row()) as cursor:
                 for statement in save:
                     await connection.execute(statement)
@@ -167,7 +170,7 @@ class _Sqlalchemy(_Adapter):
 
 class _AsyncSqlalchemy(_Adapter):
     async def _fetch(self, query: str, args: Sequence[Any]) -> Rows:
-        session = self._given() if callable(self._given) else self._given  # Of a scope, its session.
+        session = self._given() if callable(self._given) else self._given  # of a scope, its session
         rows: Rows = await session.run_sync(_fetched, query, args)
         return rows
 
@@ -183,14 +186,14 @@ def _fetched(given: Any, query: str, args: Sequence[Any]) -> Rows:
 
 @contextmanager
 def _savepoint(connection: Any, execute: Callable[[str], Any]) -> Iterator[None]:
-    """Undo what is done inside alone if it fails, where there is a transaction."""
+    """Undo only the block if it fails, where there is a transaction."""
     save, release, undo = _around(connection)
     for statement in save:
         execute(statement)
     try:
         yield
     except Exception:
-        with suppress(Exception):  # The first error is the one to tell.
+        with suppress(Exception):  # the first error is the one to report
             for statement in undo:
                 execute(statement)
         raise
@@ -199,7 +202,7 @@ def _savepoint(connection: Any, execute: Callable[[str], Any]) -> Iterator[None]
 
 
 def _around(connection: Any) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """Give what to say before a statement, after it, and when it failed; nothing where each commits by itself."""
+    """Return the statements before, after, and on failure; empty where each statement commits by itself."""
     status = getattr(getattr(connection, "info", None), "transaction_status", None)
     if getattr(connection, "autocommit", False) and status != _IN_TRANSACTION:
         return (), (), ()
@@ -207,7 +210,7 @@ def _around(connection: Any) -> tuple[Sequence[str], Sequence[str], Sequence[str
 
 
 def _connection_of(given: Any) -> Any:
-    """Give the connection of a cursor of psycopg, or the connection itself."""
+    """Return the connection of a cursor of psycopg, or the connection itself."""
     return getattr(given, "connection", given)
 
 
@@ -222,18 +225,18 @@ def _statement(query: str, parameter: str) -> str:
 
 
 def _body(args: Sequence[Any]) -> str:
-    """Write a statement's arguments as JSON; spans as ISO 8601, which the database reads."""
+    """Encode a statement's arguments as JSON; spans as ISO 8601, which the database reads."""
     return msgspec.json.encode(args).decode()
 
 
 def _rows(rows: Any) -> Rows:
-    """Give rows as the store expects them, a job, or none, first; drivers differ in what a UUID is."""
+    """Return rows as the store expects them, a job's id or None first; drivers differ in the type of a UUID."""
     plain_rows = (tuple(row.values()) if isinstance(row, Mapping) else tuple(row) for row in rows)
     return [(job_id if job_id is None else UUID(str(job_id)), *others) for job_id, *others in plain_rows]
 
 
 def _translated(error: Exception) -> Exception:
-    """Turn another driver's error into one of ours, where we have one."""
+    """Translate another driver's error into one of ours, where we have one."""
     for cause in _causes(error):
         diagnosis = getattr(cause, "diag", None)
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
@@ -255,7 +258,7 @@ def _translated(error: Exception) -> Exception:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Walk from a driver's error to what it wraps."""
+    """Iterate over a driver's error and the errors it wraps."""
     seen: BaseException | None = error
     while seen is not None:
         yield seen
@@ -263,7 +266,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is(given: Any, module: str, *names: str) -> bool:
-    """Say whether `given` is of one of these classes; a module that was never imported made nothing."""
+    """Return whether `given` is of one of these classes; a module that was never imported made nothing."""
     loaded = sys.modules.get(module)
     return any(isinstance(given, kind) for name in names if isinstance(kind := getattr(loaded, name, None), type))
 

@@ -1,8 +1,8 @@
-"""The connection to PostgreSQL: a pool that reconnects, and errors turned into three kinds.
+"""The connection to PostgreSQL: a pool that reconnects, and errors of three kinds.
 
-A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or the server
-has no room on its disk or takes no writes: ask again), or is refused with one of the domain's errors. Serialization failures,
-deadlocks and rows that a new partition has overtaken are tried again here, where they cannot be seen.
+A statement either answers, is `Unavailable` (the connection was lost, so a commit may or may not have happened, or the
+server has no disk space or takes no writes: try again), or is refused with one of the domain's errors. Serialization
+failures, deadlocks and conflicts with a new partition are retried here, invisibly.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 VERSION_MIN = 150_000
 TRIES_MAX = 4
 _CLOCK = "select duly.clock_now()"
-# A server is told from any other by the moment it was started.
+# A server is identified by its start moment.
 _SERVER_CLOCK = "select duly.clock_now(), pg_postmaster_start_time()"
 AGAIN = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 _GONE = (
@@ -49,11 +49,11 @@ _GONE = (
 
 
 class Unavailable(DulyError):
-    """The database did not answer, so what was asked may or may not have been done; or it cannot do it now."""
+    """The database did not answer, so the statement may or may not have been carried out; or it cannot be carried out now."""
 
 
 class DiskFull(Unavailable):
-    """The database has no room. Nothing was written, and what was asked can be done once there is room again."""
+    """The database has no disk space. Nothing was written; try again when there is space."""
 
     def __init__(self, words: str) -> None:
         super().__init__(f"the database has no room left: {words}. Nothing was written: free some space and ask again")
@@ -69,25 +69,25 @@ class ReadOnly(Unavailable):
 
 
 class Connection(Protocol):
-    """Where statements run: our pool, or a caller's own asyncpg connection."""
+    """The interface that statements run on: our pool, or a caller's own asyncpg connection."""
 
     async def fetch(self, query: str, *args: Any) -> Sequence[Any]:
-        """Run one statement and give its rows."""
+        """Run one statement and return its rows."""
         ...
 
 
 def is_gone(error: BaseException) -> bool:
-    """Say whether `error` means that the connection, and with it the answer, was lost."""
+    """Return whether `error` means that the connection, and with it the answer, was lost."""
     if isinstance(error, asyncpg.InterfaceError):
-        return not isinstance(error, ValueError)  # What the driver could not encode never left us.
+        return not isinstance(error, ValueError)  # what the driver could not encode was never sent
     return isinstance(error, _GONE)
 
 
 def is_rolled_back(error: BaseException) -> bool:
-    """Say whether the server has undone what was asked for no fault of its own, so that it may be asked again.
+    """Return whether the server rolled a statement back for a conflict, so that it may be retried.
 
-    A row on its way into a default partition is refused when the partition of its day is attached meanwhile. Unlike a check
-    that a row fails, that has no constraint's name; asked again, the row goes where it belongs.
+    A row for a default partition is refused when the partition of its day is attached meanwhile. Unlike a failed check,
+    that error has no constraint's name; retried, the row goes where it belongs.
     """
     if isinstance(error, asyncpg.CheckViolationError):
         return error.as_dict().get("constraint_name") is None
@@ -95,7 +95,7 @@ def is_rolled_back(error: BaseException) -> bool:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Say whether the server has no room. One that cannot even greet a new connection says so in words alone."""
+    """Return whether the server has no disk space. One that cannot even greet a new connection says so only in words."""
     return isinstance(error, asyncpg.DiskFullError) or (
         isinstance(error, asyncpg.PostgresError) and strerror(ENOSPC) in str(error)
     )
@@ -104,8 +104,8 @@ def is_disk_full(error: BaseException) -> bool:
 class Database:
     """A pool of connections to one PostgreSQL."""
 
-    in_transaction = False  # Whether all that is asked of it is one transaction; a kind of it may say so.
-    actor: Actor | None = None  # In whose name it is asked; none: the engine's own, of which nothing is noted.
+    in_transaction = False  # whether all statements are one transaction; a subclass may say so
+    actor: Actor | None = None  # the caller; None: the engine itself, which is not audited
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Database:
         self.url = url
         self.pooler = pooler
         self.clock: Clock = clock or SystemClock()
-        self.keyring = keyring  # How what is secret about a job is sealed before it is written.
+        self.keyring = keyring  # seals the secrets of jobs before they are written
         self._pool: Pool | None = None
         self._size_max = size_max
         self._settings: dict[str, Any] = {"command_timeout": command_timeout, "timeout": 5.0}
@@ -177,18 +177,18 @@ class Database:
         return self
 
     def acting_as(self, actor: Actor | None) -> Self:
-        """Give the same database for what is asked in somebody's name, or in nobody's."""
+        """Return the same database for requests of an actor, or of none."""
         named = copy(self)
         named.actor = actor
         return named
 
     async def fetch(self, query: str, *args: Any) -> list[asyncpg.Record]:
-        """Run one statement as a transaction of its own and give its rows."""
+        """Run one statement as a transaction of its own and return its rows."""
         rows: list[asyncpg.Record] = await self._again(lambda connection: connection.fetch(query, *args))
         return rows
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Ask, and again when the server has rolled it back."""
+        """Retry on conflict."""
         for tries_left in reversed(range(TRIES_MAX)):
             try:
                 async with self.pool.acquire() as connection:
@@ -201,12 +201,12 @@ class Database:
         raise AssertionError("unreachable")
 
     async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None:
-        """Run one statement and give its first row."""
+        """Run one statement and return its first row."""
         rows = await self.fetch(query, *args)
         return rows[0] if rows else None
 
     async def fetch_one(self, query: str, *args: Any) -> asyncpg.Record:
-        """Run one statement that always has a row, and give that."""
+        """Run one statement that always has a row, and return that."""
         return (await self.fetch(query, *args))[0]
 
     async def fetch_row_with(self, build: Callable[[asyncpg.Record], T], query: str, *args: Any) -> T | None:
@@ -215,16 +215,18 @@ class Database:
         return build(rows[0]) if rows else None
 
     async def fetch_row_as(self, struct: Callable[..., T], query: str, *args: Any) -> T | None:
-        """Run one statement and give its first row as a struct, whose fields are its columns in order; None when it has none."""
+        """Run one statement and return its first row as a struct, whose fields are its columns in order; None when it
+        has none.
+        """
         return await self.fetch_row_with(lambda row: struct(*row), query, *args)
 
     async def fetchval(self, query: str, *args: Any) -> Any:
-        """Run one statement and give the first value of its first row."""
+        """Run one statement and return the first value of its first row."""
         row = await self.fetchrow(query, *args)
         return row[0] if row else None
 
     async def execute(self, query: str, *args: Any) -> None:
-        """Run one statement whose rows nobody wants; without arguments it may be several."""
+        """Run one statement without reading rows; without arguments it may be several."""
         if args:
             await self.fetch(query, *args)
         else:
@@ -232,7 +234,7 @@ class Database:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
-        """Open a transaction of several statements; one that lies idle for long is ended by the server."""
+        """Open a transaction of several statements; the server ends one that is idle for long."""
         try:
             async with self.pool.acquire() as connection, transaction(connection):
                 yield connection
@@ -240,16 +242,18 @@ class Database:
             raise translated(error) from error
 
     async def _connected(self, connection: Any) -> None:
-        """Tell our clock of a new connection: after a failover it leads to a server with a clock of its own."""
-        with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # Nothing is migrated yet.
+        """Report a new connection to our clock: after a failover it leads to a server with a clock of its own."""
+        with suppress(asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError):  # nothing is migrated yet
             self.clock.connected(*await connection.fetchrow(_SERVER_CLOCK))
 
     def another_pool(self, size_max: int) -> Pool:
-        """Give another pool to the same database, for whoever must not share connections with us."""
+        """Return another pool to the same database, for those who must not share connections with us."""
         return Pool(self.url, size_max, self._settings, self._connected)
 
     def beside(self, size_max: int, *, command_timeout: float | None = None) -> Self:
-        """Give the same database over connections of its own, for what must not wait for ours; it is closed by itself."""
+        """Return the same database over connections of its own, for work that must not wait for ours; it is closed
+        separately.
+        """
         another = copy(self)
         if command_timeout is not None:
             another._settings = self._settings | {"command_timeout": command_timeout}
@@ -257,7 +261,7 @@ class Database:
         return another
 
     async def read_clock(self) -> datetime:
-        """Read the database's clock and let our own learn from it."""
+        """Read the database clock and adjust our own."""
         read_at: datetime = await self.fetchval(_CLOCK)
         self.clock.observe(read_at)
         return read_at
@@ -271,7 +275,7 @@ class Database:
 
 
 def translated(error: Exception) -> Exception:
-    """Turn a driver's error into one of ours, where we have one."""
+    """Translate a driver's error into one of ours, where we have one."""
     if isinstance(error, DulyError):
         return error
     if isinstance(error, asyncpg.PostgresError) and (
@@ -290,7 +294,7 @@ def translated(error: Exception) -> Exception:
 
 
 def _no_answer(url: str, error: Exception) -> str:
-    """Say where nobody answers, and what whoever named that place, or nobody, can do about it."""
+    """Say that no server answers at this address, and what to do about it, depending on who named the address."""
     remedy = (
         "Start it with `duly up`" if is_our_own(url) else "Check that the address is right and that its server runs"
     )

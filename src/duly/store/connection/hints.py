@@ -1,4 +1,4 @@
-"""Wake-ups: a hint to look, never data. They are sent after the commit, on a connection of our own, and may be lost."""
+"""Wake-up hints: a signal to poll, never data. They are sent after the commit, on a connection of our own, and may be lost."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ PAUSE_SECONDS = 0.001  # between two hints after submits
 READY_CHANNEL = "duly_ready"
 HOLDS_CHANNEL = "duly_holds"
 DUE_CHANNEL = "duly_due"
-DUE = "@due"  # beside queues, which have no such name: for the schedulers, whose timers have something that is due soon
+DUE = "@due"  # beside queues, which have no such name: for the schedulers, whose timers have something due soon
 
 
 async def send(database: Database, queues: Sequence[str]) -> None:
-    """Tell the workers of these queues that something is ready, and the schedulers, if `DUE` is among them, to look."""
+    """Notify the workers of these queues, and the schedulers, if `DUE` is among them, to poll."""
     await database.fetch(SQL["send"], queues)
 
 
 async def send_to_all(database: Database) -> None:
-    """Tell every worker that something is ready."""
+    """Notify every worker to poll."""
     await database.fetch(SQL["send_to_all"])
 
 
 async def send_holds_changed(database: Database) -> None:
-    """Tell every worker that something was held or lifted."""
-    with suppress(DulyError):  # A hint that is lost costs a moment: workers look by themselves.
+    """Notify every worker that a pause has changed."""
+    with suppress(DulyError):  # a lost hint costs a moment: workers poll anyway
         await database.fetch(SQL["send_holds_changed"])
 
 
 async def listen(database: Database, heard: Mapping[str, Callable[[], object]], is_over: Callable[[], bool]) -> None:
-    """Call on each hint what listens for it. Only a hint: the poll is the truth, so a lost connection costs latency alone.
+    """Call the listener of each hint. The poll is the truth, so a lost connection costs only latency.
 
-    Behind a pooler there are none: a listener is part of a session, and sessions are shared there.
+    Behind a pooler there are no hints: a listener belongs to a session, and sessions are shared there.
     """
     if database.pooler:
         return
@@ -61,7 +61,9 @@ async def listen(database: Database, heard: Mapping[str, Callable[[], object]], 
 
 
 class Waker:
-    """Sends hints after submits on a connection of our own: one in flight, a pause apart, those of that time together."""
+    """Sends hints after submits on a connection of our own: one in flight, with a pause between, coalescing those of
+    that time.
+    """
 
     def __init__(self, database: Database, pause_seconds: float = PAUSE_SECONDS) -> None:
         self._database = database
@@ -85,7 +87,7 @@ class Waker:
             await self._database.clock.sleep(self._pause_seconds)
 
     async def close(self) -> None:
-        """Drop what has not been sent."""
+        """Drop unsent hints."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.gather(self._sending, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Who works on the database itself: the account of this machine under which we run, and the name of the machine."""
+"""The local actor on the database: the account of this machine under which we run, and the name of the machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from duly.domain.tenancy.audit import Actor, local_actor
 
 
 def this_account() -> Actor:
-    """Name our account; one without a name is known by its number."""
+    """Return the name of our account, or its number."""
     try:
         return local_actor(pwd.getpwuid(os.geteuid()).pw_name)
     except KeyError:
@@ -18,5 +18,5 @@ def this_account() -> Actor:
 
 
 def this_host() -> str:
-    """Name this machine, for people."""
+    """Return the name of this machine, for people."""
     return socket.gethostname()

@@ -1,9 +1,9 @@
-"""The pool: connections that are opened when they are needed, lent to one user at a time, and kept.
+"""The pool: connections are opened on demand, lent to one user at a time, and kept.
 
-The driver's own pool gives each connection back in a task of its own, because it has to undo what a user may have left behind.
-Ours leave nothing behind, so after a clean use a connection is laid aside, and nothing else: a tenth of the time of a submit.
-One that was interrupted, or whose server says goodbye, is in a state that nobody knows, and is closed; so is one whose server
-takes no writes: a failover may have led us to a standby for a moment.
+The driver's own pool returns each connection in a task of its own, because it has to undo what a user may have left
+behind. Ours leave nothing behind, so after a clean use a connection is simply put back: that saves a tenth of the time
+of a submit. One that was interrupted, or whose server ends, is in an unknown state and is closed; so is one whose
+server takes no writes: a failover may have led us to a standby for a moment.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-# A server's process remembers all that it has ever looked up, so now and then one is replaced.
+# A server process caches everything it has ever looked up, so now and then a connection is replaced.
 _LENT_MAX = 50_000
 _CLOSE_SECONDS = 5.0
 _GOODBYES = ("FATAL", "PANIC")
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """At most `size_max` connections to one PostgreSQL. `on_open` is the first to use each new one."""
+    """At most `size_max` connections to one PostgreSQL. `on_open` is called first with each new one."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class Pool:
         self._is_closed = False
 
     def acquire(self) -> Loan:
-        """Lend a connection for an `async with`: one that is idle, or a new one; wait while all are lent."""
+        """Lend a connection for an `async with`: an idle one, or a new one; wait while all are lent."""
         return Loan(self)
 
     async def lend(self) -> Lent:
-        """Give a connection, to be taken back."""
+        """Return a connection, which the caller must give to `take_back`."""
         await self._room.acquire()
         try:
             return self._idle_one() or await self._open()
@@ -57,13 +57,14 @@ class Pool:
             raise
 
     async def take_back(self, connection: Lent, error: BaseException | None) -> None:
-        """Keep a connection after its use, or close it when nobody knows what state it is in."""
+        """Keep a connection after its use, or close it when its state is unknown."""
         try:
             self._lent += 1
             if self._lent % _LENT_MAX and _is_sound(connection, error):
                 self._idle.append(connection)
             else:
-                # Shielded, because who was cancelled may be cancelled again, and the statement must not go on without us.
+                # Shielded, because a cancelled caller may be cancelled again, and the statement must not go on without
+                # us.
                 await asyncio.shield(self._close(connection))
         finally:
             self._room.release()
@@ -77,7 +78,7 @@ class Pool:
         self._idle.clear()
 
     def _idle_one(self) -> Lent | None:
-        """Give the connection that was used last, because its caches are warm. The server may have closed some meanwhile."""
+        """Return the connection that was used last, because its caches are warm. The server may have closed some meanwhile."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closed():
@@ -91,7 +92,7 @@ class Pool:
         if self._on_open is not None:
             await self._begin(connection, self._on_open)
         if self._is_closed:
-            self.terminate()  # Its user learns it from the first statement.
+            self.terminate()  # its user sees it at the first statement
         return connection
 
     async def _begin(self, connection: Lent, on_open: Callable[[Lent], Awaitable[None]]) -> None:
@@ -110,7 +111,7 @@ class Pool:
 
 
 class Loan:
-    """A connection lent for an `async with`. A class, because a generator would cost as much as all the rest of the pool."""
+    """A connection lent for an `async with`. A class, because a generator would cost as much as the rest of the pool."""
 
     __slots__ = ("_connection", "_pool")
 
@@ -126,7 +127,7 @@ class Loan:
 
 
 def _is_sound(connection: Lent, error: BaseException | None) -> bool:
-    """Say whether the server has answered, and waits for the next statement."""
+    """Return whether the server has answered, and waits for the next statement."""
     if error is not None and not (isinstance(error, asyncpg.PostgresError) and error.severity_en not in _GOODBYES):
         return False
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):

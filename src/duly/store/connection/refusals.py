@@ -1,4 +1,4 @@
-"""What the moves in the database refuse, as the domain's errors: one SQLSTATE of class DU each."""
+"""Refusals of the moves in the database, as the domain's errors: one SQLSTATE of class DU each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from duly.domain.errors import (
 )
 from duly.domain.runs.payload import PAYLOAD_BYTES_MAX
 
-# What the store may have against one row of a batch: its data, a rule that it breaks, or its size.
+# Errors of one row of a batch: its data, a rule that it breaks, or its size.
 BAD_ROW = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, asyncpg.ProgramLimitExceededError)
 
 _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
@@ -57,9 +57,9 @@ _NAME = re.compile(r"\(tenant, name\)=\(\d+, (.+)\)")
 
 
 def refusal(sqlstate: str, message: str, detail: str | None) -> DulyError | None:
-    """Give the error for an SQLSTATE, or nothing when it is none of ours."""
+    """Return the error for an SQLSTATE, or None when it is not ours."""
     if sqlstate == "23505" and "jobs_by_name" in message:
-        found = _NAME.search(detail or "")  # The words around it are in the server's language.
+        found = _NAME.search(detail or "")  # the words around it are in the server's language
         which = f"named {found[1]!r}" if found else "of that name"
         return NameTaken(f"a schedule {which} exists; choose another name, or cancel that one first")
     if sqlstate not in _REFUSALS:

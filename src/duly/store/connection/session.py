@@ -1,9 +1,11 @@
-"""Sessions: what a tenant's request does, in one transaction on one connection, as the role that sees that tenant alone.
+"""Sessions: the statements of a tenant's request, in one transaction on one connection, as a role that sees only that
+tenant.
 
-A session has the surface of a `Database`, so every read and every move runs on it as it is. Three things differ. All of it is
-one transaction: it is kept when the block ends, and undone when it raises. It runs as the role `duly_api`: row-level security
-hides every other tenant's rows from its reads, and each function that it may call checks whose the rows are. And nothing is
-tried again in secret: when the server rolls back, the whole has to be run again, which `RolledBack` says.
+A session has the interface of a `Database`, so every read and every move runs on it unchanged. Three things differ. All
+of it is one transaction: committed when the block ends, and rolled back when it raises. It runs as the role `duly_api`:
+row-level security hides every other tenant's rows from its reads, and each function that it may call checks whose the
+rows are. And nothing is retried invisibly: when the server rolls back, the whole has to be run again, which
+`RolledBack` says.
 
 Nothing outlives the transaction, so it works through a pooler in transaction mode.
 """
@@ -27,7 +29,7 @@ _READ_ONLY = "read only"
 
 
 class RolledBack(Unavailable):
-    """The server has undone the whole transaction, to let another one through: nothing was done, and it may be run again."""
+    """The server rolled the whole transaction back because of a conflict: nothing was done, and it may be run again."""
 
 
 class Sessions:
@@ -43,7 +45,7 @@ class Sessions:
         return Opening(self._database, self._pool, f"{begin()}{role}{_bound(timeout)}")
 
     def look(self, *, timeout: timedelta) -> Opening:
-        """Open a transaction that only reads, of all tenants: for the operator, who looks after the whole installation."""
+        """Open a read-only transaction over all tenants, for the operator."""
         return Opening(self._database, self._pool, f"{begin(_READ_ONLY)}{_bound(timeout)}")
 
     async def close(self) -> None:
@@ -58,7 +60,7 @@ class Sessions:
 
 
 class Inside(Database):
-    """A database of which every statement runs in one open transaction. Nothing is tried again here: the whole has to be."""
+    """A database whose statements all run in one open transaction. Nothing is retried here: the whole has to be."""
 
     in_transaction = True
 
@@ -74,14 +76,14 @@ class Inside(Database):
 
     @property
     def outside(self) -> Database:
-        """The database that it was opened on. What is asked there is not bound to a tenant: check whose it is first."""
+        """The database that it was opened on. It is not bound to a tenant: check the owner first."""
         return self._outside
 
     def _failure(self, error: Exception) -> BaseException:
         return translated(error)
 
     async def _again(self, ask: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Ask once: what the server has rolled back is not this statement alone."""
+        """Run once: the server would roll back more than this statement."""
         try:
             return await ask(self._connection)
         except Exception as error:
@@ -89,7 +91,7 @@ class Inside(Database):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        """Open a savepoint: undo what was done in the block, and nothing before it, when it raises."""
+        """Open a savepoint: undo only the block when it raises."""
         try:
             async with savepoint(self._connection):
                 yield self
@@ -120,7 +122,7 @@ class Opening:
         except Exception as error:
             raise translated(error) from error
         try:
-            await self._connection.execute(self._begin)  # Without arguments, so all of it is one round trip.
+            await self._connection.execute(self._begin)  # without arguments, so all of it is one round trip
         except BaseException as error:
             await self._give_back(error)
             raise _failure(error) from error
@@ -142,7 +144,7 @@ class Opening:
             raise RolledBack("a statement had failed, so the whole was rolled back; run it again")
 
     async def _give_back(self, error: BaseException | None) -> None:
-        """Lay the connection aside, rolled back; one that was interrupted or lost is closed, which rolls back too."""
+        """Return the connection, rolled back; one that was interrupted or lost is closed, which rolls back too."""
         if error is not None and await self._is_rolled_back(error):
             error = None
         await self._pool.take_back(self._connection, error)
@@ -151,7 +153,7 @@ class Opening:
         if not isinstance(error, Exception) or self._connection.is_closed():
             return False
         if isinstance(_failure(error), ReadOnly) and not self._begin.startswith(begin(_READ_ONLY)):
-            return False  # It leads to a server that takes no writes.
+            return False  # it leads to a server that takes no writes
         try:
             await self._connection.execute("rollback")
         except Exception:  # noqa: BLE001 - it cannot be used any more, whatever it is: it is closed
@@ -164,7 +166,7 @@ def _bound(timeout: timedelta | None) -> str:
 
 
 def _failure(error: BaseException) -> BaseException:
-    """Turn a driver's error into one of ours; what the server has rolled back may be run again."""
+    """Translate a driver's error into one of ours; a rolled-back transaction may be run again."""
     if is_rolled_back(error):
         return RolledBack(f"the database has rolled back: {error}; run it again")
     return translated(error) if isinstance(error, Exception) else error

@@ -23,10 +23,10 @@ def load(box: str) -> dict[str, str]:
 
 
 def json_of(items: Sequence[Any]) -> str | None:
-    """Write items as the JSON text that a statement takes; None where there are none."""
+    """Encode items as the JSON text that a statement takes; None where there are none."""
     return msgspec.json.encode(items).decode() if items else None
 
 
 def columns(items: Sequence[Any], *names: str) -> list[list[Any]]:
-    """Lay attributes of items out as the arrays that a statement takes."""
+    """Return attributes of items as the arrays that a statement takes."""
     return [list(map(attrgetter(name), items)) for name in names]

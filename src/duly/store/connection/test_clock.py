@@ -1,4 +1,4 @@
-"""SQL's time in tests: `duly.clock_now()` reads a row that the test moves. Only in a database that was made for tests."""
+"""SQL's time in tests: `duly.clock_now()` reads a row that the test moves. Only in a database made for tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from duly.domain.errors import DatabaseUnusable
 from duly.store.connection.database import Database
 
-# A table, because a mark has to survive `create database … template`.
+# A table, because the marker has to survive `create database … template`.
 _MARK = "create table if not exists duly.made_for_tests ()"
 _IS_MARKED = "select to_regclass('duly.made_for_tests') is not null"
 _IS_USED = """
@@ -24,14 +24,14 @@ _MOVE = "with gone as (delete from duly.test_clock) insert into duly.test_clock 
 
 
 async def mark_as_made_for_tests(database: Database) -> None:
-    """Say that a migrated database was made for tests. Refused when it holds anything: somebody is using it."""
+    """Mark a migrated database as made for tests. Refused when it holds anything: somebody is using it."""
     if await database.fetchval(_IS_USED):
         raise DatabaseUnusable("this database holds jobs, so it was not made for tests; create an empty one")
     await database.execute(_MARK)
 
 
 async def install(database: Database, at: datetime) -> None:
-    """Replace the database's clock by one that stands at `at` until moved. Refused unless the database is marked."""
+    """Replace the database clock by one that stands at `at` until moved. Refused unless the database is marked."""
     if not await database.fetchval(_IS_MARKED):
         raise DatabaseUnusable("this database was not made for tests, so its clock stays as it is")
     await database.execute(_INSTALL)

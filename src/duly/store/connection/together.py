@@ -1,4 +1,4 @@
-"""Several statements, moves even, as one transaction: all of it is kept, or none."""
+"""Several statements or moves as one transaction."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OpenSession = Callable[[], AbstractAsyncContextManager[Database]]
 
 
 async def together(database: Database, do: Callable[[Database], Awaitable[T]]) -> T:
-    """Do something in one transaction, and all of it again when the server has rolled it back.
+    """Run something in one transaction, and retry all of it on conflict.
 
-    In a transaction that is open already it is a part of that one, undone alone when it fails.
+    In an open transaction it is a part of that one, undone alone when it fails.
     """
     if database.in_transaction:
         async with database.transaction():
@@ -34,7 +34,7 @@ async def together(database: Database, do: Callable[[Database], Awaitable[T]]) -
 
 
 async def in_session(open_session: OpenSession, do: Callable[[Database], Awaitable[T]]) -> T:
-    """Do something in one session of a tenant, and all of it again when the server has rolled it back. Raises RolledBack."""
+    """Run something in one session of a tenant, and retry all of it on conflict. Raises RolledBack."""
     for tries_left in reversed(range(TRIES_MAX)):
         try:
             async with open_session() as session:

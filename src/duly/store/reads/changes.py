@@ -1,6 +1,6 @@
-"""Changes of definitions and of workflows, as they are made: each once, whenever its transaction ends.
+"""Changes of definitions and workflows as they happen: each once, whenever its transaction ends.
 
-The ends of workflows are `workflow_ends`.
+The ends of workflows are in `workflow_ends`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class JobChange(msgspec.Struct, frozen=True):
-    """A job that was made, edited, paused, resumed, completed or cancelled. `number` tells changes of a job apart."""
+    """A job that was created, edited, paused, resumed, completed or cancelled. `number` tells changes of a job apart."""
 
     job_id: UUID
     tenant: int
@@ -48,7 +48,7 @@ class WorkflowChange(msgspec.Struct, frozen=True):
 
 
 class Changes(Generic[T]):
-    """Reads of one table what the last look could not see. `left_out` says whether there was more than the last one gave."""
+    """Reads from one table what the last look could not see. `left_out` says whether there was more than it returned."""
 
     def __init__(self, database: Database, statements: Mapping[str, str], shape: Callable[..., T]) -> None:
         self._database = database
@@ -58,7 +58,7 @@ class Changes(Generic[T]):
         self.left_out = False
 
     async def look(self, tenants: Iterable[int]) -> list[T]:
-        """Give what changed since the last look, `ROWS_MAX` at most; the first look only takes its place."""
+        """Return the changes since the last look, `ROWS_MAX` at most; the first look only sets the position."""
         if self._seen is None:
             self._seen = str(await self._database.fetchval(self._statements["place"]))
             return []
@@ -68,16 +68,16 @@ class Changes(Generic[T]):
         return [self._shape(*row[1:]) for row in rows[:ROWS_MAX] if row[1] is not None]
 
     async def recent(self, tenant: int, since: datetime, limit: int) -> list[T]:
-        """Read what changed of a tenant since a moment, in order."""
+        """Read the changes of a tenant since a moment, in order."""
         rows = await self._database.fetch(self._statements["recent"], tenant, since, limit)
         return [self._shape(*row) for row in rows]
 
 
 def job_changes(database: Database) -> Changes[JobChange]:
-    """Begin to read what is done to definitions."""
+    """Return a reader of changes to definitions."""
     return Changes(database, OF_JOBS, JobChange)
 
 
 def workflow_changes(database: Database) -> Changes[WorkflowChange]:
-    """Begin to read what is done to workflows."""
+    """Return a reader of changes to workflows."""
     return Changes(database, OF_WORKFLOWS, WorkflowChange)

@@ -1,7 +1,7 @@
-"""What is known around a run or a job, for an explanation of why it is where it is.
+"""Facts around a run or a job, for an explanation of its state.
 
-A tenant's own rows are read through `database`, which may be a session behind the wall; what lies beyond, such as who serves a
-queue, through `engine`. Where these are two, nobody is named: how many workers there are is told, and not who they are.
+A tenant's own rows are read through `database`, which may be a tenant's session; others, such as the workers of a
+queue, through `engine`. Where these are two, workers are counted and not named.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _OF_JOB = (
     *("state", "queue", "handler", "priority", "pause_reason", "paused_at", "removed_at", "source", "next_run_at"),
     "failures",
 )
-_WAITING = frozenset({"blocked", "ready", "retrying"})  # whose start rests on how fast others end
+_WAITING = frozenset({"blocked", "ready", "retrying"})  # their start depends on how fast others end
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Why a run or a job is where it is: the first thing that holds it back, if anything does, and all that is so."""
+    """The explanation of a run or a job: the first reason that holds it back, if any, and all reasons."""
 
     kind: str
     id: UUID
@@ -69,7 +69,7 @@ class Explanation(msgspec.Struct, frozen=True):
 async def run(
     database: Database, tenant: int, run_id: UUID, engine: Database | None = None, *, is_operator: bool = False
 ) -> Explanation | None:
-    """Explain one run; None when nothing is known of it. Only the operator is told other handlers' names."""
+    """Explain one run; None when it is unknown. Only the operator sees other handlers' names."""
     whole, are_named = engine or database, engine is None or is_operator
     found = await runs.find(database, run_id)
     if found is None or found["tenant"] != tenant:
@@ -135,7 +135,7 @@ async def job(
 async def job_or_run(
     database: Database, tenant: int, identifier: UUID, engine: Database | None = None, *, is_operator: bool = False
 ) -> Explanation | None:
-    """Explain what has an id: a recurring job, or a run."""
+    """Explain the recurring job or the run with an id."""
     explained = await job(database, tenant, identifier, engine, is_operator=is_operator)
     return explained or await run(database, tenant, identifier, engine, is_operator=is_operator)
 
@@ -170,7 +170,7 @@ def _passed(handler: str, text: str | None) -> Passed:
 
 
 async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> Turn | None:
-    """Read the rate at which a run waits for its turn; that comes when those before it have had theirs."""
+    """Read the rate limit that a run waits at; its reservation comes after those ahead of it."""
     if around["waits_for"] != "rate":
         return None
     pace = await database.fetchrow(SQL["turn"], tenant, around["key"])
@@ -184,7 +184,7 @@ async def _turn(database: Database, tenant: int, run_id: UUID, around: Any) -> T
 
 
 async def _parents(database: Database, tenant: int, around: Any) -> Parents | None:
-    """Read what a node waits for, or a run that follows other jobs."""
+    """Read what a node, or a run with dependencies, waits for."""
     if around["waits_for"] not in ("workflow", "dependency", "recall"):
         return None
     if around["waits_for"] != "workflow" or around["node"] is None:
@@ -201,12 +201,12 @@ def _shape(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _excluded(database: Database, found: Mapping[str, Any]) -> Excluded | None:
-    """Find the occurrence that a job would have had before its next fire, where a calendar excludes it."""
+    """Return the occurrence that a job would have had before its next fire, if a calendar excludes it."""
     if found["state"] != "active" or not _shape(found).get("calendars"):
         return None
     try:
         schedule = await jobs.schedule_of_job(database, found)
-    except TriggerError:  # A calendar that it names is gone.
+    except TriggerError:  # a calendar that it names no longer exists
         return None
     taken = taken_by_calendars(schedule, found["read_at"], found["next_run_at"])
     return None if taken is None else Excluded(*taken)
@@ -250,5 +250,5 @@ async def _serving(database: Database, tenant: int, are_named: bool, only: str |
 
 
 def _stall(since: datetime | None, handlers: Sequence[str] | None, only: str | None) -> Stall | None:
-    """Give a stall with the names of its handlers; to a tenant only with its own, because others' are not for it to know."""
+    """Return a stall with the names of its handlers; a tenant sees only its own."""
     return None if since is None else Stall(since, [one for one in handlers or () if only in (None, one)])

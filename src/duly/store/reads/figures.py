@@ -1,4 +1,4 @@
-"""Figures: roll-ups by the minute, kept by maintenance, and what doors read of them and of the boxes, up to a bound."""
+"""Figures: roll-ups by the minute, made by maintenance, and bounded reads of them and of the boxes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DAY_LOOKS_MAX = 20_000
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What ended within one step of time. Histograms have the buckets of `domain.figures`."""
+    """The runs that ended within one step of time. Histograms have the buckets of `domain.figures`."""
 
     at: datetime
     started: int
@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What waits in a queue for a handler."""
+    """The backlog of a handler in a queue."""
 
     queue: str
     handler: str
@@ -50,7 +50,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Buried(msgspec.Struct, frozen=True):
-    """How many are dead, how many of them since an hour, and why the last one is."""
+    """The number of dead runs, how many of them within the last hour, and the reason of the last."""
 
     runs: int
     lately: int
@@ -58,7 +58,7 @@ class Buried(msgspec.Struct, frozen=True):
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """Timers that are due at one moment and go on alike. A one-shot has neither a cohort nor an interval."""
+    """Timers that are due at one moment and repeat alike. A one-shot has neither a cohort nor an interval."""
 
     cohort: int | None
     every_seconds: int | None
@@ -69,7 +69,7 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class Quarter(msgspec.Struct, frozen=True):
-    """What became of a job's occurrences within a quarter of an hour."""
+    """The outcomes of a job's occurrences within a quarter of an hour."""
 
     at: datetime
     succeeded: int
@@ -80,20 +80,20 @@ class Quarter(msgspec.Struct, frozen=True):
 
 
 async def fold(database: Database, limit: int) -> int:
-    """Move what was noted into the roll-ups. Returns how many notes were moved; `limit` means: ask again."""
+    """Move recorded ends into the roll-ups. Returns how many were moved; `limit` means: call again."""
     return int(await database.fetchval(SQL["fold"], limit))
 
 
 async def series(
     session: Database, tenant: int, since: datetime, until: datetime, step: timedelta, queue: str | None, grain: str
 ) -> list[Step]:
-    """Read what ended of a tenant, by steps of a whole number of grains. Steps in which nothing ended are left out."""
+    """Read the ended runs of a tenant, by steps of a whole number of grains. Empty steps are left out."""
     chosen = (tenant, grain, since, until, round(step.total_seconds()), queue or ALL_QUEUES)
     return [Step(*row) for row in await session.fetch(SQL["series"], *chosen)]
 
 
 async def waiting(session: Database, tenant: int) -> list[Waiting]:
-    """Read what waits of a tenant, by queue and handler; more than `COUNTED_MAX` in all means that there is more."""
+    """Read the backlog of a tenant, by queue and handler; a total above `COUNTED_MAX` means that there is more."""
     return [Waiting(*row) for row in await session.fetch(SQL["waiting"], tenant, COUNTED_MAX + 1)]
 
 
@@ -103,7 +103,7 @@ async def buried(session: Database, tenant: int) -> Buried:
 
 
 async def shut_destinations(session: Database, tenant: int) -> list[dict[str, Any]]:
-    """Read the destinations that are left alone at the moment."""
+    """Read the destinations whose circuit is open."""
     return [dict(row) for row in await session.fetch(SQL["shut"], tenant, SHOWN_MAX)]
 
 
@@ -118,6 +118,6 @@ async def coming(session: Database, tenant: int, until: datetime) -> list[Coming
 
 
 async def days_of_job(session: Database, tenant: int, job_id: UUID, since: datetime) -> list[Quarter]:
-    """Count what became of a schedule's occurrences by quarters of an hour, of which days of any zone are made."""
+    """Count the outcomes of a schedule's occurrences by quarters of an hour, which add up to days of any zone."""
     arguments = (job_id, tenant, since, least_id_at(since), _DAY_LOOKS_MAX)
     return [Quarter(*row) for row in await session.fetch(SQL["days_of_job"], *arguments)]

@@ -1,9 +1,10 @@
-"""Pages of jobs, runs, workflows and dead letters: a tenant's own, chosen by a filter, in the order of a key, from a position on.
+"""Pages of jobs, runs, workflows and dead letters: a tenant's own, chosen by a filter, in the order of a key, from a
+position on.
 
-A page costs the same at any depth, because it is read from its position and stops: when it is full, or when it has looked at
-so many rows. Where few rows fit it may therefore be short, or even empty, while more may follow: `after` tells. Nothing is
-counted. Jobs and workflows come by falling id, jobs by name where that is asked for, runs by falling id, which begins with the
-moment they are for, dead letters by the moment they were buried.
+A page costs the same at any depth, because it is read from its position and stops when it is full, or after so many
+rows. Where few rows match it may therefore be short, or even empty, while more may follow: see `after`. Nothing is
+counted. Jobs and workflows come by falling id, or jobs by name; runs by falling id, which begins with their scheduled
+moment; dead letters by when they were buried.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("reads/lists")
-LOOKS = 2_000  # Rows looked at for one page, at most.
-ORDERED_MAX = 5_000  # jobs of a tenant that are read to be put in an order that no index has
+LOOKS = 2_000  # rows read for one page, at most
+ORDERED_MAX = 5_000  # jobs of a tenant that are read to be sorted without an index
 GROUPED_MAX = 10_000  # dead letters that are counted by their reasons
-_LOOKS_BESIDE = 500  # Where each look takes another one: at the next fire, or for a run wherever it stands.
+_LOOKS_BESIDE = 500  # where each row needs another read: of the next fire, or of a run in any box
 
 _FIRST, _LAST = UUID(int=0), UUID(int=(1 << 128) - 1)
-# Not infinity, which drivers give as a moment without a zone.
+# Not infinity, which drivers return as a moment without a zone.
 _EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 # A job's id is made when its submit begins, and its row when that ends.
 _SUBMIT_MAX = timedelta(hours=1)
 _LAST_CHARACTER = "\U0010ffff"
-_NEXT_ID = timedelta(milliseconds=1)  # Ids begin with a moment to the millisecond.
+_NEXT_ID = timedelta(milliseconds=1)  # ids begin with a moment to the millisecond
 
 _BESIDE = frozenset({"subtasks", "workflow_runs"})
 
@@ -52,7 +53,7 @@ _BOXES = {
     "skipped": ("ended",),
 }
 _BOXES_ALL = sorted({box for boxes in _BOXES.values() for box in boxes})
-# How a job stands that is its own run, by the state of the run.
+# The state of a one-shot's job, by the state of its run.
 _STATES_OF_ONE_SHOTS = {
     "active": ("scheduled", "blocked", "ready", "running", "retrying"),
     "completed": ("succeeded", "dead", "expired", "skipped"),
@@ -70,7 +71,7 @@ _UNKNOWN_OF_ONE_SHOTS = (
         "created_at",
     ),
 )
-# What leads to a job, the most telling first.
+# Fields with an index to jobs, the most selective first.
 _LEADS = ("name", "tag", "handler", "queue", "state")
 
 Row = dict[str, Any]
@@ -78,7 +79,7 @@ At = TypeVar("At")
 
 
 class DeadAt(msgspec.Struct, frozen=True):
-    """A position among the dead letters; `passed` is how many were taken before it, where they are taken at a pace."""
+    """A position among the dead letters; `passed` is how many were taken before it, if they are taken at a rate."""
 
     buried_at: datetime
     run_id: UUID
@@ -100,7 +101,7 @@ class NextAt(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, Generic[At], frozen=True):
-    """Rows of a list, and the position behind which more may follow; none: this was all."""
+    """Rows of a list, and the position after which more may follow; None: this was all."""
 
     rows: list[Row]
     after: At | None
@@ -133,7 +134,7 @@ async def jobs_by_name(
 async def jobs_by_next(
     database: Database, tenant: int, chosen: Filter, size: int, after: NextAt | None = None, most: int = ORDERED_MAX
 ) -> Page[NextAt]:
-    """Read recurring jobs that will fire, by when they do. Raises InvalidOption where more than `most` jobs stand."""
+    """Read recurring jobs that will fire, by their next fire. Raises InvalidOption where there are more than `most` jobs."""
     first = after or NextAt(_EARLIEST, _FIRST)
     bounds = first.next_run_at, first.job_id
     found = await database.fetch(SQL["jobs_by_next"], tenant, *bounds, *_of_jobs(chosen), size, most)
@@ -146,7 +147,7 @@ def _looks_at_jobs(chosen: Filter, looks: int) -> int:
 
 
 def _of_jobs(chosen: Filter) -> list[Any]:
-    """Give what every list of jobs chooses by, as its statement takes it."""
+    """Return the arguments that every list of jobs filters by."""
     return [
         *(_any_of(chosen, field) for field in ("state", "queue", "handler", "owner", "name")),
         chosen.beginnings.get("name"),
@@ -158,7 +159,7 @@ def _of_jobs(chosen: Filter) -> list[Any]:
 async def runs(
     database: Database, tenant: int, chosen: Filter, size: int, after: UUID | None = None, looks: int = LOOKS
 ) -> Page[UUID]:
-    """Read runs, wherever they stand, the last scheduled first; each once."""
+    """Read runs in any box, the last scheduled first; each once."""
     scheduled = chosen.moments.get("scheduled_at", Span())
     job_ids = _ids(chosen)
     statement, lead = _runs_led(chosen, job_ids)
@@ -187,8 +188,8 @@ async def jobs_and_one_shots(
 ) -> Page[UUID]:
     """Read jobs and, among them, one-shots without a name, each a row like a job's, by falling id.
 
-    Both lists are read from the same position, and told as far down as both were looked at. A one-shot has no moment at
-    which it was made: one is not among the jobs of a `created_at`.
+    Both lists are read from the same position, and returned as far as both were read. A one-shot has no creation
+    moment, so filters by `created_at` do not match it.
     """
     defined = await jobs(database, tenant, chosen, size, after, looks)
     shots = await _one_shots(database, tenant, chosen, size, after, looks)
@@ -212,7 +213,7 @@ async def _one_shots(
 
 
 def _one_shots_wanted(chosen: Filter) -> Filter | None:
-    """Say which runs are the one-shots that a filter of jobs asks for; None: it asks for none."""
+    """Return the filter of runs for the one-shots that a filter of jobs matches; None: it matches none."""
     words = dict(chosen.words)
     if words.pop("name", None) is not None or chosen.beginnings or "created_at" in chosen.moments:
         return None
@@ -231,7 +232,7 @@ def _one_shots_wanted(chosen: Filter) -> Filter | None:
 
 
 def _as_job(row: Row) -> Row:
-    """Give the row of a run that is its own job as that of a job."""
+    """Return the row of a run that is its own job as that of a job."""
     state = next(name for name, states in _STATES_OF_ONE_SHOTS.items() if row["state"] in states)
     at = row["scheduled_at"].astimezone(UTC).isoformat()
     return {
@@ -277,7 +278,7 @@ async def dead(
 
 
 async def dead_groups(database: Database, tenant: int, chosen: Filter, size: int, looks: int) -> list[Row]:
-    """Count dead letters by what is alike in their reasons, the most first; no more than so many are looked at."""
+    """Count dead letters by normalized reason, the most frequent first; no more than so many are read."""
     found = await database.fetch(SQL["dead_groups"], *_dead_arguments(tenant, chosen, None), size, looks)
     return [dict(row) for row in found]
 
@@ -300,7 +301,7 @@ def _dead_arguments(tenant: int, chosen: Filter, after: DeadAt | None) -> list[A
 
 
 def _fitting(found: Sequence[Any], size: int, looks: int) -> tuple[list[Row], Row | None]:
-    """Give the rows that fit, and the last one looked at if more may follow it."""
+    """Return the rows that match, and the last one read if more may follow it."""
     assert 1 <= size <= looks
     rows = [dict(row) for row in found]
     more = bool(rows) and (len(rows) == size or rows[-1]["number"] == looks)
@@ -313,7 +314,7 @@ def _plain(row: Row) -> Row:
 
 
 def _each_once(rows: Sequence[Row]) -> list[Row]:
-    """Keep of a run that stands in history twice, skipped and later made up for, what it is by now."""
+    """Keep the latest state of a run that is in history twice, skipped and later backfilled."""
     kept: dict[UUID, Row] = {}
     for row in rows:
         known = kept.get(row["run_id"])
@@ -323,7 +324,7 @@ def _each_once(rows: Sequence[Row]) -> list[Row]:
 
 
 def _lead(chosen: Filter) -> tuple[str, str | None]:
-    """Choose what leads to the jobs that fit: the field that has one value and tells most."""
+    """Choose the index to the matching jobs: the field with one value that selects most."""
     for field in _LEADS:
         values = chosen.tags if field == "tag" else chosen.words.get(field, ())
         if values and (field == "tag" or len(values) == 1):
@@ -339,13 +340,13 @@ def _boxes(chosen: Filter) -> list[str]:
 
 
 def _before(after: UUID | None, moment: datetime | None) -> UUID:
-    """Give the id that all that are asked for lie before: of a position, and of a moment."""
+    """Return the id before which all matches lie: of a position, and of a moment."""
     bounds = [after or _LAST, _LAST if moment is None else least_id_at(min(moment, _LATEST) + _NEXT_ID)]
     return min(bounds)
 
 
 def _between(after: UUID | None, chosen: Filter, field: str) -> tuple[UUID, UUID]:
-    """Give the ids between which all lie that were made within a span, behind a position."""
+    """Return the ids between which all rows created within a span lie, after a position."""
     made = chosen.moments.get(field, Span())
     return _before(after, made.before), _from(made.since and max(made.since, _EARLIEST) - _SUBMIT_MAX)
 
@@ -365,10 +366,10 @@ def _ids(chosen: Filter) -> list[UUID] | None:
 
 
 def _runs_led(chosen: Filter, job_ids: Sequence[UUID] | None) -> tuple[str, tuple[UUID, ...]]:
-    """Choose what leads to the runs that fit: their workflow, their parent, the one job they are of, or nothing."""
+    """Choose the index to the matching runs: their workflow, their parent, their one job, or none."""
     for field, statement in (("workflow", "workflow_runs"), ("parent", "subtasks")):
         of = chosen.words.get(field)
-        if of is not None:  # Two at once, which nothing has, lead nowhere; nor does a node that is a subtask.
+        if of is not None:  # two at once match nothing; nor does a node that is a subtask
             is_one = bool(of) and not (field == "workflow" and "parent" in chosen.words)
             return statement, (UUID(of[0]) if is_one else _FIRST,)
     job = _job(job_ids)
@@ -376,7 +377,7 @@ def _runs_led(chosen: Filter, job_ids: Sequence[UUID] | None) -> tuple[str, tupl
 
 
 def _job(job_ids: Sequence[UUID] | None) -> tuple[UUID, ...]:
-    """Give the one job whose runs are asked for, and the id behind it."""
+    """Return the one job whose runs are requested, and the id after it."""
     if job_ids is None or len(job_ids) != 1:
         return ()
     return job_ids[0], UUID(int=min(job_ids[0].int + 1, _LAST.int))

@@ -1,4 +1,4 @@
-"""What there may be to do for maintenance: one question, where each duty would ask its own; and when each was done."""
+"""Pending maintenance: one query for all tasks, where each would need its own; and when each was last done."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SQL = load("reads/maintenance_tasks")
 
 
 class Work(msgspec.Struct, frozen=True):
-    """For each kind of work whether there may be any; where it says no, there was none when it looked."""
+    """For each kind of work whether there may be any; False is certain as of the look."""
 
     signals: bool
     blocked: bool
@@ -26,15 +26,15 @@ class Work(msgspec.Struct, frozen=True):
 
 
 async def look(database: Database) -> Work:
-    """See what there may be to do."""
+    """Read which maintenance tasks may have work."""
     return Work(*await database.fetch_one(SQL["look"]))
 
 
 async def note(database: Database, ages: Mapping[str, float]) -> None:
-    """Note how many seconds ago duties were done, for those who cannot see into this process."""
+    """Record how many seconds ago tasks were done, for other processes."""
     await database.execute(SQL["note"], list(ages), list(ages.values()))
 
 
 async def ages(database: Database, names: Sequence[str]) -> dict[str, float]:
-    """Say how many seconds ago anybody did each duty; one that nobody has ever done is left out."""
+    """Return how many seconds ago any process did each task, without those never done."""
     return {row["name"]: row["age"] for row in await database.fetch(SQL["ages"], list(names))}

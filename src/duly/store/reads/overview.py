@@ -1,4 +1,4 @@
-"""What the doors read across the boxes: by name, with its payload, and as a whole."""
+"""Reads across the boxes: a job by name, a run's payload, and the overall state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NamedJob(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """The state of the whole, in one look."""
+    """The overall state, in one read."""
 
     read_at: datetime
     workers: int
@@ -40,24 +40,24 @@ class Backlog(msgspec.Struct, frozen=True):
 
     @property
     def lag_seconds(self) -> float:
-        """How long ago the first timer that is not staged was due."""
+        """Return how long ago the first unstaged timer was due."""
         return _lag(self.read_at, self.next_due_at)
 
     @property
     def reaper_age_seconds(self) -> float | None:
-        """How long ago anybody looked for dead workers; None when nobody ever did."""
+        """Return how long ago any process looked for lost workers; None when none ever did."""
         return None if self.reaped_at is None else max(0.0, (self.read_at - self.reaped_at).total_seconds())
 
 
 async def job_by_name(database: Database, name: str, tenant: int = TENANT_DEFAULT) -> NamedJob | None:
-    """Find the schedule that has a name; one that is over has none any more."""
+    """Return the schedule of a name; one that has ended has none any more."""
     return await database.fetch_row_as(NamedJob, SQL["job_by_name"], tenant, name)
 
 
 async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
-    """Read the payload of a run, as JSON text, its options and its version; empty when nothing is known of it.
+    """Read the payload of a run, as JSON text, its options and its version; empty when the run is unknown.
 
-    `is_kept` is false where the run has ended and its payload is no longer kept.
+    `is_kept` is false where the run has ended and its payload is no longer stored.
     """
     row = await database.fetchrow(SQL["arguments"], run_id) or await database.fetchrow(SQL["kept_arguments"], run_id)
     return decoded(row) if row else {}
@@ -69,7 +69,7 @@ async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> 
 
 
 async def staging_lag_seconds(database: Database) -> float:
-    """Say how long ago the first timer that is not staged was due."""
+    """Return how long ago the first unstaged timer was due."""
     return _lag(*await database.fetch_one(SQL["next_due"]))
 
 
@@ -80,5 +80,5 @@ def _lag(now: datetime, next_due_at: datetime | None) -> float:
 
 
 async def backlog(database: Database) -> Backlog:
-    """Look at the whole once."""
+    """Read the overall state once."""
     return Backlog(*await database.fetch_one(SQL["backlog"]))

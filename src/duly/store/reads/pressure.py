@@ -1,4 +1,4 @@
-"""What presses on queues: how fast they work, read from the end of history, and what is about to fall due."""
+"""Pressure on queues: their throughput, read from the end of history, and the runs about to be due."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KEPT_SECONDS = 10.0
 
 
 async def paces(database: Database) -> dict[str, Pace]:
-    """Read how fast each queue worked lately, from the last blocks of history."""
+    """Read the recent throughput of each queue, from the last blocks of history."""
     leaves = await growing(database)
     if not leaves:
         return {}
@@ -51,7 +51,7 @@ async def paces(database: Database) -> dict[str, Pace]:
         rows = await database.fetch(_united("settled", names, 2), _LATELY, *floors)
         seconds = await _seconds_read(database, cut)
     except asyncpg.UndefinedTableError:
-        return {}  # A partition was dropped between the statements: the next look sees it.
+        return {}  # a partition was dropped between the statements: the next look sees it
     runs: Counter[str] = Counter()
     worked: dict[str, Counter[str]] = {}
     for row in rows:
@@ -66,7 +66,7 @@ def _pace(runs: int, seconds: float, worked: Counter[str]) -> Pace:
 
 
 async def _seconds_read(database: Database, cut: Sequence[tuple[str, tuple[int, int]]]) -> float:
-    """Say how much time the blocks that were read cover: where much ends, less than was wanted."""
+    """Return the time that the blocks read cover: less than wanted where many runs end."""
     if not cut:
         return _LATELY.total_seconds()
     firsts = _united("first", [name for name, _ in cut], 1)
@@ -81,14 +81,14 @@ def _united(name: str, leaves: Sequence[str], first: int) -> str:
 
 
 class Coming(msgspec.Struct):
-    """What falls due in a queue in each of the next minutes, and one of the tenants whose it is."""
+    """The runs due in a queue in each of the next minutes, and one of their tenants."""
 
     tenant: int
     minutes: list[int] = msgspec.field(default_factory=lambda: [0] * MINUTES_AHEAD)
 
 
 async def coming(database: Database) -> dict[str, Coming]:
-    """Count what falls due in each of the next minutes, by queue; a schedule counts in every minute that it fires in."""
+    """Count the runs due in each of the next minutes, by queue; a schedule counts in every minute that it fires in."""
     rows = await database.fetch(SQL["coming"], MINUTES_AHEAD, _TIMERS_MAX)
     rhythms = await _rhythms(database, rows)
     found: dict[str, Coming] = {}
@@ -103,7 +103,7 @@ async def coming(database: Database) -> dict[str, Coming]:
 
 
 async def _rhythms(database: Database, rows: Sequence[asyncpg.Record]) -> dict[int, Schedule]:
-    """Read the schedules of the largest cohorts; of others the first fire alone is counted."""
+    """Read the schedules of the largest cohorts; of others only the first fire is counted."""
     sizes: Counter[int] = Counter()
     for row in rows:
         if row["cohort"] is not None:
@@ -118,7 +118,7 @@ async def _rhythms(database: Database, rows: Sequence[asyncpg.Record]) -> dict[i
 
 
 def _fires(schedule: Schedule, first_at: datetime, minute: int, count: int) -> list[int]:
-    """Count the fires of a schedule from its first on; what jitter adds to that one, it adds to all."""
+    """Count the fires of a schedule from its first on; its jitter shifts all of them alike."""
     end = first_at + timedelta(minutes=MINUTES_AHEAD - minute)
     found = [0] * MINUTES_AHEAD
     found[min(minute, MINUTES_AHEAD - 1)] += count
@@ -130,14 +130,14 @@ def _fires(schedule: Schedule, first_at: datetime, minute: int, count: int) -> l
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """What waits in a queue."""
+    """The backlog of a queue."""
 
     runs: int
     oldest_due_at: datetime
 
 
 class Pressure(msgspec.Struct, frozen=True):
-    """What presses on each queue of the whole fleet, and how many workers that takes; of one tenant, what waits in each."""
+    """The pressure on each queue of the whole fleet, and the workers that it needs; of one tenant, its backlog in each."""
 
     read_at: datetime
     loads: dict[str, QueueLoad]
@@ -145,31 +145,31 @@ class Pressure(msgspec.Struct, frozen=True):
     age_limit: timedelta
     living: Sequence[WorkerRow]
     own: dict[str, Depth]
-    tenants: dict[str, int]  # of each queue that a worker serves or in which something falls due, one
+    tenants: dict[str, int]  # one tenant of each queue that a worker serves or in which something is due
 
     def age_limit_seconds(self, queue: str) -> float:
-        """Say how old the oldest due run of a queue may be."""
+        """Return the maximum age of the oldest due run of a queue."""
         return self.limits.get(queue, self.age_limit).total_seconds()
 
     def busiest_handler(self, queue: str) -> str | None:
-        """Give the handler that took most of a queue's time lately, by which the slots of its workers are counted."""
+        """Return the handler with the most total time in a queue lately, by which the slots of its workers are counted."""
         return self.loads.get(queue, QueueLoad()).pace.handler
 
     def desired_workers(self, queue: str) -> int:
-        """Say how many workers a queue needs."""
+        """Return how many workers a queue needs."""
         return desired_workers(self.loads.get(queue, QueueLoad()))
 
     def spare_per_second(self, queues: Iterable[str]) -> float:
-        """Say how many runs a second more those who serve some queues could do."""
+        """Return the spare capacity of the workers of some queues, in runs a second."""
         return sum(spare_per_second(self.loads.get(queue, QueueLoad())) for queue in queues)
 
     def coming(self, queue: str) -> list[int]:
-        """Give how many runs of a queue fall due in each of the next minutes."""
+        """Return how many runs of a queue fall due in each of the next minutes."""
         return list(self.loads.get(queue, QueueLoad()).coming) or [0] * MINUTES_AHEAD
 
 
 class Gauge:
-    """Reads what presses on each queue. What is about to fall due is read anew every ten seconds, all else each time."""
+    """Reads the pressure on each queue. Runs about to be due are read every ten seconds, all else each time."""
 
     def __init__(self, database: Database, age_limit: timedelta = AGE_LIMIT) -> None:
         self.age_limit = age_limit
@@ -178,7 +178,7 @@ class Gauge:
         self._coming: dict[str, Coming] = {}
 
     async def read(self, tenant: int = TENANT_DEFAULT) -> Pressure:
-        """Look at all queues once, and at what waits of a tenant in each."""
+        """Read all queues once, and the backlog of a tenant in each."""
         database = self._database
         now = await database.read_clock()
         depths = {row["queue"]: row for row in await ready.depth_and_own(database, tenant)}

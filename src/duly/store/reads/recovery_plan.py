@@ -1,4 +1,4 @@
-"""What a recovery would make, or makes, by tenant and schedule: what was missed, by whose word, and when it will be done."""
+"""The plan of a recovery by tenant and schedule: missed fires, the deciding rule, and when it will be done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_STRETCH = ("backfill_id", "job_id", "tenant", "name", "queue", "made", "rate
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A schedule that missed something: what its policy is, what was chosen instead, and how many runs that makes."""
+    """A schedule that missed fires: its policy, the choice that replaces it, and the resulting number of runs."""
 
     backfill_id: UUID
     job_id: UUID
@@ -40,12 +40,12 @@ class Item(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """How many runs are yet to be made."""
+        """Return how many runs are still to be created."""
         return self.runs - self.made
 
 
 class OfTenant(msgspec.Struct, frozen=True):
-    """What was missed of a tenant's schedules, and how many runs that makes."""
+    """The missed fires of a tenant's schedules, and the resulting number of runs."""
 
     tenant: int
     schedules: int
@@ -54,7 +54,7 @@ class OfTenant(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """A recovery, or without one what is caught up with by itself. Of more than 10,000 schedules only those are looked at."""
+    """A recovery, or without one the catch-ups by policy. At most 10,000 schedules are read."""
 
     recovery: Recovery | None
     totals: Totals
@@ -69,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True):
 async def read(
     database: Database, gauge: Gauge, *, rules: Sequence[Rule] | None = None, rate: float | None = None
 ) -> Plan:
-    """Say what stands to be decided or is being made up for; with rules and a rate, as it would be if they were approved."""
+    """Return what waits for a decision or is being backfilled; with rules and a rate, as it would be if they were approved."""
     found = await store.last(database)
     live = found if found is not None and found.state in LIVE else None
     if live is not None:
@@ -95,7 +95,7 @@ async def read(
 
 
 def _items(stretches: Sequence[Stretch], live: Recovery | None, now: datetime) -> list[Item]:
-    """Say of each what would be made; schedules that are alike and missed the same are computed once."""
+    """Return each schedule's plan; schedules that are alike and missed the same are computed once."""
     known: dict[Any, tuple[str, int]] = {}
     rules: Sequence[Rule] = live.rules if live is not None else ()
     noticed_at = live.opened_at if live is not None else now

@@ -1,7 +1,7 @@
-"""What happens to runs, as it happens: those that start and those that end, each once, at a cost that follows what is new.
+"""Starts and ends of runs as they happen: each once, at a cost that depends only on what is new.
 
-Ends are read from the tail of history, as the metrics read them (see `tail`). Starts are read from the box of what workers hold:
-a run is said to have started when it is in a worker's hands and due.
+Ends are read from the tail of history, as the metrics read them (see `tail`). Starts are read from `leased`: a run
+counts as started when it is leased and due.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SCAN_MAX = 50_000  # of all tenants; a look that finds more leaves a gap
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A run that has begun."""
+    """A run that has started."""
 
     run_id: UUID
     job_id: UUID
@@ -39,7 +39,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """An attempt that came to its end, or an occurrence that was left out."""
+    """An attempt that ended, or an occurrence that was skipped."""
 
     run_id: UUID
     job_id: UUID
@@ -58,12 +58,15 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Endings(Follower):
-    """Reads history from where the last look ended, row by row. `left_out`: there may have been more than the last look gave."""
+    """Reads history from where the last look ended, row by row.
+
+    `left_out`: there may have been more than the last look returned.
+    """
 
     left_out = False
 
     async def look(self, tenants: Iterable[int]) -> list[Ended]:
-        """Give what ended since the last look, `ROWS_MAX` at most; the first look only takes its place."""
+        """Return what ended since the last look, `ROWS_MAX` at most; the first look only sets the position."""
         if self._position is None:
             await self._take_position()
             return []
@@ -72,28 +75,28 @@ class Endings(Follower):
         found = [Ended(*row[4:]) for row in rows if row["run_id"] is not None]
         has_moved_on = self._has_moved_on(rows[0], rows[0]["newest"] or 0)
         self.left_out = not has_moved_on or rows[0]["scanned"] >= SCAN_MAX or len(found) >= ROWS_MAX
-        if self.left_out:  # Whoever is told of a gap goes on from here.
+        if self.left_out:  # a reader that learns of a gap goes on from here
             await self._take_position()
         return found if has_moved_on else []
 
 
 class Beginnings:
-    """Reads what has begun since the last look: claimed since and due, or due since.
+    """Reads what has started since the last look: leased since and due, or due since.
 
-    A lease keeps its fence for life and may be written anew under it, so only fences of the last seconds are new. They become
-    visible in another order than they rise, so the last seconds overlap, and of these a look gives what the last one could
-    not see.
+    A lease keeps its fence for life and may be rewritten under it, so only fences of the last seconds are new. They
+    become visible out of order, so the last seconds overlap, and a look returns of these what the last one could not
+    see.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._fences: deque[tuple[float, int]] = deque()
         self._seen: tuple[Snapshot, datetime] | None = None
-        self._known: dict[tuple[UUID, int], float] = {}  # All runs of a claim have one fence.
-        self.left_out = False  # whether there may have been more than the last look gave
+        self._known: dict[tuple[UUID, int], float] = {}  # all runs of a claim have one fence
+        self.left_out = False  # whether there may have been more than the last look returned
 
     async def look(self, tenants: Iterable[int]) -> list[Started]:
-        """Give what began since the last look, `ROWS_MAX` at most; the first look only takes its place."""
+        """Return what started since the last look, `ROWS_MAX` at most; the first look only sets the position."""
         if self._seen is None:
             self._move_on(await self._database.fetch(SQL["place"]))
             return []
@@ -109,15 +112,15 @@ class Beginnings:
         return found
 
     def has_told(self, run_id: UUID, fence: int) -> bool:
-        """Say whether the run under this fence was given already."""
+        """Return whether the run under this fence was returned already."""
         return (run_id, fence) in self._known
 
     def tell(self, run_id: UUID, fence: int) -> None:
-        """Remember that the start of a run is known."""
+        """Remember that the start of a run was returned."""
         self._known[run_id, fence] = self._database.clock.monotonic()
 
     def _move_on(self, rows: Sequence[Any]) -> None:
-        """Note how far we have read, and forget what no look goes back to."""
+        """Advance the position, and forget what no look goes back to."""
         now = self._database.clock.monotonic()
         self._seen = Snapshot.parse(rows[0]["snapshot"]), rows[0]["read_at"]
         before = self._fences[-1][1] if self._fences else 0

@@ -1,4 +1,4 @@
-"""The installation as a whole: what its doctor looks at. It only reads, and each statement is bounded by its session."""
+"""The facts of the whole installation, for the doctor. Read-only, and each statement is bounded by its session."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from duly.store.schema import migrate
 from duly.store.tables import clocks, overloads, workers
 
 SQL = load("reads/system")
-_LINES_MAX, _RUNS_MAX = 500, 1_000  # how many lines are looked into, and how deep
+_LINES_MAX, _RUNS_MAX = 500, 1_000  # how many queues are read, and how deep
 UNROUTABLE_MAX = 20
 _INDEX = re.compile(
     r"^\s*create\s+(?:unique\s+)?index\s+(?:if\s+not\s+exists\s+)?(\w+)\s", re.IGNORECASE | re.MULTILINE
@@ -38,7 +38,7 @@ _GONE = re.compile(r"^\s*drop\s+index\s+(?:if\s+exists\s+)?(?:duly\.)?(\w+)", re
 
 
 async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
-    """Read all that the doctor looks at. `host_now` is the clock of this machine."""
+    """Read all facts of the doctor. `host_now` is the clock of this machine."""
     seconds, _ = await clocks.difference(session, host_now)
     seen = await backlog(session)
     server = await session.fetch_one(SQL["server"])
@@ -71,14 +71,14 @@ async def read(session: Database, host_now: Callable[[], datetime]) -> Facts:
 
 
 async def unroutable(session: Database) -> list[Unroutable]:
-    """Name what is due and no live worker can run, within bounds on what is looked at."""
+    """Return due runs that no live worker can run, within bounds on the rows read."""
     rows = await session.fetch(SQL["unroutable"], _LINES_MAX, _RUNS_MAX, UNROUTABLE_MAX)
     return [Unroutable(**row) for row in rows]
 
 
 @cache
 def expected_indexes() -> frozenset[str]:
-    """Name the indexes that the migrations have made and not taken away again."""
+    """Return the indexes that the migrations have created and not dropped."""
     names: set[str] = set()
     for migration in migrate.known():
         names -= set(_GONE.findall(migration.sql))

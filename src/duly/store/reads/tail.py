@@ -1,10 +1,10 @@
-"""The tail of history: reads each end once, in the order of transactions, at a cost that follows what is new.
+"""The tail of history: reads each end once, in the order of transactions, at a cost that depends only on what is new.
 
-Rows lie in the table in any order and commit in any order, so a reader goes by the transaction that recorded each row. Its
-position is an end and a set of transactions before it that were still open: it has seen the rows of all others before the
-end. The next look reads the rows from the end on, and those of the open ones that have committed since. No look waits for an
-open transaction, however long it stays open. After a failover, or a restore into another cluster, transaction ids mean
-nothing to an earlier position: the reader starts over, and says that it did.
+Rows lie in the table in any order and commit in any order, so a reader goes by the transaction that recorded each row.
+Its position is an end and a set of transactions before it that were still open: it has seen the rows of all others
+before the end. The next look reads the rows from the end on, and those of the open ones that have committed since. No
+look waits for an open transaction, however long it stays open. After a failover, or a restore into another cluster,
+transaction ids mean nothing to an earlier position: the reader starts over, and says so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 OVERLAP_SECONDS = 10.0
-# Counters that have fallen behind read so many transactions at a time, so that each look ends in time and gets on.
+# Counters that have fallen behind read so many transactions at a time, so that each look ends in time.
 TRANSACTIONS_MAX = 10_000
 SKEW_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 DURATION_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
@@ -27,7 +27,7 @@ SQL = load("reads/tail")
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """So many attempts of one tenant and kind. A bucket is None where there was no start."""
+    """A number of attempts of one tenant and kind. A bucket is None where there was no start."""
 
     tenant: int
     queue: str
@@ -41,7 +41,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Which transactions had ended at a moment."""
+    """The transactions that had ended at a moment."""
 
     oldest_open: int
     end: int
@@ -54,12 +54,14 @@ class Snapshot(msgspec.Struct, frozen=True):
         return Snapshot(int(oldest_open), int(end), tuple(int(number) for number in still_open.split(",") if number))
 
     def arguments(self) -> tuple[int, int, list[int]]:
-        """Give the end modulo 2^32 as rows carry it, and everything else as a distance from it."""
+        """Return the end modulo 2^32 as rows carry it, and everything else as a distance from it."""
         return self.end % 2**32, self.oldest_open - self.end, [number - self.end for number in self.open]
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far history was read: every transaction before `end` but those that were `open`, on the server `cluster` names."""
+    """A position in history: every transaction before `end` except those that were `open`, on the server that `cluster`
+    names.
+    """
 
     cluster: str
     end: int
@@ -67,16 +69,16 @@ class Position(msgspec.Struct, frozen=True):
 
     @staticmethod
     def at(cluster: str, snapshot: str) -> Position:
-        """Return the position that has seen all that a snapshot sees."""
+        """Return the position after everything that a snapshot sees."""
         seen = Snapshot.parse(snapshot)
         return Position(cluster, seen.end, seen.open)
 
     def is_before(self, now: Position) -> bool:
-        """Say whether `now` can follow this position: the same server's, and not of an earlier moment."""
+        """Return whether `now` can follow this position: on the same server, and not earlier."""
         return self.cluster == now.cluster and self.end <= now.end
 
     def cut(self, end: int) -> Position:
-        """Return the position that has seen what this one has, before another end."""
+        """Return this position, cut at an earlier end."""
         end = min(self.end, end)
         return Position(self.cluster, end, tuple(number for number in self.open if number < end))
 
@@ -85,12 +87,12 @@ class Position(msgspec.Struct, frozen=True):
         return self if len(self.open) <= open_max else self.cut(sorted(self.open)[open_max])
 
     def arguments(self) -> tuple[str, list[str]]:
-        """Give it as statements take it."""
+        """Return the position as the statements take it."""
         return str(self.end), [str(number) for number in self.open]
 
 
 class Follower:
-    """Knows which rows of history were read. `was_cut_off`: the last look could not go on, and started over from now."""
+    """Tracks which rows of history were read. `was_cut_off`: the last look could not go on, and started over from now."""
 
     def __init__(self, database: Database, position: Position | None = None) -> None:
         self._database = database
@@ -99,19 +101,19 @@ class Follower:
 
     @property
     def position(self) -> Position | None:
-        """How far it has read; None before the first look."""
+        """The current position; None before the first look."""
         return self._position
 
     async def _take_position(self) -> None:
         _, self._position = await positions(self._database)
 
     def _has_moved_on(self, first: Any, newest: int) -> bool:
-        """Take the position behind what was read; False, where transaction ids have started over and there is none."""
+        """Advance past what was read; False, where transaction ids have started over and there is no position."""
         assert self._position is not None
         now = Position.at(first["cluster"], first["snapshot"])
         self.was_cut_off = not self._position.is_before(now)
-        # Behind the newest row, and not where the snapshot ends: after a crash of the server, ids that never reached the disk
-        # are given out again. A row that was seen had reached it.
+        # After the newest row, and not where the snapshot ends: after a crash of the server, ids that never reached the
+        # disk are given out again. A row that was seen had reached it.
         self._position = None if self.was_cut_off else now.cut(max(self._position.end, newest + 1))
         return not self.was_cut_off
 
@@ -119,10 +121,10 @@ class Follower:
 class Tail(Follower):
     """Counts what ended, from where the last look ended."""
 
-    is_behind = False  # whether the last look stopped before what there is
+    is_behind = False  # whether the last look stopped early
 
     async def look(self) -> list[Ended]:
-        """Count what ended since the last look, and while that `is_behind`, a part of it; the first one only takes its place."""
+        """Count what ended since the last look, or a part of it while `is_behind`; the first look only sets the position."""
         if self._position is None:
             await self._take_position()
             return []
@@ -140,7 +142,7 @@ class Tail(Follower):
         return found
 
     async def _has_passed_over(self, stop: int, now: Position) -> bool:
-        """Go on to the first row from `stop` on, before which `now` sees nothing new. False: there is none yet."""
+        """Skip to the first row from `stop` on, before which `now` sees nothing new. False: there is none yet."""
         first = await self._database.fetchval(SQL["first_end"], str(stop))
         self.is_behind = first is not None
         if first is not None:
@@ -149,9 +151,9 @@ class Tail(Follower):
 
 
 async def positions(database: Database) -> tuple[Position, Position]:
-    """Return the position of this moment, and the one that has seen as much and outlives a crash of the server.
+    """Return the position of this moment, and one that has seen as much and survives a crash of the server.
 
-    Ids that never reached the disk are given out again after a crash, so the second ends behind the newest row there is.
+    Ids that never reached the disk are given out again after a crash, so the second ends after the newest row.
     """
     row = await database.fetch_one(SQL["position"])
     now = Position.at(row["cluster"], row["snapshot"])
@@ -159,12 +161,12 @@ async def positions(database: Database) -> tuple[Position, Position]:
 
 
 async def growing(database: Database) -> list[tuple[str, int]]:
-    """Give the partitions of history that may still grow, and how many blocks each has."""
+    """Return the partitions of history that may still grow, and the blocks of each."""
     rows = await database.fetch(SQL["leaves"])
     return [(row["name"], row["blocks"]) for row in rows if _may_grow(row["name"], row["read_at"].date())]
 
 
 def _may_grow(leaf: str, today: date) -> bool:
-    """Say whether rows may still come: to the default, and to the days around today."""
+    """Return whether rows may still come: to the default partition, and to the days around today."""
     suffix = leaf.rpartition("_")[2].strip('"')
     return not suffix.isdigit() or suffix >= f"{today - timedelta(days=1):%Y%m%d}"

@@ -1,4 +1,4 @@
-"""Text that SQL files share: the columns of a run, and the settings of the planner, each written once.
+"""Shared text of SQL files: the columns of a run, and the settings of the planner, each written once.
 
 | in a file | stands for |
 |---|---|
@@ -16,14 +16,14 @@ from functools import cache
 from importlib.resources import files
 
 PLANNED = {
-    # Boxes fill and empty within seconds, so their statistics are of a moment that is over: a plan made for an empty box would
-    # read a full one from end to end. And a plan that is dear on paper would be compiled for longer than it runs.
+    # Boxes fill and empty within seconds, so their statistics are outdated: a plan made for an empty box would scan a
+    # full one. And JIT would compile an expensive-looking plan for longer than it runs.
     "by index": ("enable_seqscan = off", "jit = off"),
-    # For the same reason: a batch is joined by looking up each of its rows, and never by reading the other side whole.
+    # For the same reason: a batch is joined by looking up each of its rows, and never by scanning the other side.
     "by loop": ("enable_hashjoin = off", "enable_mergejoin = off"),
-    # The first rows of an index are wanted, in its order; a bitmap would gather all that fit.
+    # The first rows of an index are wanted, in its order; a bitmap would gather all matches.
     "in order": ("enable_bitmapscan = off",),
-    # Nor are all that fit to be sorted.
+    # Nor may all matches be sorted.
     "unsorted": ("enable_sort = off",),
     # Planning takes longer than running: one plan serves all arguments.
     "once": ("plan_cache_mode = force_generic_plan",),
@@ -39,7 +39,7 @@ _NEXT = re.compile(r",(?=\s+\w+ = )")
 
 @cache
 def run_columns() -> dict[str, str]:
-    """Give the columns that every box begins with, and their types."""
+    """Return the columns that every box begins with, and their types."""
     baseline = files("duly.store.schema").joinpath("baseline.sql").read_text(encoding="utf-8")
     found = _RUN.search(baseline)
     assert found is not None
@@ -47,7 +47,7 @@ def run_columns() -> dict[str, str]:
 
 
 def expanded(sql: str) -> str:
-    """Replace the marks of a text by what they stand for."""
+    """Replace the placeholders of a text."""
     return _MARK.sub(_replaced, sql)
 
 

@@ -1,7 +1,8 @@
-"""Functions, views and triggers: each stands once, in `functions/`, and is applied anew when the text of its file has changed.
+"""Functions, views and triggers: each stands once, in `functions/`, and is applied again when the text of its file has
+changed.
 
-The database notes the digest of each file that was applied, and the edition it is of: a number that goes up with the texts, so
-that of two versions of Duly the newer is known. What that has written, an older one leaves as it is, and is refused.
+The database records the digest of each applied file, and its edition: a number that rises with the texts, so that the
+newer of two versions of Duly is known. An older version leaves newer files as they are, and is refused.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from duly.domain.errors import DatabaseUnusable
 from duly.store.connection.database import Connection, Database
 from duly.store.schema.expand import expanded
 
-# Both are made of functions, which have to be there before.
+# Both are made of functions, which must exist before.
 _LAST = {"triggers.sql", "views.sql"}
 _FOLDER = files("duly.store.schema").joinpath("functions")
-# They call each other, and are written file by file. A test lets the server check each when all are there.
+# They call each other, and are applied file by file. A test lets the server check each when all exist.
 _UNCHECKED = "set local check_function_bodies = off"
-# A new function is everybody's until it is taken back. Who may call it besides is said where it stands.
+# Anyone may call a new function until that is revoked. Grants are in the function's own file.
 _OURS = "revoke execute on all functions in schema duly from public"
 _NOTED = "select file, digest, edition from duly.functions"
 _NOTE = """
@@ -42,19 +43,19 @@ class File(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What tells its text from any other."""
+        """A digest of its text."""
         return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """What a database says was applied to it: the digest of each file, and the newest edition."""
+    """The record of what was applied to a database: the digest of each file, and the newest edition."""
 
     digests: dict[str, str]
     edition: int
 
 
 def known() -> list[File]:
-    """Read the files this version of Duly carries, in the order in which they are applied."""
+    """Read the files of this version of Duly, in the order in which they are applied."""
     found = [
         File(entry.name, expanded(entry.read_text(encoding="utf-8")))
         for folder in _FOLDER.iterdir()
@@ -66,14 +67,14 @@ def known() -> list[File]:
 
 
 def edition() -> int:
-    """Say which edition of the files this version of Duly carries."""
+    """Return the edition of the files of this version of Duly."""
     return int(_FOLDER.joinpath("edition.txt").read_text(encoding="utf-8").split()[0])
 
 
 async def apply(connection: asyncpg.Connection[asyncpg.Record]) -> list[File]:
-    """Write anew what differs, under the lock and behind the tables of the migrations. Returns what was applied.
+    """Apply the files that differ, under the lock and after the tables of the migrations. Returns what was applied.
 
-    Raises DatabaseUnusable when a newer Duly has written what is there.
+    Raises DatabaseUnusable when a newer Duly has applied its files.
     """
     noted, carried = await _noted(connection), known()
     _refuse_newer(noted)
@@ -88,7 +89,7 @@ async def apply(connection: asyncpg.Connection[asyncpg.Record]) -> list[File]:
 
 
 async def check(database: Database) -> None:
-    """Make sure that what is in force is what this version carries. Raises DatabaseUnusable, naming the remedy."""
+    """Check that the applied files are those of this version. Raises DatabaseUnusable, naming the remedy."""
     noted = await _noted(database)
     _refuse_newer(noted)
     if changed := _changed(noted, known()):

@@ -1,7 +1,9 @@
-"""Migrations: a baseline and numbered SQL files, forward only, applied once each, safe when many processes start at once.
+"""Migrations: a baseline and numbered SQL files, forward only, applied once each, safe when many processes start at
+once.
 
-They hold what is made once: tables, indexes, policies, changes of data. What may be written anew, functions above all, is applied
-behind them from files that say what is in force (in_force.py), in the same transaction and under the same lock.
+They have what is made once: tables, indexes, policies, changes of data. Functions and other replaceable objects are
+applied after them from files that state what is in force (in_force.py), in the same transaction and under the same
+lock.
 """
 
 from __future__ import annotations
@@ -18,20 +20,20 @@ from duly.store.connection.database import Database
 from duly.store.schema import in_force
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
-# A lock of the transaction, not of the session, so that it works through a pooler; the number says "duly" in ASCII.
+# A lock of the transaction, not of the session, so that it works through a pooler; the number is "duly" in ASCII.
 _LOCK = "select pg_advisory_xact_lock(1685417081)"
-# A change of a large table takes as long as it takes, whatever the server allows others; so does whoever has the lock before us.
+# A change of a large table may take longer than the server's timeouts allow; so may waiting for the lock.
 _UNHURRIED = "set local statement_timeout = 0; set local lock_timeout = 0"
 _STATEMENT_SECONDS_MAX = 86_400.0
-# Whoever waits for a table makes all others wait behind it, so nobody waits long: it is let go, and asked for again.
+# A waiter for a table lock blocks all others behind it, so no wait is long: it is given up and tried again.
 _BRIEFLY = "set local lock_timeout = '200ms'"
-# An autovacuum gives way, but only to who has waited for it as long as deadlock_timeout says: each tenth try outlasts that.
+# An autovacuum yields, but only to a waiter that has waited for deadlock_timeout: each tenth try outlasts that.
 _AT_LENGTH = """
 select set_config('lock_timeout', (setting::integer + 500)::text, true) from pg_settings where name = 'deadlock_timeout'
 """
 _PATIENCE = [*[_BRIEFLY] * 9, _AT_LENGTH] * 10
 _REST_SECONDS = 0.3
-# Of those who hold a table of ours, who began first; what we may not see of others is left out.
+# The oldest holder of one of our tables, as far as we may see it.
 _HOLDER = r"""
 select pid, concat_ws(': ', coalesce(nullif(application_name, ''), backend_type),
                       regexp_replace(left(query, 200), '\s+', ' ', 'g')) as told
@@ -43,7 +45,7 @@ select pid, concat_ws(': ', coalesce(nullif(application_name, ''), backend_type)
  order by xact_start nulls first
  limit 1
 """
-# To whom that belongs which we may not change.
+# The owner of objects that we may not change.
 _OWNERS = """
 select distinct pg_get_userbyid(owner)::text
   from (select relowner from pg_class where relnamespace = to_regnamespace('duly')
@@ -69,14 +71,14 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What was done to bring a schema up to date."""
+    """The files that brought a schema up to date."""
 
     migrations: list[Migration]
     files: list[in_force.File]
 
 
 def known() -> list[Migration]:
-    """Read the migrations this version of Duly carries: the baseline is the first."""
+    """Read the migrations of this version of Duly: the baseline is the first."""
     folder = files("duly.store.schema")
     baseline = Migration(1, _BASELINE, folder.joinpath("baseline.sql").read_text(encoding="utf-8"))
     later = [
@@ -88,7 +90,7 @@ def known() -> list[Migration]:
 
 
 def newest() -> int:
-    """Say up to which number this version of Duly knows the schema."""
+    """Return the newest migration that this version of Duly has."""
     return max(migration.version for migration in known())
 
 
@@ -107,7 +109,7 @@ async def _keep_trying(database: Database) -> Applied:
             return await _migrate(database, patience)
         except (
             KeyBusy
-        ):  # As any lock that was not granted in time is told: somebody holds a table that is to be changed.
+        ):  # reported as any lock that was not granted in time: somebody holds a table that is to be changed
             await database.clock.sleep(_REST_SECONDS)
         except asyncpg.InsufficientPrivilegeError as error:
             raise DatabaseUnusable(await _not_ours(database, error)) from None
@@ -126,7 +128,7 @@ async def _migrate(database: Database, patience: str) -> Applied:
     async with database.transaction() as connection:
         await connection.execute(f"{_UNHURRIED}; {_LOCK}")
         await connection.execute(patience)
-        # `if not exists` wants the right to create also where there is nothing to create.
+        # `if not exists` requires the right to create even where there is nothing to create.
         if not await connection.fetchval(_EXISTS):
             await connection.execute(_TABLE)
         applied = {row[0]: row[1] for row in await connection.fetch(_APPLIED)}
@@ -141,7 +143,7 @@ async def _migrate(database: Database, patience: str) -> Applied:
 
 
 async def _not_ours(database: Database, error: Exception) -> str:
-    """Say why the role may not migrate, and who may."""
+    """Explain why the role may not migrate, and which role may."""
     if owners := await database.fetch(_OWNERS):
         names = " or ".join(sorted(row[0] for row in owners))
         return f"the role may not change the schema duly: {error}. Migrate as its owner, {names}"
@@ -149,7 +151,7 @@ async def _not_ours(database: Database, error: Exception) -> str:
 
 
 async def check(database: Database) -> None:
-    """Make sure the schema is exactly what this version needs. Raises DatabaseUnusable, naming the remedy."""
+    """Check that the schema is exactly the one of this version. Raises DatabaseUnusable, naming the remedy."""
     if not await database.fetchval(_EXISTS):
         raise DatabaseUnusable("the database has no schema of Duly yet. Run `duly migrate`")
     applied = {row[0]: row[1] for row in await database.fetch(_APPLIED)}
@@ -163,7 +165,7 @@ async def check(database: Database) -> None:
 
 
 def _refuse_others(applied: dict[int, str]) -> None:
-    """Refuse data that another version has made and this one cannot bring up to date."""
+    """Refuse data of another version that this one cannot migrate."""
     if applied.get(1, _BASELINE) != _BASELINE:
         raise DatabaseUnusable(
             "the data is of a development version of Duly before its first schema, and cannot be converted."

@@ -1,4 +1,4 @@
-"""Schedules kept in a file: how the jobs of its names stand, and which version of each is the file's."""
+"""Schedules from files: the state of the jobs of their names, and the version of each that the file applied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from duly.store.connection.statements import load
 
 SQL = load("tables/applied")
 _FILES_BEHIND, _FILE = (SQL["files"].format(which=f"files.source {sign} $2") for sign in (">", "="))
-COUNTED_MAX = 20_000  # jobs of a file, with those that are over
+COUNTED_MAX = 20_000  # jobs of a file, including ended ones
 _KEPT = len(Kept.__struct_fields__)
 _WAS = (
     *("version", "handler", "payload", "queue", "priority", "options", "schedule"),
@@ -25,7 +25,7 @@ _WAS = (
 
 
 class AppliedFile(msgspec.Struct, frozen=True):
-    """A file: when it was last applied and by whom, how many jobs of it live, and how many are not as they were applied."""
+    """A file: when it was last applied and by whom, how many live jobs it has, and how many have drifted."""
 
     source: str
     applied_at: datetime | None
@@ -35,7 +35,7 @@ class AppliedFile(msgspec.Struct, frozen=True):
 
 
 class AppliedJob(msgspec.Struct, frozen=True):
-    """A job of a file: as it stands, and, when it has another version by now, as it was applied, if that is still known."""
+    """A job of a file: its current state, and, if it has another version by now, the applied one, if still known."""
 
     now: Kept
     was: Kept | None
@@ -43,25 +43,25 @@ class AppliedJob(msgspec.Struct, frozen=True):
 
     @property
     def drift(self) -> Literal["changed", "cancelled"] | None:
-        """What somebody else has done to it since."""
+        """The changes by others since."""
         if self.now.is_over:
             return "cancelled"
         return "changed" if self.now.version != self.now.applied else None
 
 
 async def lock(database: Database, tenant: int) -> None:
-    """Wait until no other apply of this tenant is under way, and keep others waiting until the transaction ends."""
+    """Wait for any other apply of this tenant, and make others wait until the transaction ends."""
     await database.fetch(SQL["lock"], tenant)
 
 
 async def standing(database: Database, tenant: int, source: str, names: Sequence[str]) -> dict[str, Kept]:
-    """Read the jobs that have these names, and all others that a file has made, by name."""
+    """Read the jobs with these names, and all others that a file has created, by name."""
     rows = await database.fetch(SQL["standing"], tenant, source, list(names))
     return {row["name"]: _kept(row) for row in rows}
 
 
 async def exported(database: Database, tenant: int, source: str, limit: int, *, by_hand: bool) -> list[Kept]:
-    """Read the live jobs of a file by name, with or without those that people have made and named."""
+    """Read the live jobs of a file by name, with or without named jobs that people have created."""
     return [_kept(row) for row in await database.fetch(SQL["exported"], tenant, source, by_hand, limit)]
 
 
@@ -71,7 +71,7 @@ async def sources(database: Database, tenant: int) -> dict[str, int]:
 
 
 async def files(database: Database, tenant: int, after: str, limit: int) -> list[AppliedFile]:
-    """Read the files behind a name, in order of their names."""
+    """Read the files after a name, in order of their names."""
     return [AppliedFile(*row) for row in await database.fetch(_FILES_BEHIND, tenant, after, limit, COUNTED_MAX)]
 
 
@@ -83,7 +83,7 @@ async def file(database: Database, tenant: int, source: str) -> AppliedFile | No
 async def file_jobs(
     database: Database, tenant: int, source: str, after: str, limit: int, *, drifted: bool
 ) -> list[AppliedJob]:
-    """Read the jobs of a file behind a name, in order of their names: all, or those that are not as they were applied."""
+    """Read the jobs of a file after a name, in order of their names: all, or those that have drifted."""
     rows = await database.fetch(SQL["file_jobs"], tenant, source, after, drifted, limit)
     return [_applied_job(tuple(row)) for row in rows]
 
@@ -99,7 +99,7 @@ def _applied_job(row: tuple[Any, ...]) -> AppliedJob:
     if was[0] is None or now.version == now.applied:
         return AppliedJob(now, None, changed_at if now.is_over else None)
     before = decoded(dict(zip(_WAS, was, strict=True)))
-    if before["payload"] is None:  # It was large, and is kept no more: nothing can be said of it.
+    if before["payload"] is None:  # a large payload that is stored no more cannot be compared
         before["payload"] = now.payload
     return AppliedJob(now, msgspec.structs.replace(now, **before), changed_at)
 
@@ -107,10 +107,10 @@ def _applied_job(row: tuple[Any, ...]) -> AppliedJob:
 async def mark_applied(
     database: Database, tenant: int, source: str, versions: Mapping[UUID, int], by: str | None
 ) -> None:
-    """Note that jobs belong to a file, which version of each is as the file says, and who has applied it."""
+    """Record that jobs belong to a file, which version of each it applied, and who applied it."""
     await database.execute(SQL["mark_applied"], tenant, source, list(versions), list(versions.values()), by)
 
 
 async def mark_taken_out(database: Database, tenant: int, job_ids: Sequence[UUID]) -> None:
-    """Note that a file took jobs away itself."""
+    """Record that a file removed jobs itself."""
     await database.execute(SQL["mark_taken_out"], tenant, list(job_ids))

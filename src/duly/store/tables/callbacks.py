@@ -1,4 +1,4 @@
-"""Jobs that are to be triggered with the outcome of a run."""
+"""Completion callbacks that trigger jobs with the outcome of a run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ FIRST = UUID(int=0)  # before all of them
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """What has not been told, and the job that is to hear it."""
+    """A pending callback, and the job that it triggers."""
 
     callback_id: UUID
     job_id: UUID
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """The run that was made of it, or the record that none was; and its queue."""
+    """The run that it created, or the record that none was; and its queue."""
 
     run_id: UUID
     answer: str
@@ -31,10 +31,10 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 async def pending(database: Database, after: UUID, limit: int) -> list[Pending]:
-    """List what has not been told, behind one that was seen, the oldest first."""
+    """List pending callbacks, after one that was seen, the oldest first."""
     return [Pending(*row) for row in await database.fetch(SQL["pending"], after, limit)]
 
 
 async def deliver(database: Database, callback_id: UUID) -> Delivered | None:
-    """Trigger the job. None: somebody else has."""
+    """Trigger the job. None: another process has."""
     return await database.fetch_row_as(Delivered, SQL["deliver"], callback_id)

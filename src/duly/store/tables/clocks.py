@@ -1,7 +1,8 @@
-"""Clocks: how far the clock of each process's host is from the database's, and whether that one was set back.
+"""Clocks: the difference of each process's host clock from the database's, and whether that one was set back.
 
-Everything goes by the database's time, so a host whose clock is wrong delays nothing: its logs are wrong, and what it checks by
-its own clock, such as certificates. A database clock that was set back stops schedules: each has its next fire after the last.
+Everything uses the database's time, so a host whose clock is wrong delays nothing: only its logs are wrong, and checks
+by its own clock, such as of certificates. A database clock that was set back stops schedules: each has its next fire
+after the last.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from duly.store.connection.statements import load
 
 SQL = load("tables/clocks")
 NOTE_SECONDS = 5.0
-_ROUND_TRIP_SECONDS_MAX = 1.0  # Of a slower answer nobody can tell when the clock was read.
+_ROUND_TRIP_SECONDS_MAX = 1.0  # a slower answer does not tell when the clock was read
 
 
 async def difference(session: Database, now: Callable[[], datetime]) -> tuple[float, float]:
-    """Say how far this host's clock is ahead of the server's, give or take half of the round trip, which is given as well."""
+    """Return the lead of this host's clock over the server's, and the round trip; half of it is the error."""
     sent_at = now()
     told_at: datetime = await session.fetchval(SQL["server"])
     came_at = now()
@@ -31,7 +32,7 @@ async def difference(session: Database, now: Callable[[], datetime]) -> tuple[fl
 
 
 async def note(database: Database, roles: Sequence[str], name: str, now: Callable[[], datetime] = host_now) -> None:
-    """Measure the clock of this host and write down for which roles of this process. Raises Unavailable."""
+    """Measure the clock of this host and record it for the roles of this process. Raises Unavailable."""
     seconds, round_trip = await difference(database, now)
     if abs(round_trip) <= _ROUND_TRIP_SECONDS_MAX:
         for role in roles:
@@ -39,22 +40,22 @@ async def note(database: Database, roles: Sequence[str], name: str, now: Callabl
 
 
 async def keep_noting(database: Database, roles: Sequence[str], name: str, log: Log) -> None:
-    """Do so until cancelled."""
+    """Measure and record until cancelled."""
     while True:
         try:
             await note(database, roles, name)
         except Unavailable:
-            pass  # Whoever needs the database says so.
+            pass  # other users of the database report it
         except Exception as error:  # noqa: BLE001 - a figure is never worth the process that it describes
             log.warning("host_clock_not_noted", error=repr(error))
         await database.clock.sleep(NOTE_SECONDS)
 
 
 async def noted(database: Database) -> list[HostClock]:
-    """Read what the processes of the last minute have measured."""
+    """Read the measurements of the last minute."""
     return [HostClock(*row) for row in await database.fetch(SQL["noted"])]
 
 
 async def set_back(database: Database) -> ClockSetBack | None:
-    """Say by how much the database's clock was set back, and when it is again where it was; None: it was not."""
+    """Return by how much the database clock was set back, and when it catches up; None: it was not."""
     return await database.fetch_row_as(ClockSetBack, SQL["set_back"])

@@ -1,4 +1,4 @@
-"""Gates: what holds runs back by a key. Places, lines, turns at a rate, and the limits that somebody has set."""
+"""Concurrency keys and rate limits: slots, order, reservations, and limits set by people."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("tables/concurrency_keys")
-WAITING_MAX = 10_000  # Counted so far.
+WAITING_MAX = 10_000  # the maximum counted
 
 
 class Paced(msgspec.Struct, frozen=True):
-    """How many rates were looked at, and how many turns were given."""
+    """The rate limits that were looked at, and the reservations granted."""
 
     looked: int
     given: int
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """A key as it is: how many runs are inside and how many wait, for a place and for a turn, and what was set for it."""
+    """A key: how many runs hold a slot, how many wait for a slot or a reservation, and its limits."""
 
     key: str
     places: int | None
@@ -38,14 +38,14 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def pace(database: Database, limit: int) -> Paced:
-    """Give turns at the rates that are to be looked at."""
+    """Grant reservations of the rate limits that are due for a look."""
     return Paced(*await database.fetch_one(SQL["pace"], limit))
 
 
 async def set_limits(
     database: Database, tenant: int, key: str, places: int | None, rate: tuple[float, int] | None
 ) -> bool:
-    """Set the limits of a key, or take them away where none is given. Says whether some stand, or stood."""
+    """Set the limits of a key, or remove them where none is given. Returns whether there are, or were, any."""
     per_second, burst = rate or (None, None)
     return bool(await database.fetchval(SQL["limit_gate"], tenant, key, places, per_second, burst))
 
@@ -57,6 +57,6 @@ async def page(database: Database, tenant: int, after: str | None, limit: int) -
 
 
 async def find(database: Database, tenant: int, key: str) -> Gate | None:
-    """Read one key; nothing where it is neither in use nor limited."""
+    """Read one key; None where it is neither in use nor limited."""
     row = await database.fetchrow(SQL["find"], tenant, key, 1, WAITING_MAX)
     return None if row is None else Gate(**dict(row))

@@ -1,4 +1,4 @@
-"""Schedules declared in code: what live workers declare, and how the jobs of those names stand."""
+"""Schedules declared in code: the declarations of live workers, and the state of the jobs of those names."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ SQL = load("tables/declared")
 
 
 async def live(database: Database, tenant: int) -> dict[str, set[bytes]]:
-    """Read what live workers declare: for each name, the hashes of its declarations."""
+    """Read the declarations of live workers: for each name, their hashes."""
     return digests_by_name([row[0] for row in await database.fetch(SQL["live"])], tenant)
 
 
 async def standing(database: Database, tenant: int, source: str, names: Sequence[str]) -> dict[str, Standing]:
-    """Read the jobs that have these names, and all others that a program has declared, by name."""
+    """Read the jobs with these names, and all others that a program has declared, by name."""
     rows = await database.fetch(SQL["standing"], tenant, source, list(names))
     return {row["name"]: Standing(*row) for row in rows}
 
 
 async def mark_removed(database: Database, job_id: UUID) -> None:
-    """Note that no program declares a job any more."""
+    """Record that no program declares a job any more."""
     await database.execute(SQL["mark_removed"], job_id)
 
 
 async def mark_declared(database: Database, job_id: UUID) -> None:
-    """Note that a program declares a job again."""
+    """Record that a program declares a job again."""
     await database.execute(SQL["mark_declared"], job_id)

@@ -1,4 +1,4 @@
-"""One-shots that follow others: what is left to look at outside of anybody's end."""
+"""Dependencies of one-shots: those that no ending run has checked."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ SQL = load("tables/dependencies")
 
 
 async def check(database: Database, limit: int) -> int:
-    """Look at runs that follow others, up to a limit. Returns how many were looked at."""
+    """Check runs with dependencies, up to a limit. Returns how many were checked."""
     return int(await database.fetchval(SQL["check"], limit))

@@ -1,4 +1,4 @@
-"""Destinations: what they may be sent, how they are, what each worker's share is, and their sealed secrets."""
+"""Destinations: their limits, their health, each worker's share of them, and their sealed secrets."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ _HEALTH = tuple(name for name in Health.__struct_fields__ if name != "state")
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of one destination since its last report, and what it keeps to."""
+    """A worker's report on one destination since the last, and what it still uses."""
 
-    fresh_id: UUID  # its name, should it be new
+    fresh_id: UUID  # its id, should it be new
     tenant: int
     origin: str
     healthy: int = 0
     failing: int = 0
-    streak: int = 0  # failures since the last healthy answer
-    asked_seconds: float = 0.0  # for how long it has asked to be left alone
+    streak: int = 0  # failures since the last healthy response
+    asked_seconds: float = 0.0  # the Retry-After that it asked for
     in_flight: int = 0
     waiting: int = 0
-    wanted: int = 0  # places
-    holds: int = 0  # no more than this is under way, or starts before the answer
-    tokens: int = 0  # wanted for those who wait and have no turn
-    spare: int = 0  # wanted beyond, for those who are to be expected
+    wanted: int = 0  # slots
+    holds: int = 0  # no more than this is under way, or starts before the response
+    tokens: int = 0  # wanted for runs that wait without a reservation
+    spare: int = 0  # wanted beyond, for expected runs
     retries: int = 0  # sent
     turned_away: int = 0  # retries that had to wait for the budget
 
 
 class Allowed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker may do with a destination until its next report. Tokens of None: there is no rate.
+    """The share of a destination that a worker has until its next report. Tokens of None: there is no rate limit.
 
-    Each token is a turn: the first comes `first_seconds` after `read_at`, and each next one `1 / rate` later.
-    `is_contended`: other workers wait for places. `has_turned`: its state has just changed, so another report is answered
-    otherwise.
+    Each token is a reservation: the first is at `first_seconds` after `read_at`, and each next one `1 / rate` later.
+    `is_contended`: other workers wait for slots. `has_turned`: its state has just changed, so another report is
+    answered otherwise.
     """
 
     destination_id: UUID
@@ -71,7 +71,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Minded(msgspec.Struct, frozen=True, kw_only=True):
-    """A destination that needs a look; one that runs wait for may have no row yet, and then has no id."""
+    """A destination that needs attention; one without a row yet has no id."""
 
     destination_id: UUID | None
     tenant: int
@@ -83,7 +83,7 @@ class Minded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True):
-    """A destination as people see it. `wait_until`: until when nothing is sent to it, if that is so."""
+    """A destination as people see it. `wait_until`: until when nothing is sent to it, if so."""
 
     destination_id: UUID
     tenant: int
@@ -122,7 +122,7 @@ class ParkedRun(msgspec.Struct, frozen=True):
 
 
 class FailedAttempt(msgspec.Struct, frozen=True):
-    """An attempt that failed at a destination. No status: there was no answer."""
+    """An attempt that failed at a destination. No status: there was no response."""
 
     run_id: UUID
     job_id: UUID
@@ -134,7 +134,7 @@ class FailedAttempt(msgspec.Struct, frozen=True):
 
 
 class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret as it is kept."""
+    """A secret as stored."""
 
     number: int
     sealed: Sealed
@@ -143,7 +143,7 @@ class SealedSecret(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """How all destinations are, for whoever counts."""
+    """The totals of all destinations, for metrics."""
 
     states: dict[str, int]
     in_flight: int
@@ -155,7 +155,7 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 async def report(database: Database, worker_id: UUID, number: int, told: Sequence[Told]) -> list[Allowed]:
-    """Say what was seen of destinations, in one statement. Raises WorkerExpired."""
+    """Report on destinations, in one statement. Raises WorkerExpired."""
     seen = columns(told, *_REPORTED)
     rows = await database.fetch(SQL["report"], worker_id, number, *seen, AHEAD_SECONDS)
     return [_allowed(row) for row in rows]
@@ -172,19 +172,20 @@ async def parked_page(
 async def failures_page(
     database: Database, tenant: int, origin: str, before: tuple[datetime, UUID, int] | None, limit: int
 ) -> list[FailedAttempt]:
-    """Read what failed at an origin, the last first, as long as history is kept."""
+    """Read the failures at an origin, the last first, as long as history is kept."""
     rows = await database.fetch(SQL["page_failures"], tenant, origin, *(before or (None, None, None)), limit)
     return [FailedAttempt(*row) for row in rows]
 
 
 async def turn(database: Database, destination_id: UUID, seen: int, to: Turn) -> bool:
-    """Change the state of a destination. False: it is no longer at the turn that was seen."""
+    """Change the state of a destination. False: its state has changed since it was read."""
     values = (to.state, to.openings, to.wait_seconds, to.ramp_rate, to.ramp_grows)
     return bool(await database.fetchval(SQL["turn_destination"], destination_id, seen, *values))
 
 
 async def minded(database: Database, after: Minded | None, limit: int) -> list[Minded]:
-    """Find those that runs wait for, behind one that was seen; and before all of them, also those that are shut and may be tried.
+    """Return the destinations that runs wait for, after one that was seen; first of all also open ones that may be
+    probed.
 
     They come by tenant and origin.
     """
@@ -193,14 +194,14 @@ async def minded(database: Database, after: Minded | None, limit: int) -> list[M
 
 
 async def release(database: Database, going: Sequence[tuple[Minded, int]]) -> int:
-    """Let so many of those go on that wait for each destination. Returns how many went."""
+    """Release so many waiting runs of each destination. Returns how many."""
     seen = columns([one for one, _ in going], "destination_id", "released_at")
     rows = await database.fetch(SQL["release"], *seen, [count for _, count in going])
     return sum(row["released"] for row in rows)
 
 
 async def make(database: Database, fresh_id: UUID, tenant: int, origin: str) -> UUID:
-    """Make a destination, if there is none. Returns its id."""
+    """Create a destination, if there is none. Returns its id."""
     await database.fetchval(SQL["make_destination"], fresh_id, tenant, origin)
     made = await find_by_origin(database, tenant, origin)
     assert made is not None
@@ -208,7 +209,7 @@ async def make(database: Database, fresh_id: UUID, tenant: int, origin: str) -> 
 
 
 async def find_by_origin(database: Database, tenant: int, origin: str) -> UUID | None:
-    """Give the id of a destination, if it is known."""
+    """Return the id of a destination, if it is known."""
     found: UUID | None = await database.fetchval(SQL["find_by_origin"], tenant, origin)
     return found
 
@@ -230,7 +231,7 @@ async def limit_destination(
     rate: float | UnsetType | None,
     retry_share: float | UnsetType,
 ) -> bool:
-    """Say what a destination may be sent; what is unset stays. False: there is none of that id."""
+    """Set the limits of a destination; unset ones stay. False: there is none of that id."""
     return bool(
         await database.fetchval(
             SQL["limit_destination"],
@@ -244,22 +245,22 @@ async def limit_destination(
 
 
 async def find_secrets(database: Database, destination_id: UUID) -> list[SealedSecret]:
-    """Read the secrets of a destination that are good, the newest first."""
+    """Read the valid secrets of a destination, the newest first."""
     return [_secret(row) for row in await database.fetch(SQL["find_secrets"], destination_id)]
 
 
 async def newest_number(database: Database, destination_id: UUID) -> int:
-    """Give the number of a destination's newest secret; 0 when it has none."""
+    """Return the number of a destination's newest secret; 0 when it has none."""
     return int(await database.fetchval(SQL["newest_number"], destination_id))
 
 
 async def keep_secret(database: Database, destination_id: UUID, number: int, sealed: Sealed, kept: timedelta) -> bool:
-    """Keep a secret as the newest; the one before is good for `kept` more. False: that number is taken."""
+    """Store a secret as the newest; the one before stays valid for `kept`. False: that number is taken."""
     return bool(await database.fetchval(SQL["keep_secret"], destination_id, number, sealed.body, sealed.key_id, kept))
 
 
 async def totals(database: Database, limit: int) -> Totals:
-    """Add up how all destinations are."""
+    """Add up the state of all destinations."""
     rows = await database.fetch(SQL["totals"])
     sums = {name: int(sum(row[name] for row in rows)) for name in ("healthy", "failing", "retries", "turned_away")}
     in_flight = int(await database.fetchval(SQL["in_flight_in_all"]))

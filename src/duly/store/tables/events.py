@@ -1,4 +1,4 @@
-"""Events from outside: each is taken once, and makes one run of each job that waits for it."""
+"""External events: each is accepted once, and creates one run of each job that matches it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SQL = load("tables/events")
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What became of an event: whether it had come before, its runs, and the queues that have more to do by it."""
+    """The result of an event: whether it had come before, its runs, and the queues with new work."""
 
     is_duplicate: bool
     runs: list[UUID]
@@ -25,5 +25,5 @@ class Taken(msgspec.Struct, frozen=True):
 async def take(
     database: Database, tenant: int, source: str, event_id: str, kind: str, event: str, options: RunOptions
 ) -> Taken:
-    """Take an event, as JSON text; `options` are laid over those of each job."""
+    """Accept an event, as JSON text; `options` are laid over those of each job."""
     return Taken(*await database.fetch_one(SQL["take_event"], tenant, source, event_id, kind, event, encode(options)))

@@ -1,4 +1,4 @@
-"""Definitions, and the way in: statements that create jobs and read them."""
+"""Definitions: statements that create jobs and read them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ NEWEST_VERSION = 2_147_483_647
 
 
 class Submitted(msgspec.Struct, frozen=True):
-    """The store's answer: durable once the transaction commits. `replayed`: the key was seen before, nothing new was made."""
+    """The store's answer: durable once the transaction commits.
+
+    `replayed`: the key was seen before, and nothing was created.
+    """
 
     job_id: UUID
     scheduled_at: datetime
@@ -47,7 +50,7 @@ async def submit(
 
 
 async def submit_one(connection: Connection, tenant: int, key: str, job: Submission, horizon: timedelta) -> Submitted:
-    """Insert one one-shot under a key. For the engine alone."""
+    """Insert one one-shot under a key. Only for the engine."""
     statement = SQL["submit_checked" if job.options.metadata.parent else "submit_one"]
     return await _insert(connection, statement, tenant, key, job, horizon)
 
@@ -94,20 +97,20 @@ async def create_one_shots(
 async def change_one_shot(
     database: Database, tenant: int, job_id: UUID, version: int, job: Submission, horizon: timedelta
 ) -> bool:
-    """Change a one-shot that waits for its first attempt and is of a version. False: no such one-shot waits."""
+    """Change a one-shot that waits for its first attempt and has a version. False: no such one-shot waits."""
     values = (job.handler, job.payload, job.queue, job.priority, job.at, encode(job.options))
     return bool(await database.fetchval(SQL["change_one_shot"], tenant, job_id, version, *values, horizon))
 
 
 async def purge_job(database: Database, tenant: int, job_id: UUID, limit: int) -> bool:
-    """Remove the definition of a job that is over, and so many runs of its history. False: it is not over."""
+    """Delete the definition of an ended job, and so many runs of its history. False: it has not ended."""
     return bool(await database.fetchval(SQL["purge_job"], tenant, job_id, limit))
 
 
 def submit_arguments(
     tenant: int, key: str, jobs: Sequence[Submission], body_hash: bytes | None, horizon: timedelta
 ) -> tuple[Any, ...]:
-    """Lay out one-shots as the arrays that `duly.submit_many` takes."""
+    """Return one-shots as the arrays that `duly.submit_many` takes."""
     return (
         tenant,
         key,
@@ -119,10 +122,10 @@ def submit_arguments(
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """What compiling a schedule needs of the store: the id its job will have, the time, and the calendars it names.
+    """The inputs of compiling a schedule: the id its job will have, the time, and the calendars it names.
 
-    `least_period` is how close together its occurrences may be, in seconds. Where the same was submitted under the key before,
-    `before` is the answer to that, and id and time are those of then.
+    `least_period` is the minimum distance of its occurrences, in seconds. If the same was submitted under the key
+    before, `before` is the answer to that, and id and time are those of then.
     """
 
     job_id: UUID
@@ -135,17 +138,17 @@ class Prepared(msgspec.Struct, frozen=True):
 async def prepare(
     connection: Connection, tenant: int, key: str, body_hash: bytes, calendars: Sequence[str]
 ) -> Prepared:
-    """Read what compiling a schedule needs."""
+    """Read the inputs of compiling a schedule."""
     rows = await connection.fetch(SQL["prepare"], tenant, key, list(calendars), body_hash)
     job_id, now, found, made_id, scheduled_at, made_at, least_period = rows[0]
     if made_id is None:
         return Prepared(job_id, now, found, None, least_period)
-    before = Submitted(UUID(str(made_id)), scheduled_at, replayed=True)  # A driver of the caller's may give it as text.
-    return Prepared(before.job_id, made_at, found, before, None)  # What was accepted before is not judged again.
+    before = Submitted(UUID(str(made_id)), scheduled_at, replayed=True)  # a caller's driver may return it as text
+    return Prepared(before.job_id, made_at, found, before, None)  # an accepted schedule is not judged again
 
 
 async def least_period(connection: Connection, tenant: int) -> int | None:
-    """Read how close together the occurrences of a tenant's schedules may be, in seconds; None: a second."""
+    """Read the minimum distance of occurrences of a tenant's schedules, in seconds; None: a second."""
     rows = await connection.fetch(SQL["least_period"], tenant)
     return None if rows[0][1] is None else int(rows[0][1])
 
@@ -153,7 +156,7 @@ async def least_period(connection: Connection, tenant: int) -> int | None:
 async def submit_recurring(
     connection: Connection, tenant: int, key: str, job_id: UUID | None, job: Recurring, timing: Timing
 ) -> Submitted:
-    """Insert a recurring job and its next-fire timer; without an id the database gives one."""
+    """Insert a recurring job and its next-fire timer; without an id the database assigns one."""
     identity = (job.digest(), job_id, job.name, job.owner, job.source)
     values = (tenant, key, *identity, *_definition(job), *_timing(timing))
     rows = await connection.fetch(SQL["submit_schedule"], *values, zones.database_version())
@@ -200,7 +203,7 @@ async def edit(
     skips: Sequence[Skip],
     read_at: datetime,
 ) -> Edit:
-    """Change a recurring job as it was read at a moment. Without a first moment the pending fire stands."""
+    """Change a recurring job as it was read at a moment. Without a first moment the pending fire stays."""
     identity = (job_id, generation, job.digest(), job.name, job.source)
     values = (
         *identity,
@@ -217,32 +220,32 @@ async def edit(
 
 
 async def cancel_schedule(database: Database, job_id: UUID, seen: datetime, skips: Sequence[Skip]) -> bool:
-    """End a schedule through its timer, as it was seen. False: the timer was not there at this moment, or had moved on."""
+    """End a schedule through its timer, as it was read. False: the timer was not there, or had moved on."""
     return bool(await database.fetch(SQL["cancel_schedule"], job_id, seen, json_of(skips)))
 
 
 async def waiting_outside(database: Database, job_id: UUID, limit: int) -> list[UUID]:
-    """Give runs of a schedule that wait in a box and leave no gate when they are taken out of it."""
+    """Return runs of a schedule that wait in a box and occupy no slot of a concurrency key."""
     return [row[0] for row in await database.fetch(SQL["waiting_outside"], job_id, limit)]
 
 
 async def waiting_runs(database: Database, job_id: UUID, limit: int) -> list[UUID]:
-    """Give runs of a schedule that wait in a box."""
+    """Return runs of a schedule that wait in a box."""
     return [row[0] for row in await database.fetch(SQL["waiting_runs"], job_id, limit)]
 
 
 async def leased_runs(database: Database, job_id: UUID) -> list[UUID]:
-    """Give the runs of a job that are in a worker's hands."""
+    """Return the leased runs of a job."""
     return [row[0] for row in await database.fetch(SQL["leased_runs"], job_id)]
 
 
 async def due_unstarted(database: Database, job_id: UUID, limit: int) -> list[UUID]:
-    """List runs of a schedule that are due and have not started, wherever they wait."""
+    """List runs of a schedule that are due and have not started, in any box."""
     return [row[0] for row in await database.fetch(SQL["due_unstarted"], job_id, limit)]
 
 
 async def held_ahead(database: Database, job_id: UUID) -> list[UUID]:
-    """Give the runs of a job that a worker holds ahead of their due moment."""
+    """Return the runs of a job that a worker holds ahead of their due moment."""
     return [row[0] for row in await database.fetch(SQL["held_ahead"], job_id)]
 
 
@@ -261,5 +264,5 @@ async def schedule_of_job(database: Database, job: Mapping[str, Any]) -> Schedul
 async def versions(
     database: Database, tenant: int, job_id: UUID, limit: int, before: int = NEWEST_VERSION
 ) -> list[dict[str, Any]]:
-    """Read what the definition of a tenant's job was before a version, the newest first; the one that stands is the first."""
+    """Read versions of the definition of a tenant's job before a version, the newest first; the current one is the first."""
     return [decoded(row) for row in await database.fetch(SQL["versions"], tenant, job_id, before, limit)]

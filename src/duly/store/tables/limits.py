@@ -1,4 +1,4 @@
-"""Limits: how much may be under way at once. Rows that stand beside the boxes; a claim under one locks it and counts."""
+"""Limits of runs at once. Rows beside the boxes; a claim under one locks it and counts."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ SQL = load("tables/limits")
 
 
 async def put(database: Database, scope: Scope, places: int, set_by: str, *, is_operator: bool) -> bool:
-    """Set the limit of this very scope. False: there is no room for another one, or the operator's stands."""
+    """Set the limit of this very scope. False: there is no room for another one, or the operator has set it."""
     asked = scope.tenant, scope.queue, places, set_by, scope.rows_max, is_operator, OPERATOR
     return bool(await database.fetch(SQL["put"], *asked))
 
 
 async def remove(database: Database, scope: Scope, *, is_operator: bool) -> bool:
-    """Take the limit of this very scope away. False: there was none, or the operator's stands."""
+    """Remove the limit of this very scope. False: there was none, or the operator has set it."""
     return bool(await database.fetch(SQL["remove"], scope.tenant, scope.queue, is_operator, OPERATOR))
 
 
 async def find(database: Database, scope: Scope) -> Limit | None:
-    """Read the limit of this very scope, and how much is under way."""
+    """Read the limit of this very scope, and how many runs are under way."""
     return await database.fetch_row_with(_limit, SQL["find"], scope.tenant, scope.queue)
 
 
 async def standing(database: Database) -> Sequence[Limit]:
-    """Read every limit, the widest first, and how much of each is under way."""
+    """Read every limit, the widest first, and how many runs of each are under way."""
     return [_limit(row) for row in await database.fetch(SQL["standing"])]
 
 

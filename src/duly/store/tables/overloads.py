@@ -1,4 +1,4 @@
-"""Overloads: the tenants whose oldest due run in a queue is older than it should be, and how old it may be."""
+"""Overloads: the tenants whose oldest due run in a queue is older than its limit, and the limits."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("tables/overloads")
-LINES_MAX = 2_000  # heads of lines that one look reads
+LINES_MAX = 2_000  # oldest runs that one look reads
 
 
 async def note(database: Database, default: timedelta = AGE_LIMIT) -> int | None:
-    """Note which tenants are overloaded in which queue. Returns how many are; None: somebody else noted it just now."""
+    """Record which tenants are overloaded in which queue. Returns how many are; None: another process just recorded it."""
     count: int | None = await database.fetchval(SQL["note"], default, LINES_MAX)
     return count
 
 
 async def standing(database: Database) -> dict[tuple[int, str], Overload]:
-    """Read the overloads, each under its tenant and queue."""
+    """Read the overloads, by tenant and queue."""
     return {(row[0], row[1]): Overload(*row) for row in await database.fetch(SQL["standing"])}
 
 
@@ -34,10 +34,10 @@ async def limits(database: Database) -> dict[str, timedelta]:
 
 
 async def limit(database: Database, queue: str, age_limit: timedelta, set_by: str) -> None:
-    """Say how old the oldest due run of a queue may be."""
+    """Set the maximum age of the oldest due run of a queue."""
     await database.execute(SQL["limit"], queue, age_limit, set_by)
 
 
 async def unlimit(database: Database, queue: str) -> bool:
-    """Leave a queue to the default again. False: it was."""
+    """Restore the default of a queue. False: it had no limit of its own."""
     return bool(await database.fetch(SQL["unlimit"], queue))

@@ -1,4 +1,4 @@
-"""Holds: what nobody may start. Rows that stand beside the boxes; every claim reads them."""
+"""Pauses: scopes of which nothing starts. Rows beside the boxes; every claim reads them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ SQL = load("tables/pauses")
 
 
 async def hold(database: Database, scope: Scope, reason: str, held_by: str) -> str:
-    """Hold a scope: held, already, or full when there is no room for another hold."""
+    """Pause a scope: held, already, or full when there is no room for another pause."""
     return str(await database.fetchval(SQL["hold"], scope.tenant, scope.queue, reason, held_by, scope.rows_max))
 
 
 async def lift(database: Database, scope: Scope) -> bool:
-    """Take the hold of this very scope away. False: there was none."""
+    """Remove the pause of this very scope. False: there was none."""
     return bool(await database.fetch(SQL["lift"], scope.tenant, scope.queue))
 
 
 async def standing(database: Database) -> list[Hold]:
-    """Read every hold, the oldest first."""
+    """Read every pause, the oldest first."""
     return [Hold(Scope(*row[:2]), *row[2:]) for row in await database.fetch(SQL["standing"])]

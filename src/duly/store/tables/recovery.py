@@ -1,4 +1,4 @@
-"""Recoveries: what was missed while nobody staged, and what has been decided about it."""
+"""Recoveries: fires missed while no scheduler staged, and the decisions about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIVE = (OPEN, APPROVED, DISMISSING)
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """A recovery that is not over, as a scheduler has to know it."""
+    """An open recovery, as a scheduler needs it."""
 
     recovery_id: UUID
     state: str
@@ -31,7 +31,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """A recovery as people see it. Without `down_since`, catch-ups under way were taken over into it."""
+    """A recovery as people see it. Without `down_since`, it took over catch-ups that were under way."""
 
     recovery_id: UUID
     state: str
@@ -46,7 +46,7 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A missed stretch that waits for a decision, with what its occurrences are computed from."""
+    """A missed span that waits for a decision, with the inputs of its occurrences."""
 
     backfill_id: UUID
     job_id: UUID
@@ -61,7 +61,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What becomes of a missed stretch: from where to where it is made, how many runs that is, and what is left out."""
+    """The decision on a missed span: from where to where it is created, how many runs that is, and what is left out."""
 
     backfill_id: UUID
     from_at: datetime | None
@@ -71,7 +71,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class Stretch(Held, frozen=True):
-    """A missed stretch, held or under way."""
+    """A missed span, held or under way."""
 
     name: str | None
     queue: str
@@ -81,7 +81,7 @@ class Stretch(Held, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """How far a recovery has come: stretches held and decided, runs made and yet to make, occurrences undecided."""
+    """The progress of a recovery: spans held and decided, runs created and to be created, occurrences undecided."""
 
     held: int
     decided: int
@@ -91,52 +91,52 @@ class Totals(msgspec.Struct, frozen=True):
 
 
 async def note_staging(database: Database, after: timedelta | None, recovery_id: UUID) -> Standing | None:
-    """Note that somebody stages; after a longer time without, open a recovery. Gives the one that is not over."""
+    """Record that a scheduler stages; after too long without one, open a recovery. Returns the open one."""
     row = await database.fetchrow(SQL["note_staging"], after, recovery_id)
     return None if row is None else Standing(**{**row, "rules": _rules(row["rules"])})
 
 
 async def hold_late(database: Database, holder: UUID, epochs: Mapping[int, int], looked_at: int) -> int:
-    """Hold what plain intervals have missed, and arm their next fires. Returns how many."""
+    """Hold the missed fires of plain intervals, and arm their next fires. Returns how many."""
     return int(await database.fetchval(SQL["hold_late"], holder, list(epochs), list(epochs.values()), looked_at))
 
 
 async def last(database: Database) -> Recovery | None:
-    """Read the recovery that is not over, or else the last one."""
+    """Read the open recovery, or else the last one."""
     row = await database.fetchrow(SQL["last"])
     return None if row is None else Recovery(**{**row, "rules": _rules(row["rules"])})
 
 
 async def held(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> list[Held]:
-    """Read what waits for a decision, of the shards held."""
+    """Read the spans that wait for a decision, of the held shards."""
     rows = await database.fetch(SQL["held"], recovery_id, list(shards), limit)
     return [Held(**{**row, "calendars": _calendars(row["calendars"])}) for row in rows]
 
 
 async def under_way(database: Database, recovery_id: UUID, shards: Sequence[int], limit: int) -> int:
-    """Count the stretches that are being made, up to a bound."""
+    """Count the spans that are being created, up to a bound."""
     return int(await database.fetchval(SQL["under_way"], recovery_id, list(shards), limit))
 
 
 async def decide(database: Database, recovery_id: UUID, decided: Sequence[Decided]) -> int:
-    """Say what becomes of missed stretches. Returns of how many; one that somebody else has decided stays so."""
+    """Decide on missed spans. Returns how many; one that another process has decided stays so."""
     stretches = columns(decided, "backfill_id", "from_at", "to_at", "total")
     skips = [msgspec.json.encode(one.skips).decode() for one in decided]
     return int(await database.fetchval(SQL["decide"], recovery_id, *stretches, skips))
 
 
 async def take_turns(database: Database, recovery_id: UUID, wanted: int) -> int:
-    """Take turns to make runs at the rate of a recovery, which all schedulers share. Returns how many are given."""
+    """Reserve runs at the rate of a recovery, which all schedulers share. Returns how many are granted."""
     return int(await database.fetchval(SQL["take_turns"], recovery_id, wanted))
 
 
 async def drop(database: Database, shards: Sequence[int], limit: int) -> int:
-    """Leave out what is not made yet of some stretches that were dismissed. Returns of how many."""
+    """Leave out the rest of some dismissed spans. Returns how many."""
     return int(await database.fetchval(SQL["drop"], list(shards), limit))
 
 
 async def close(database: Database, recovery_id: UUID) -> str | None:
-    """End a recovery of which nothing is left. Gives how it ended; None: it goes on."""
+    """Close a recovery of which nothing is left. Returns how it ended; None: it goes on."""
     found: str | None = await database.fetchval(SQL["close"], recovery_id)
     return found
 
@@ -144,29 +144,29 @@ async def close(database: Database, recovery_id: UUID) -> str | None:
 async def approve(
     database: Database, recovery_id: UUID, rules: Sequence[Rule] | None, rate: float | None, by: str
 ) -> bool:
-    """Let a recovery be carried out, with other rules or another rate where they are given. False: it is over."""
+    """Approve a recovery, with other rules or another rate where they are given. False: it has ended."""
     written = None if rules is None else msgspec.json.encode(rules).decode()
     return bool(await database.fetch(SQL["approve"], recovery_id, written, rate, by))
 
 
 async def dismiss(database: Database, recovery_id: UUID, by: str) -> bool:
-    """Let what is not made yet be left out. False: it is over."""
+    """Dismiss the runs that are not created yet. False: it has ended."""
     return bool(await database.fetch(SQL["dismiss"], recovery_id, by))
 
 
 async def take_over(database: Database, recovery_id: UUID, by: str, limit: int) -> bool:
-    """Make the catch-ups under way a recovery. False: there are none, or a recovery is not over."""
+    """Turn the catch-ups under way into a recovery. False: there are none, or a recovery is open."""
     return await database.fetchval(SQL["take_over"], recovery_id, by, limit) is not None
 
 
 async def stretches(database: Database, recovery_id: UUID | None, limit: int) -> list[Stretch]:
-    """Read what is held or under way, of a recovery or, without one, by itself; the largest first."""
+    """Read the spans held or under way, of a recovery or, without one, by policy; the largest first."""
     rows = await database.fetch(SQL["stretches"], recovery_id, limit)
     return [Stretch(**{**row, "calendars": _calendars(row["calendars"])}) for row in rows]
 
 
 async def totals(database: Database, recovery_id: UUID) -> Totals:
-    """Count how far a recovery has come."""
+    """Count the progress of a recovery."""
     row = await database.fetch_one(SQL["totals"], recovery_id)
     return Totals(*map(int, row))
 

@@ -1,4 +1,4 @@
-"""Workers over HTTP: each belongs to a tenant. What they ask is their own; their leases are leases like any others."""
+"""HTTP workers: each belongs to a tenant. Their registrations are their own; their leases are leases like any others."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LINES_MAX = 10_000  # of an attempt
 
 
 class Lent(msgspec.Struct, frozen=True):
-    """A run in the hands of such a worker, and since when."""
+    """A run leased to an HTTP worker, and since when."""
 
     run: Run
     claimed_at: datetime
 
 
 class Renewal(msgspec.Struct, frozen=True):
-    """A lease that was renewed: for how long, which runs are to be stopped, and which are not the worker's any more."""
+    """A renewed lease: for how long, which runs are to be stopped, and which are no longer the worker's."""
 
     lease: timedelta
     cancel: list[Handle]
@@ -37,7 +37,7 @@ class Renewal(msgspec.Struct, frozen=True):
 
 
 async def register(database: Database, identity: Identity) -> None:
-    """Put a worker of this session's tenant among the living. Raises QuotaReached."""
+    """Register a worker of this session's tenant. Raises QuotaReached."""
     await database.execute(
         SQL["register"],
         identity.worker_id,
@@ -52,18 +52,18 @@ async def register(database: Database, identity: Identity) -> None:
 
 
 async def foresee(database: Database, worker_id: UUID, tenant: int) -> float | None:
-    """Say in how many seconds a claim may find something: 0 now; None when nothing is in sight."""
+    """Return in how many seconds a claim may find something: 0 now; None when nothing is in sight."""
     seconds: float | None = await database.fetchval(SQL["foresee"], worker_id, tenant)
     return seconds
 
 
 async def claim(database: Database, worker_id: UUID, number: int, limit: int) -> list[Lent]:
-    """Move due runs into the worker's hands. Raises NotFound, WorkerExpired, ClaimOver."""
+    """Lease due runs to the worker. Raises NotFound, WorkerExpired, ClaimOver."""
     return _lent(await database.fetch(SQL["claim"], worker_id, number, limit))
 
 
 async def renew(database: Database, worker_id: UUID, held: Sequence[Handle], answered: int) -> Renewal:
-    """Renew a lease, and hand back what hangs on the worker without its knowledge. Raises NotFound."""
+    """Renew a lease, and hand back runs that the worker holds without knowing it. Raises NotFound."""
     row = await database.fetch_one(SQL["renew"], worker_id, *_columns(held), answered)
     return Renewal(
         row["lease"],
@@ -73,13 +73,13 @@ async def renew(database: Database, worker_id: UUID, held: Sequence[Handle], ans
 
 
 async def held(database: Database, worker_id: UUID, named: Sequence[Handle]) -> dict[Handle, Lent]:
-    """Read those of the named runs that are in the worker's hands."""
+    """Read those of the named runs that are leased to the worker."""
     lent = _lent(await database.fetch(SQL["held"], worker_id, *_columns(named)))
     return {(item.run.run_id, item.run.fence): item for item in lent}
 
 
 async def refuse(database: Database, worker_id: UUID, refused: Sequence[tuple[Handle, str]]) -> None:
-    """Keep a record of outcomes that came after the lease was lost. They change nothing."""
+    """Record outcomes that came after the lease was lost. They change nothing."""
     run_ids, fences = _columns([handle for handle, _ in refused])
     await database.execute(SQL["refuse"], worker_id, run_ids, fences, [outcome for _, outcome in refused])
 
@@ -87,7 +87,7 @@ async def refuse(database: Database, worker_id: UUID, refused: Sequence[tuple[Ha
 async def append_logs(
     database: Database, worker_id: UUID, handle: Handle, lines: Sequence[tuple[str, str, str | None]]
 ) -> int | None:
-    """Keep lines: level, message, fields as JSON text. Returns how many were kept; None: the lease is lost."""
+    """Append log lines: level, message, fields as JSON text. Returns how many were stored; None: the lease is lost."""
     levels, messages, fields = ([line[column] for line in lines] for column in range(3))
     kept: int | None = await database.fetchval(
         SQL["append_logs"], *handle, worker_id, levels, messages, fields, LINES_MAX

@@ -1,4 +1,4 @@
-"""Schedules: their definitions by cohort, calendars, backfills, and what people do to a schedule."""
+"""Schedules: their definitions by cohort, calendars, backfills, and actions of people on them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SQL = load("tables/schedules")
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """What a cohort's jobs have in common, and the calendars it names."""
+    """The definition that a cohort's jobs share, and the calendars it names."""
 
     cohort: int
     schedule: str
@@ -41,15 +41,15 @@ async def pause(
     *,
     settles: bool | None,
 ) -> str:
-    """Pause a schedule: paused, already, again, over, or held by a worker unless the caller settles for that.
+    """Pause a schedule: paused, already, again, over, or held by a worker unless the caller accepts that.
 
-    With `settles` None the workers have not been asked, and a run that has perhaps started is held, too.
+    With `settles` None the workers have not been asked, and a run that may have started counts as held, too.
     """
     return await _answer(database, "pause", job_id, generation, reason, seen, list(staged), settles)
 
 
 async def give_reason(database: Database, job_id: UUID, before: str, reason: str) -> None:
-    """Give a pause another reason than the one it had."""
+    """Change the reason of a pause."""
     await database.execute(SQL["give_reason"], job_id, before, reason)
 
 
@@ -78,7 +78,7 @@ async def skip_next(
     staged: Sequence[datetime],
     skips: Sequence[Skip],
 ) -> tuple[str, datetime | None]:
-    """Leave one occurrence out: skipped with its moment, again, over, or held. `skips` go with the pending one."""
+    """Skip one occurrence: skipped with its moment, again, over, or held. `skips` go with the pending one."""
     values = (job_id, generation, seen, next_at, window, list(staged), zones.database_version(), json_of(skips))
     row = await database.fetch_one(SQL["skip_next"], *values)
     return row[0], row[1]
@@ -91,7 +91,7 @@ async def trigger(database: Database, job_id: UUID, key: str, payload: str | Non
 
 
 class Retiming(msgspec.Struct, frozen=True):
-    """A next fire to be armed anew, with the version of its job and the moment that were seen."""
+    """A next fire to be armed again, with the version of its job and the moment that were read."""
 
     job_id: UUID
     generation: int
@@ -102,14 +102,14 @@ class Retiming(msgspec.Struct, frozen=True):
 
 
 async def retime(database: Database, timings: Sequence[Retiming], skips: Mapping[UUID, Sequence[Skip]]) -> set[UUID]:
-    """Arm next fires anew, and record what is skipped by that. One that has moved on is not among the answers."""
+    """Arm next fires again, and record what that skips. One that has moved on is missing from the answer."""
     fires = columns(timings, "job_id", "generation", "seen", "cohort", "next_at", "window")
     recorded = [json_of(skips.get(one.job_id, ())) for one in timings]
     return {row[0] for row in await database.fetch(SQL["retime"], *fires, recorded, zones.database_version())}
 
 
 class Backfill(msgspec.Struct, frozen=True):
-    """A stretch of occurrences in the backfill lane."""
+    """A span of occurrences in the backfill lane."""
 
     backfill_id: UUID
     job_id: UUID
@@ -127,7 +127,7 @@ class Backfill(msgspec.Struct, frozen=True):
 
 
 class LaneWork(msgspec.Struct, frozen=True):
-    """A backfill that may go on, with what its occurrences are computed from."""
+    """A backfill that may go on, with the inputs of its occurrences."""
 
     backfill: Backfill
     schedule: str | None
@@ -139,7 +139,7 @@ class LaneWork(msgspec.Struct, frozen=True):
 
 
 async def lane_work(database: Database, shards: Sequence[int], limit: int) -> list[LaneWork]:
-    """Read the backfills of the shards held that may make something now, the oldest of each job."""
+    """Read the backfills of the held shards that may create something now, the oldest of each job."""
     rows = await database.fetch(SQL["lane_work"], list(shards), limit)
     return [
         LaneWork(Backfill(*row[:13]), row[13], row[14], row[15], _calendars(row[16]), row[17], row[18]) for row in rows
@@ -147,15 +147,15 @@ async def lane_work(database: Database, shards: Sequence[int], limit: int) -> li
 
 
 async def lane_due(database: Database, after: datetime) -> datetime | None:
-    """Say when a backfill may go on, after a moment."""
+    """Return when a backfill may go on, after a moment."""
     found: datetime | None = await database.fetchval(SQL["lane_due"], after)
     return found
 
 
 class Made(msgspec.Struct, frozen=True):
-    """How far a backfill goes with one look: where it stood, where it stands then (None: it is done), and what it makes.
+    """One step of a backfill: where it stood, where it stands after (None: it is done), and the runs it creates.
 
-    For `wait` nothing more of its job is made.
+    For `wait` nothing more of its job is created.
     """
 
     backfill_id: UUID
@@ -166,7 +166,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 async def make_backfills(database: Database, made: Sequence[Made]) -> int:
-    """Make occurrences in the lane. Returns how many runs there are now."""
+    """Create occurrences in the lane. Returns how many runs there are now."""
     runs = [(one.backfill_id, moment) for one in made for moment in one.moments]
     ids, moments = [backfill_id for backfill_id, _ in runs], [moment for _, moment in runs]
     stood, counts = columns(made, "backfill_id", "seen", "cursor", "wait"), [len(one.moments) for one in made]
@@ -184,19 +184,19 @@ async def submit_backfill(
     previous: datetime | None,
     places: int,
 ) -> bool:
-    """Ask for the occurrences of a stretch, `places` at once, the one before them being `previous`. False: no such job."""
+    """Request the occurrences of a span, `places` at once, after the occurrence `previous`. False: no such job."""
     values = (backfill_id, job_id, start, end, rate, total, previous, places)
     return bool(await database.fetchval(SQL["submit_backfill"], *values))
 
 
 async def tenant_of_backfill(database: Database, backfill_id: UUID) -> int | None:
-    """Say whose a backfill is."""
+    """Return the tenant of a backfill."""
     tenant: int | None = await database.fetchval(SQL["tenant_of_backfill"], backfill_id)
     return tenant
 
 
 async def cancel_backfill(database: Database, backfill_id: UUID) -> int | None:
-    """Stop a backfill. Returns how many of its runs were taken back; None: it was not active."""
+    """Stop a backfill. Returns how many of its runs were removed; None: it was not active."""
     found = await database.fetchval(SQL["cancel_backfill"], backfill_id)
     return None if found is None else int(found)
 
@@ -209,14 +209,14 @@ async def backfills(database: Database, job_id: UUID | None, limit: int) -> list
 async def backfills_of_job(
     database: Database, tenant: int, job_id: UUID, before: tuple[datetime, UUID], limit: int
 ) -> list[dict[str, Any]]:
-    """Read the backfills of a tenant's job that were asked for before a position, the newest first."""
+    """Read the backfills of a tenant's job that were requested before a position, the newest first."""
     return [dict(row) for row in await database.fetch(SQL["backfills_of_job"], tenant, job_id, *before, limit)]
 
 
 async def backfills_of_tenant(
     database: Database, tenant: int, before: tuple[datetime, UUID], limit: int
 ) -> list[dict[str, Any]]:
-    """Read the backfills of a tenant that were asked for before a position, the newest first."""
+    """Read the backfills of a tenant that were requested before a position, the newest first."""
     return [dict(row) for row in await database.fetch(SQL["backfills_of_tenant"], tenant, *before, limit)]
 
 
@@ -226,23 +226,23 @@ async def find_backfill(database: Database, tenant: int, backfill_id: UUID) -> d
 
 
 async def put_calendar(database: Database, tenant: int, name: str, definition: str) -> None:
-    """Keep a calendar, new or changed, and beside it what it was, until it is settled."""
+    """Store a calendar, new or changed, and beside it its former definition, until it is settled."""
     await database.execute(SQL["put_calendar"], tenant, name, definition)
 
 
 async def calendar_settled(database: Database, tenant: int, name: str, definition: str) -> None:
-    """Forget what a calendar was: all that use it are timed by this definition."""
+    """Delete a calendar's former definition: all that use it are timed by the new one."""
     await database.execute(SQL["calendar_settled"], tenant, name, definition)
 
 
 async def earlier_calendars(database: Database, tenant: int) -> dict[str, list[Any]]:
-    """Read what calendars were while some jobs may be timed by that, the newest first."""
+    """Read former definitions of calendars while some jobs may be timed by them, the newest first."""
     rows = await database.fetch(SQL["earlier_calendars"], tenant)
     return {name: msgspec.json.decode(definitions) for name, definitions in rows}
 
 
 async def drop_calendar(database: Database, tenant: int, name: str) -> str:
-    """Forget a calendar: dropped, missing, or the name of a job that uses it."""
+    """Delete a calendar: dropped, missing, or the name of a job that uses it."""
     return await _answer(database, "drop_calendar", tenant, name)
 
 
@@ -253,7 +253,7 @@ async def calendars(database: Database, tenant: int, names: Sequence[str] | None
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """A schedule's next fire, as seen; `name` is that of its job, or its id where it has none."""
+    """A schedule's next fire, as read; `name` is that of its job, or its id where it has none."""
 
     job_id: UUID
     name: str
@@ -273,7 +273,7 @@ async def using_calendar(database: Database, tenant: int, name: str, after: UUID
 
 
 async def left_out(database: Database, job_ids: Sequence[UUID]) -> dict[UUID, datetime]:
-    """Read the last occurrence of each job that was left out on request and is yet to come."""
+    """Read the last occurrence of each job that was skipped on request and is yet to come."""
     return {row[0]: row[1] for row in await database.fetch(SQL["left_out"], list(job_ids))}
 
 

@@ -1,4 +1,4 @@
-"""Who fires which slice of the jobs. Leases only save work: what they guard is safe without them."""
+"""Shards: which scheduler fires which slice of the jobs. Their leases only save work: the moves are safe without them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def hold(database: Database, scheduler_id: UUID, name: str, version: str, 
 
 
 async def release(database: Database, scheduler_id: UUID) -> None:
-    """Hand every shard over at once."""
+    """Release every shard at once."""
     await database.execute(SQL["release"], scheduler_id)
 
 

@@ -1,4 +1,4 @@
-"""Worker processes: one row each, on which all their leases hang."""
+"""Worker processes: one row each, which all their leases depend on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SQL = load("tables/workers")
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
-    """A worker as the others see it."""
+    """A worker's row."""
 
     worker_id: UUID
     name: str
@@ -32,25 +32,25 @@ class WorkerRow(msgspec.Struct, frozen=True):
     heartbeat: int
     until: datetime
     read_at: datetime
-    tenant: int | None = None  # None: ours, and serves every tenant
-    weights: list[int] = []  # of its queues, in their order; none: all alike
-    pools: Mapping[str, int] = {}  # its slots, told apart
-    is_draining: bool = False  # It takes nothing more, and finishes what it has.
-    stalled_at: datetime | None = None  # since when it starts nothing, because a handler holds it
-    stalled_in: list[str] = []  # the handlers, where that is known
-    app: str | None = None  # whose handlers it offers; None: over HTTP, or targets alone
+    tenant: int | None = None  # None: it serves every tenant
+    weights: list[int] = []  # of its queues, in their order; empty: all alike
+    pools: Mapping[str, int] = {}  # its slots, by target
+    is_draining: bool = False  # it claims nothing more, and finishes what it holds
+    stalled_at: datetime | None = None  # since when it starts nothing, because a handler blocks it
+    stalled_in: list[str] = []  # the handlers, if known
+    app: str | None = None  # the app of its handlers; None: over HTTP, or targets alone
 
     def slots_for(self, handler: str | None) -> int:
-        """Say how many runs of a handler it runs at once."""
+        """Return how many runs of a handler it runs at once."""
         return slots_for(self.slots, self.pools, handler)
 
     def serves(self, tenant: int) -> bool:
-        """Say whether it lives, takes runs, and may be given those of a tenant."""
+        """Return whether it is alive, claims runs, and may run those of a tenant."""
         return self.until > self.read_at and self.tenant in (None, tenant) and not self.is_draining
 
 
 class Departed(msgspec.Struct, frozen=True):
-    """A worker that is gone: nothing due after `safe_until` was started; `named` are the suspects it announced."""
+    """A lost worker: it started nothing due after `safe_until`; `named` are the suspects it announced."""
 
     worker_id: UUID
     name: str
@@ -58,17 +58,17 @@ class Departed(msgspec.Struct, frozen=True):
     named: list[str]
 
     def has_named(self, run: Run) -> bool:
-        """Say whether it announced this run under this very lease."""
+        """Return whether it announced this run under this very lease."""
         return name_of(run) in self.named
 
 
 def name_of(run: Run) -> str:
-    """Name a run under the lease it is held by."""
+    """Return the name of a run under its lease."""
     return f"{run.run_id}/{run.fence}"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What a worker says of itself when it starts. The id is random per process start, never a host name."""
+    """The identity of a worker at its start. The id is random per process start, never a host name."""
 
     worker_id: UUID
     name: str
@@ -78,13 +78,13 @@ class Identity(msgspec.Struct, frozen=True):
     slots: int
     lease: timedelta
     declares: Sequence[str] = ()
-    weights: Sequence[int] = ()  # of its queues, in their order; none: all alike
-    pools: Mapping[str, int] = {}  # its slots, told apart: by the names of targets, and under FUNCTIONS
+    weights: Sequence[int] = ()  # of its queues, in their order; empty: all alike
+    pools: Mapping[str, int] = {}  # its slots by the names of targets, and under FUNCTIONS
     app: str | None = None  # the name of its app, or else its path
 
 
 async def register(database: Database, identity: Identity) -> None:
-    """Put the worker among the living."""
+    """Register the worker."""
     await database.execute(
         SQL["register"],
         identity.worker_id,
@@ -102,23 +102,23 @@ async def register(database: Database, identity: Identity) -> None:
 
 
 async def heartbeat(database: Database, worker_id: UUID) -> datetime | None:
-    """Renew the lease and give the database's time. None: the lease is gone."""
+    """Renew the lease and return the database's time. None: the lease has expired."""
     row = await database.fetchrow(SQL["heartbeat"], worker_id)
     return row["read_at"] if row else None
 
 
 async def name_unstarted(database: Database, worker_id: UUID, run_ids: Sequence[UUID]) -> None:
-    """Name the due runs that a worker holds and has not started, so that nobody reads them as running."""
+    """Record the due runs that a worker holds and has not started, so that they do not count as running."""
     await database.execute(SQL["name_unstarted"], worker_id, list(run_ids))
 
 
 async def announce(database: Database, worker_id: UUID, suspects: Sequence[Run]) -> bool:
-    """Name suspects before they start. False: the lease is gone."""
+    """Announce suspects before they start. False: the lease has expired."""
     return bool(await database.fetch(SQL["announce"], worker_id, [name_of(run) for run in suspects]))
 
 
 async def retract(database: Database, worker_id: UUID, suspects: Sequence[Run]) -> None:
-    """Take the names of suspects back: they have ended."""
+    """Withdraw the announcement of suspects that have ended."""
     await database.execute(SQL["retract"], worker_id, [name_of(run) for run in suspects])
 
 
@@ -130,38 +130,38 @@ async def live(database: Database) -> list[WorkerRow]:
 
 
 async def offers(database: Database) -> list[Offer]:
-    """Read what those offer that live and take runs."""
+    """Read the handlers of workers that are alive and claim runs."""
     rows = [row for row in await live(database) if row.until > row.read_at and not row.is_draining]
     return [Offer(row.name, row.app, row.queues, row.handlers) for row in rows]
 
 
 async def drain(database: Database, worker_id: UUID, *, is_draining: bool) -> bool | None:
-    """Say whether a worker is to take nothing more. Gives whether that is new; nothing: it does not live."""
+    """Set whether a worker drains. Returns whether that is new; None: it is not alive."""
     found: bool | None = await database.fetchval(SQL["drain"], worker_id, is_draining)
     return found
 
 
 async def held_counts(database: Database, most: int) -> dict[UUID, int]:
-    """Count what each has in its hands, up to a bound."""
+    """Count the runs that each worker holds, up to a bound."""
     return {row[0]: row[1] for row in await database.fetch(SQL["held_counts"], most)}
 
 
 async def held_runs(database: Database, worker_id: UUID, limit: int) -> list[dict[str, Any]]:
-    """Read what is in a worker's hands."""
+    """Read the runs that a worker holds."""
     return [dict(row) for row in await database.fetch(SQL["held_runs"], worker_id, limit)]
 
 
 async def expire(database: Database, worker_id: UUID, beat_seen: int, *, clock_stepped: bool = False) -> bool:
-    """Take a worker's row away if its beat is still the one seen; after a step of the clock, whatever `until` says."""
+    """Expire a worker if its last heartbeat is still the one read; after a step of the clock, whatever `until` says."""
     return bool(await database.fetch(SQL["expire"], worker_id, beat_seen, clock_stepped))
 
 
 async def leave(
     database: Database, worker_id: UUID, held: Sequence[tuple[UUID, int]]
 ) -> tuple[bool, list[tuple[UUID, int]]]:
-    """Leave the living; what hangs on the worker and is not `held` goes back unused.
+    """Deregister; runs that the worker holds and that are not in `held` go back unused.
 
-    Says whether it has left, which it has not while something is held, and what went back.
+    Returns whether it has deregistered, which it has not while something is held, and what went back.
     """
     run_ids, fences = [handle[0] for handle in held], [handle[1] for handle in held]
     row = await database.fetchrow(SQL["retire"], worker_id, run_ids, fences)
@@ -169,10 +169,10 @@ async def leave(
 
 
 async def departed(database: Database) -> list[Departed]:
-    """Read who left while something still hangs on them."""
+    """Read the lost workers that still hold runs."""
     return [Departed(*row) for row in await database.fetch(SQL["departed"])]
 
 
 async def depart(database: Database, worker_id: UUID) -> None:
-    """Record the departure of a worker of which only its leases are known."""
+    """Record the loss of a worker of which only its leases are known."""
     await database.execute(SQL["depart"], worker_id)

@@ -21,7 +21,7 @@ SQL = load("tables/workflows")
 
 
 class SubmittedWorkflow(msgspec.Struct, frozen=True):
-    """The store's answer. `replayed`: it was there before, and nothing new was made."""
+    """The store's answer. `replayed`: it existed before, and nothing was created."""
 
     workflow_id: UUID
     replayed: bool
@@ -29,7 +29,7 @@ class SubmittedWorkflow(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """The names of a workflow's nodes, its edges from parent to child, and of which map each item is."""
+    """The names of a workflow's nodes, its edges from parent to child, and the map of each item."""
 
     nodes: frozenset[str]
     edges: tuple[tuple[str, str], ...]
@@ -37,21 +37,21 @@ class Graph(msgspec.Struct, frozen=True):
 
 
 class Turned(msgspec.Struct, frozen=True):
-    """How a workflow stands, and whether it was this move that brought it there: of two at once, one has."""
+    """The state of a workflow, and whether this move changed it: of two at once, one does."""
 
     state: str
     is_new: bool
 
 
 class OwnNode(msgspec.Struct, frozen=True):
-    """Which node a run is."""
+    """The node of a run."""
 
     workflow_id: UUID
     node: str
 
 
 class Handed(msgspec.Struct):
-    """What a node is given of others: their results as JSON, which are of its parents, and why some are not kept."""
+    """The inputs of a node: others' results as JSON, which of them are its parents', and why some are not stored."""
 
     results: dict[str, str | None] = {}
     parents: list[str] = []
@@ -89,7 +89,7 @@ async def submit(
 
 
 def _columns(nodes: Sequence[Node]) -> tuple[list[Any], ...]:
-    """Lay nodes and edges out as the arrays that the moves take."""
+    """Return nodes and edges as the arrays that the moves take."""
     edges = [(edge.parent, node.name, edge.on.value) for node in nodes for edge in node.after]
     shots = [node.submission for node in nodes]
     return (
@@ -115,12 +115,12 @@ async def cancel(database: Database, tenant: int, workflow_id: UUID, reason: str
 
 
 async def pause(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:
-    """Take back what has not started. None: there is no such workflow."""
+    """Take back runs that have not started. None: there is no such workflow."""
     return _turned(await database.fetch_one(SQL["pause_workflow"], tenant, workflow_id))
 
 
 async def resume(database: Database, tenant: int, workflow_id: UUID) -> Turned | None:
-    """Release what may run. None: there is no such workflow."""
+    """Release runs that may start. None: there is no such workflow."""
     return _turned(await database.fetch_one(SQL["resume_workflow"], tenant, workflow_id))
 
 
@@ -129,7 +129,7 @@ def _turned(row: asyncpg.Record) -> Turned | None:
 
 
 async def of_run(database: Database, tenant: int, run_id: UUID) -> UUID | None:
-    """Say which workflow a run has started whose target is one; none: none yet, or its target is another."""
+    """Return the workflow that a run has started as its target; None: none yet, or its target is another."""
     found: UUID | None = await database.fetchval(SQL["of_run"], tenant, run_id)
     return found
 
@@ -154,9 +154,9 @@ async def replay(
     *,
     is_dry: bool = False,
 ) -> str | None:
-    """Set nodes back, the first to run at once. Answers replayed, again (nodes were added since), or why it cannot be.
+    """Reset nodes, the first to run at once. Returns replayed, again (nodes were added since), or why it cannot be.
 
-    A dry run changes nothing, and answers replayable.
+    A dry run changes nothing, and returns replayable.
     """
     asked = tenant, workflow_id, node, list(covered), count, is_dry
     answer: str | None = await database.fetchval(SQL["replay_workflow"], *asked)
@@ -164,14 +164,14 @@ async def replay(
 
 
 async def node_of(database: Database, tenant: int, run_id: UUID) -> OwnNode | None:
-    """Say which node a run under way is."""
+    """Return the node of an active run."""
     return await database.fetch_row_as(OwnNode, SQL["node_of"], tenant, run_id)
 
 
 async def add_nodes(
     database: Database, tenant: int, own: OwnNode, run_id: UUID, fence: int, nodes: Sequence[Node], last: Sequence[str]
 ) -> str:
-    """Add nodes behind one that runs; its children wait for the last of them. Answers added, lost, or why it cannot be."""
+    """Add nodes after one that runs; its children wait for the last of them. Returns added, lost, or why it cannot be."""
     return str(
         await database.fetchval(
             SQL["add_nodes"], tenant, own.workflow_id, own.node, run_id, fence, *_columns(nodes), list(last)
@@ -180,12 +180,12 @@ async def add_nodes(
 
 
 async def run_errand(database: Database) -> str:
-    """Do one errand that is due: done. Without one: settle, when there is something for `to_settle`, or none."""
+    """Do one due workflow task: done. Without one: settle, when there is something for `to_settle`, or none."""
     return str(await database.fetchval(SQL["run_errand"]))
 
 
 class ToSettle(msgspec.Struct, frozen=True):
-    """A workflow that has ended, and the run whose target it is: in its receiver's hands, on its way there, or gone."""
+    """An ended workflow, and the run whose target it is: awaited, on its way there, or ended."""
 
     task_id: int
     workflow_id: UUID
@@ -205,30 +205,30 @@ async def to_settle(database: Database, limit: int) -> list[ToSettle]:
 
 
 async def lock_end(database: Database, workflow_id: UUID) -> tuple[str, int] | None:
-    """Say how a workflow stands and how often it was replayed, and let nobody change that until this transaction has ended."""
+    """Read the state of a workflow and its number of replays, and lock it until this transaction ends."""
     row = await database.fetchrow(SQL["lock_end"], workflow_id)
     return (row["state"], row["replays"]) if row else None
 
 
 async def put_off_errand(database: Database, task_id: int, delay: timedelta) -> None:
-    """Let an errand come again later, so that others have their turn."""
+    """Postpone a workflow task, so that others are done first."""
     await database.execute(SQL["put_off_errand"], task_id, delay)
 
 
 async def put_off_failed_errand(database: Database, task_id: int) -> None:
-    """Let an errand that failed come again later, and later each time."""
+    """Postpone a failed workflow task, longer each time."""
     await database.execute(SQL["put_off_failed_errand"], task_id)
 
 
 async def drop_errand(database: Database, task_id: int) -> None:
-    """Forget an errand that was done."""
+    """Delete a workflow task that was done."""
     await database.execute(SQL["drop_errand"], task_id)
 
 
 async def handed(
     database: Database, nodes: Sequence[tuple[UUID, str]], named: Sequence[tuple[UUID, str, str]]
 ) -> dict[tuple[UUID, str], Handed]:
-    """Read what nodes are given: what their parents came to, and what else they name."""
+    """Read the inputs of nodes: their parents' results, and what else they refer to."""
     rows = await database.fetch(
         SQL["handed"],
         [workflow_id for workflow_id, _ in nodes],
@@ -252,7 +252,7 @@ async def handed(
 
 
 async def faults(database: Database, nodes: Sequence[tuple[UUID, str]]) -> dict[UUID, dict[str, dict[str, Any]]]:
-    """Read what went wrong with nodes, by workflow and name; of those that have succeeded or not ended, nothing."""
+    """Read the errors of nodes, by workflow and name; none of those that have succeeded or not ended."""
     rows = await database.fetch(SQL["faults"], [node[0] for node in nodes], [node[1] for node in nodes])
     found: dict[UUID, dict[str, dict[str, Any]]] = {}
     for row in rows:
@@ -263,19 +263,19 @@ async def faults(database: Database, nodes: Sequence[tuple[UUID, str]]) -> dict[
 
 
 async def items(database: Database, nodes: Sequence[tuple[UUID, str]]) -> dict[tuple[UUID, str], Reference]:
-    """Read which part of which result items of maps are for."""
+    """Read which part of which result each item of a map is for."""
     rows = await database.fetch(SQL["items"], [node[0] for node in nodes], [node[1] for node in nodes])
     return {(row[0], row[1]): msgspec.json.decode(row[2], type=Reference) for row in rows}
 
 
 async def state(database: Database, tenant: int, workflow_id: UUID) -> str | None:
-    """Say where a workflow stands, without its nodes; None: there is none of that id."""
+    """Return the state of a workflow, without its nodes; None: there is none of that id."""
     row = await database.fetchrow(SQL["find_workflow"], tenant, workflow_id)
     return None if row is None else str(row["state"])
 
 
 async def find(database: Database, tenant: int, workflow_id: UUID) -> dict[str, Any] | None:
-    """Read a workflow whole: itself, and its nodes in the order given, each with its parents and where its run stands."""
+    """Read a whole workflow, with its nodes in the order given, each with its parents and the state of its run."""
     row = await database.fetchrow(SQL["find_workflow"], tenant, workflow_id)
     if row is None:
         return None

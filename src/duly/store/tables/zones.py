@@ -1,4 +1,4 @@
-"""Time zone data: the version in force, and the pending fires that are still of another."""
+"""Time zone data: the version in force, and the pending fires that are still timed by another."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SQL = load("tables/zones")
 
 
 class ZoneData(msgspec.Struct, frozen=True):
-    """What is in force, and how far the pending fires have been brought to it.
+    """The version in force, and how far the pending fires have been retimed by it.
 
-    `changed` names the zones whose schedules are timed anew, None all; `before` holds the rules they were timed by, where they
-    are known. `is_unanimous` is whether no live scheduler reports another version than ours.
+    `changed` names the zones whose schedules are retimed, None all; `before` has the rules they were timed by, if
+    known. `is_unanimous` is whether no live scheduler reports another version than ours.
     """
 
     version: str | None
@@ -34,7 +34,7 @@ class ZoneData(msgspec.Struct, frozen=True):
 
 
 async def state(database: Database) -> ZoneData:
-    """Read what is in force; no version: nothing yet."""
+    """Read the version in force; None: nothing yet."""
     row = await database.fetch_one(SQL["state"], zones.database_version())
     version, after, changed, before, is_settled, is_unanimous = row
     return ZoneData(version, after, changed, _unpacked(before), bool(is_settled), bool(is_unanimous))
@@ -47,7 +47,7 @@ async def rules(database: Database, version: str) -> Edition:
 
 
 async def adopt(database: Database, seen: ZoneData, changed: Sequence[str] | None, before: dict[str, bytes]) -> bool:
-    """Put our version in force in the place of the one that was seen. False: somebody was faster, or has another version."""
+    """Put our version in force in place of the one that was read. False: another process was faster, or has another version."""
     ours = zones.current()
     packed = zones.pack(before) if before else None
     names = None if changed is None else list(changed)
@@ -57,7 +57,7 @@ async def adopt(database: Database, seen: ZoneData, changed: Sequence[str] | Non
 
 
 class Zoned(msgspec.Struct, frozen=True):
-    """A schedule that a zone decides about, with its next fire as seen; `tzdb` is set where another version timed it."""
+    """A schedule that depends on a zone, with its next fire as read; `tzdb` is set where another version timed it."""
 
     job_id: UUID
     name: str
@@ -73,14 +73,14 @@ class Zoned(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Schedules that were looked at up to `last_id`, and those of them that matter; no id: none was left."""
+    """Schedules checked up to `last_id`, and those of them that matter; no id: none was left."""
 
     last_id: UUID | None
     zoned: list[Zoned]
 
 
 async def page(database: Database, after: UUID | None, changed: Sequence[str] | None, limit: int) -> Page:
-    """Look at schedules in the order of their ids for those that one of the zones decides about, or any without names."""
+    """Read schedules in the order of their ids that depend on one of the zones, or on any without names."""
     names = None if changed is None else list(changed)
     rows = await database.fetch(SQL["page"], after, names, limit)
     return Page(rows[0][0] if rows else None, [_zoned(row) for row in rows if row[1] is not None])
@@ -92,24 +92,24 @@ async def timed_otherwise(database: Database, limit: int) -> list[Zoned]:
 
 
 async def timed_rightly(database: Database, job_ids: Sequence[UUID]) -> None:
-    """Note that what our version has timed is of the one in force."""
+    """Record that fires timed by our version are timed by the one in force."""
     await database.execute(SQL["timed_rightly"], list(job_ids), zones.database_version())
 
 
 async def retime(database: Database, timings: Sequence[Retiming], listed: Sequence[bool]) -> set[UUID]:
-    """Time next fires anew by our version, which is in force. One that has moved on is not among the answers."""
+    """Retime next fires by our version, which is in force. One that has moved on is missing from the answer."""
     fires = columns(timings, "job_id", "generation", "seen", "cohort", "next_at", "window")
     rows = await database.fetch(SQL["retime"], zones.database_version(), *fires, list(listed))
     return {row[0] for row in rows}
 
 
 async def swept(database: Database, seen_after: UUID | None, after: UUID | None) -> bool:
-    """Note how far the fires are timed anew; without an id, to the end. Returns whether all are."""
+    """Record how far the fires are retimed; without an id, to the end. Returns whether all are."""
     return bool(await database.fetchval(SQL["swept"], zones.database_version(), seen_after, after))
 
 
 class ZoneMove(msgspec.Struct, frozen=True):
-    """A next fire that new time zone data has moved by more than a minute; without a `next_at` nothing is left."""
+    """A next fire that new time zone data has moved by more than a minute; without a `next_at` none is left."""
 
     job_id: UUID
     name: str | None
@@ -120,7 +120,7 @@ class ZoneMove(msgspec.Struct, frozen=True):
 
 
 async def moves(database: Database, tenant: int, job_id: UUID | None, limit: int) -> list[ZoneMove]:
-    """Read what was moved, the newest first."""
+    """Read the moved fires, the newest first."""
     return [ZoneMove(*row) for row in await database.fetch(SQL["moves"], tenant, job_id, limit)]
 
 

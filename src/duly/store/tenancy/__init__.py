@@ -1,1 +1,1 @@
-"""Tables of tenants: keys, browser sessions, audit entries, stored answers and sealed secrets."""
+"""Tables of tenants: keys, browser sessions, audit entries, stored responses and sealed secrets."""

@@ -1,4 +1,4 @@
-"""Answers kept under idempotency keys, so that a request asked again is answered the same and not done again."""
+"""Stored responses of idempotency keys, so that a repeated request gets the same response and is not carried out again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SQL = load("tenancy/answers")
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
-    """An answer as it was given, and the hash of the request it was given to."""
+    """A stored response, and the hash of its request."""
 
     body_hash: bytes
     status: int
@@ -23,14 +23,14 @@ class KeptAnswer(msgspec.Struct, frozen=True):
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What is known of a key: whether it is ours until the transaction ends, and what was answered under it before."""
+    """The state of a key: whether we hold it until the transaction ends, and its stored response."""
 
     is_ours: bool
     answer: KeptAnswer | None
 
 
 async def hold(session: Database, tenant: int, route: str, key: str) -> Held:
-    """Take a key until the end of the transaction, if nobody has it at this moment, and read its answer."""
+    """Lock a key until the end of the transaction, if nobody holds it, and read its response."""
     row = await session.fetch_one(SQL["hold"], tenant, route, key)
     if row["body_hash"] is None:
         return Held(row["is_ours"], None)
@@ -41,7 +41,7 @@ async def hold(session: Database, tenant: int, route: str, key: str) -> Held:
 
 
 async def keep(session: Database, tenant: int, route: str, key: str, answer: KeptAnswer) -> bool:
-    """Keep an answer for a day. False: another transaction was faster."""
+    """Store a response for a day. False: another transaction was faster."""
     values: tuple[Any, ...] = (
         answer.body_hash,
         answer.status,

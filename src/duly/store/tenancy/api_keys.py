@@ -1,4 +1,4 @@
-"""API keys, by their ids. They are read and written by the engine's role alone: the API's role cannot see even a hash."""
+"""API keys, by their ids. Only the engine's role reads and writes them: the API's role cannot see even a hash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SQL = load("tenancy/api_keys")
 
 
 async def find(database: Database, key_id: str) -> ApiKey | None:
-    """Read a key with what its tenant may do, whether or not it is usable."""
+    """Read a key with the limits of its tenant, whether or not it is usable."""
     return await database.fetch_row_with(_key, SQL["find"], key_id)
 
 
@@ -32,14 +32,14 @@ async def create(
     expires_at: datetime | None = None,
     rate: float | None = None,
 ) -> None:
-    """Keep a key; of its secret the hash alone. Raises NotFound when there is no such tenant."""
+    """Store a key, with only a hash of its secret. Raises NotFound when there is no such tenant."""
     words = sorted(scope.value for scope in scopes)
     if not await database.fetch(SQL["create"], key_id, tenant, name, secret.digest(), words, rate, expires_at):
         raise NotFound(f"no tenant {tenant}; `duly tenants` lists them")
 
 
 class Revoked(msgspec.Struct, frozen=True):
-    """Whose key was ended, and whether it had been before."""
+    """The owner of a revoked key, and whether it had been revoked before."""
 
     tenant: int
     name: str
@@ -47,7 +47,7 @@ class Revoked(msgspec.Struct, frozen=True):
 
 
 async def revoke(database: Database, key_id: str, *, tenant: int | None = None) -> Revoked | None:
-    """End a key for good, of a tenant or of any. None: there is none of that id."""
+    """Revoke a key, of a tenant or of any. None: there is none of that id."""
     return await database.fetch_row_as(Revoked, SQL["revoke"], key_id, tenant)
 
 
@@ -57,12 +57,12 @@ async def page(database: Database, tenant: int | None, after: str | None, limit:
 
 
 async def touch(database: Database, key_ids: Sequence[str]) -> None:
-    """Note that keys were used, to the minute."""
+    """Record that keys were used, to the minute."""
     await database.execute(SQL["touch"], list(key_ids))
 
 
 async def any_usable(database: Database) -> bool:
-    """Say whether there is a key that opens anything."""
+    """Return whether there is a usable key."""
     return bool(await database.fetchval(SQL["any_usable"]))
 
 

@@ -1,4 +1,4 @@
-"""The audit: who changed what. Rows are added, each in the transaction of the change it tells of; age alone takes them away."""
+"""The audit log: who changed what. Rows are only added, each in the transaction of its change; only age removes them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("tenancy/audit")
-LOOKS = 2_000  # rows looked at for one page, at most
+LOOKS = 2_000  # rows read for one page, at most
 FIRST = UUID(int=0)
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
-# What leads to the rows, the most telling first. Creates are along the way of those who want them.
+# Fields with an index to the rows, the most selective first. Creates are found on the way.
 _BY_SUBJECT = SQL["page"].format(lead="and subject_id = $8")
 _BY_ACTION = SQL["page"].format(lead=f"and action = $7 and action <> '{Action.JOB_CREATED}'")
 _BY_ACTOR = SQL["page"].format(lead="and actor = $6")
@@ -27,14 +27,14 @@ _BY_TIME = SQL["page"].format(lead="")
 
 
 class Position(msgspec.Struct, frozen=True):
-    """A place among the changes."""
+    """A position among the changes."""
 
     at: datetime
     audit_id: UUID
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Changes, the newest first, and the position behind which more may follow; none: this was all."""
+    """Changes, the newest first, and the position after which more may follow; None: this was all."""
 
     entries: list[Entry]
     after: Position | None
@@ -49,7 +49,7 @@ async def note(
     count: int,
     detail: Mapping[str, Any],
 ) -> None:
-    """Write a change down, as a part of the transaction that is open."""
+    """Record a change in the open transaction."""
     kept = shortened(detail)
     await database.fetch(
         SQL["note"],
@@ -68,7 +68,7 @@ async def note(
 
 
 async def page(database: Database, tenant: int, wanted: Wanted, size: int, after: Position | None = None) -> Page:
-    """Read changes of a tenant's things, the newest first. A page may be short, or empty, while more follow: `after` tells."""
+    """Read changes of a tenant's things, the newest first. A page may be short, or empty, while more follow: see `after`."""
     start = after or Position(wanted.until or LATEST, FIRST)
     looks = size if _is_led(wanted) else LOOKS
     chosen = (wanted.actor, wanted.action, wanted.subject)
@@ -82,7 +82,7 @@ async def page(database: Database, tenant: int, wanted: Wanted, size: int, after
 
 
 class Submitter(msgspec.Struct, frozen=True):
-    """Who submitted or triggered a run, by which action, and when."""
+    """The submitter or trigger of a run: by which action, and when."""
 
     at: datetime
     actor: Actor
@@ -90,12 +90,12 @@ class Submitter(msgspec.Struct, frozen=True):
 
 
 async def submitter(database: Database, tenant: int, run_id: UUID, job_id: UUID, made_at: datetime) -> Submitter | None:
-    """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody who is named."""
+    """Read who submitted a one-shot or triggered a run; None: its schedule did, a batch, or nobody known."""
     return await database.fetch_row_with(_submitter, SQL["submitter"], tenant, str(run_id), str(job_id), made_at)
 
 
 def statement_for(wanted: Wanted) -> str:
-    """Choose the statement whose index leads to what is wanted."""
+    """Choose the statement whose index fits the filter."""
     if wanted.subject is not None:
         return _BY_SUBJECT
     if wanted.action not in (None, Action.JOB_CREATED):
@@ -104,7 +104,7 @@ def statement_for(wanted: Wanted) -> str:
 
 
 def _is_led(wanted: Wanted) -> bool:
-    """Say whether every row that is looked at fits: then no more are looked at than are told."""
+    """Return whether every row read matches: then no more are read than returned."""
     chosen = [one for one in (wanted.actor, wanted.action, wanted.subject) if one is not None]
     return not chosen or (len(chosen) == 1 and wanted.action != Action.JOB_CREATED)
 

@@ -1,4 +1,4 @@
-"""Sessions of people who have logged in with a key, by the hash of what their browser keeps."""
+"""Browser sessions of people who logged in with a key, by the hash of their cookie."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SQL = load("tenancy/browser_sessions")
 
 
 class BrowserSession(msgspec.Struct, frozen=True):
-    """The key that a session was opened with, and how long it still holds. Its id opens nothing."""
+    """The key of a session, and how long it is still valid. Its id grants nothing."""
 
     session_id: UUID
     key_id: str
@@ -22,7 +22,7 @@ class BrowserSession(msgspec.Struct, frozen=True):
 
 
 class ListedSession(msgspec.Struct, frozen=True):
-    """A session as people see it: whose, since when, and from where it was opened."""
+    """A session as people see it: whose, since when, and from where."""
 
     session_id: UUID
     tenant: int
@@ -54,22 +54,22 @@ async def open_session(
     user_agent: str,
     most: int,
 ) -> None:
-    """Keep a session; of those of its key, `most` stay, and the ones that were not used for longest end."""
+    """Store a session; of the sessions of its key, `most` stay, and the least recently used end."""
     await database.execute(SQL["open"], token_hash, key_id, tenant, kept, address, user_agent, most)
 
 
 async def find(database: Database, token_hash: bytes) -> BrowserSession | None:
-    """Read a session that holds."""
+    """Read a valid session."""
     return await database.fetch_row_as(BrowserSession, SQL["find"], token_hash)
 
 
 async def prolong(database: Database, token_hash: bytes, kept: timedelta) -> None:
-    """Let a session that is in use hold from now on."""
+    """Extend a session that is in use."""
     await database.execute(SQL["prolong"], token_hash, kept)
 
 
 async def close(database: Database, token_hash: bytes) -> int | None:
-    """End a session. Says whose it was; none: there was none."""
+    """End a session. Returns its owner; None: there was none."""
     tenant: int | None = await database.fetchval(SQL["close"], token_hash)
     return tenant
 
@@ -77,12 +77,12 @@ async def close(database: Database, token_hash: bytes) -> int | None:
 async def page(
     database: Database, tenant: int, key_id: str | None, after: tuple[datetime, UUID] | None, limit: int
 ) -> list[ListedSession]:
-    """Read sessions that hold, of a tenant or of one of its keys, the last opened first."""
+    """Read valid sessions, of a tenant or of one of its keys, the last opened first."""
     opened_at, session_id = after or (None, None)
     rows = await database.fetch(SQL["page"], tenant, key_id, opened_at, session_id, limit)
     return [ListedSession(*row) for row in rows]
 
 
 async def revoke(database: Database, session_id: UUID, tenant: int | None, key_id: str | None) -> Revoked | None:
-    """End a session of a tenant, or of one of its keys. Returns whose it was; none: there was none."""
+    """End a session of a tenant, or of one of its keys. Returns its owner; None: there was none."""
     return await database.fetch_row_as(Revoked, SQL["revoke"], session_id, tenant, key_id)

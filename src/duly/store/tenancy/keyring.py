@@ -1,7 +1,7 @@
-"""The keyring that secrets are sealed with: the file that was named, or the one that lies in the data folder.
+"""The keyring that secrets are sealed with: the file that was named, or the one in the data folder.
 
-`duly up` makes one for its data folder at its first start. Beside it lies the database itself, so it protects copies of the
-database, such as backups, and not the folder.
+`duly up` creates one for its data folder at its first start. Beside it lies the database itself, so it protects copies
+of the database, such as backups, and not the folder.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MISSING = f"there is no key to seal secrets with; make one: {NEW_KEY}"
 
 
 def keyring_of(settings: Settings) -> Keyring | None:
-    """Find the keyring; None where there is none. Raises SettingsError when the file that was named cannot be read."""
+    """Return the keyring; None where there is none. Raises SettingsError when the named file cannot be read."""
     if settings.secrets_key is not None:
         return _read(settings.secrets_key, settings.sources["secrets_key"])
     file = settings.data / FILE
-    # A database of somebody's own has its own keyring: that of a folder would seal with a key that others do not have.
+    # An external database has its own keyring: that of a folder would seal with a key that others do not have.
     return _read(file, str(file)) if settings.database_url is None and file.exists() else None
 
 
 def first_keyring(settings: Settings, data: Path | None, rng: Rng) -> Keyring | None:
-    """Give the keyring of a `duly up`: the one that was named, or that of its data folder, made at the first start."""
+    """Return the keyring of `duly up`: the named one, or that of its data folder, created at the first start."""
     if settings.secrets_key is not None or data is None:
         return keyring_of(settings)
     file = data / FILE
@@ -49,7 +49,7 @@ def _read(file: Path, where: str) -> Keyring:
 
 
 def _make(file: Path, rng: Rng) -> None:
-    """Write a key where its owner alone can read it; of two who do so at once, one is first, and there is never half a file."""
+    """Write a key that only its owner can read; of two at once, one is first, and there is never half a file."""
     new = file.with_name(f"{file.name}.{rng.uuid()}")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as writing:

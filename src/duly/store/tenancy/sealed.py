@@ -1,4 +1,4 @@
-"""What is sealed, wherever it stands: found by the key that it is sealed with, and put back under another."""
+"""Sealed values, in every table: found by the key that they are sealed with, and resealed with another."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from duly.store.connection.statements import load
 
 SQL = load("tenancy/sealed")
 OPTIONS, THEN = "options", "then_tell"
-# What can still move, in the order in which it mostly does. A leased row is its holder's and never updated.
+# Tables whose runs can still move, in the order in which they mostly do. A leased row is its holder's and never
+# updated.
 MOVING = (
     *(("jobs", OPTIONS), ("workflows", THEN), ("workflow_nodes", OPTIONS), ("timers", OPTIONS), ("blocked", OPTIONS)),
     *(("ready", OPTIONS), ("dead", OPTIONS)),
@@ -25,7 +26,7 @@ Place = tuple[int, int]
 
 
 class Held(msgspec.Struct, frozen=True):
-    """Options that hold something sealed, as they stand in the row at a place; a callback's under `then`."""
+    """Options with sealed values, as in the row at a place; a callback's under `then`."""
 
     place: Place
     tenant: int
@@ -34,7 +35,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class HeldSecret(msgspec.Struct, frozen=True):
-    """A signing secret as it is kept."""
+    """A signing secret as stored."""
 
     destination_id: UUID
     number: int
@@ -43,14 +44,14 @@ class HeldSecret(msgspec.Struct, frozen=True):
 
 
 async def blocks(database: Database, table: str) -> list[tuple[str, int]]:
-    """Give the parts that a table has, and their sizes in blocks."""
+    """Return the parts of a table, and their sizes in blocks."""
     return [(row[0], row[1]) for row in await database.fetch(SQL["blocks"], table)]
 
 
 async def before(
     database: Database, part: str, column: str, key_id: str, from_block: int, until_block: int
 ) -> list[Held]:
-    """Read the rows between two blocks that hold something sealed with another key than this one."""
+    """Read the rows between two blocks with values sealed with another key than this one."""
     rows = await database.fetch(SQL["before"], part, column, key_id, from_block, until_block)
     read = [msgspec.json.decode(row[2]) for row in rows]
     return [
@@ -60,24 +61,24 @@ async def before(
 
 
 async def reseal(database: Database, part: str, column: str, held: Sequence[Held]) -> int:
-    """Put options that were read in their place, sealed anew. Returns of how many; the others have changed since."""
+    """Store resealed options in their place. Returns how many; the others have changed since."""
     places: list[Any] = [one.place for one in held]
     after = [msgspec.json.encode(one.options["then"] if column == THEN else one.options).decode() for one in held]
     return int(await database.fetchval(SQL["reseal"], part, column, places, [one.text for one in held], after))
 
 
 async def left(database: Database, key_id: str) -> int:
-    """Count what can still move and is sealed with another key than this one."""
+    """Count the values that can still move and are sealed with another key than this one."""
     return int(await database.fetchval(SQL["left"], key_id))
 
 
 async def signing_before(database: Database, key_id: str, after: tuple[UUID, int], limit: int) -> list[HeldSecret]:
-    """Read signing secrets behind a position that are sealed with another key than this one."""
+    """Read signing secrets after a position that are sealed with another key than this one."""
     rows = await database.fetch(SQL["signing_before"], key_id, *after, limit)
     return [HeldSecret(row[0], row[1], row[2], Sealed(row[4], row[3])) for row in rows]
 
 
 async def reseal_signing(database: Database, held: HeldSecret, sealed: Sealed) -> bool:
-    """Put a signing secret in its place, sealed anew. False: it is gone."""
+    """Store a resealed signing secret. False: it no longer exists."""
     values = (held.destination_id, held.number, held.sealed.body, sealed.body, sealed.key_id)
     return bool(await database.fetchval(SQL["reseal_signing"], *values))

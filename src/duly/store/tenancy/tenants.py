@@ -1,4 +1,4 @@
-"""Tenants: who they are, what each may have, and how much of it is used. Read and written by the engine's role alone."""
+"""Tenants: their quotas, and how much of them is used. Only the engine's role reads and writes them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SQL = load("tenancy/tenants")
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a tenant may have; None: as much as it likes. The rate is of submits, a second.
+    """The limits of a tenant; None: unlimited. The rate is of submits, a second.
 
-    `running_max` is the tenant's row among the limits that claims keep to. `weight` is its share beside other tenants.
-    `least_period` is how close together the occurrences of one of its schedules may be.
+    `running_max` is the tenant's row among the limits of claims. `weight` is its share beside other tenants.
+    `least_period` is the minimum distance of the occurrences of one of its schedules.
     """
 
     schedules_max: int | None = None
@@ -41,14 +41,14 @@ class Tenant(msgspec.Struct, frozen=True):
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """What was taken out of a bucket, and what is left in it; less than nothing is a debt."""
+    """The tokens drawn from a bucket, and the tokens left in it; a negative number is a debt."""
 
     tokens: int
     left: float
 
 
 async def create(database: Database, name: str, limits: Limits) -> Tenant:
-    """Make a tenant. Raises NameTaken: a name is given once, also when its tenant is suspended."""
+    """Create a tenant. Raises NameTaken: a name is given once, even if its tenant is suspended."""
     rows = await database.fetch(SQL["create"], name, *_values(limits))
     if not rows:
         raise NameTaken(f"a tenant named {name!r} exists; choose another name")
@@ -74,17 +74,17 @@ async def page(database: Database, after: int | None, limit: int) -> list[Tenant
 
 
 async def suspend(database: Database, tenant: int) -> None:
-    """Let a tenant add nothing for now, and its keys open nothing. What it has goes on. Raises NotFound."""
+    """Suspend a tenant: it adds nothing, and its keys grant nothing, while its jobs go on. Raises NotFound."""
     await _change(database, "set_state", tenant, "suspended")
 
 
 async def resume(database: Database, tenant: int) -> None:
-    """Let a tenant go on. Raises NotFound."""
+    """End the suspension of a tenant. Raises NotFound."""
     await _change(database, "set_state", tenant, "active")
 
 
 async def set_limits(database: Database, tenant: int, limits: Limits) -> None:
-    """Say what a tenant may have from now on. Raises NotFound."""
+    """Set the limits of a tenant. Raises NotFound."""
     await _change(database, "set_limits", tenant, *_values(limits))
 
 
@@ -94,7 +94,7 @@ async def draw(database: Database, bucket: str, rate: float, burst: float, least
 
 
 async def count_usage(database: Database) -> int:
-    """Count what waits, for those tenants that may have only so much. Returns how many these are."""
+    """Count what waits, for the tenants with a quota. Returns how many these are."""
     return int(await database.fetchval(SQL["count_usage"]))
 
 

@@ -1,4 +1,4 @@
-"""Many jobs in one request: a line of JSON each, and a line of answer for each."""
+"""Batches of jobs: one line of JSON each, and a line of response for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH_BYTES_MAX = 67_108_864
 
 
 class LineRefused(Told, frozen=True):
-    """Why a line was refused: a code as in problem documents, and what is wrong."""
+    """The reason why a line was refused: a code as in problem documents, and a sentence."""
 
     code: str
     detail: str
@@ -24,7 +24,7 @@ class LineRefused(Told, frozen=True):
 
 
 class LineAnswer(Told, frozen=True, omit_defaults=True):
-    """What became of one line, in the order of the lines: a job that is durable, or why there is none."""
+    """The result of one line, in the order of the lines: a durable job, or why there is none."""
 
     line: Annotated[int, Meta(ge=1)]
     job_id: UUID | None = None

@@ -1,4 +1,4 @@
-"""What is done to many jobs or runs at once, as it crosses HTTP."""
+"""Bulk changes of jobs and runs, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ids = Annotated[list[UUID], Meta(max_length=IDS_MAX, description="These, in plac
 
 
 class Many(Asked, frozen=True, kw_only=True):
-    """Which: those that fit a filter, those that are named, or all; up to a limit, from where an earlier request ended."""
+    """The selection: by a filter, by name, or all; up to a limit, from where an earlier request ended."""
 
     filter: ListFilter = ""
     ids: Ids = msgspec.field(default_factory=list)
@@ -35,41 +35,41 @@ class Many(Asked, frozen=True, kw_only=True):
 
 
 class ManyPaused(Many, frozen=True, kw_only=True):
-    """Which jobs are to be paused, and why."""
+    """The jobs to pause, and why."""
 
     reason: Reason = "paused on request"
 
 
 class ManyResumed(Many, frozen=True, kw_only=True):
-    """Which jobs are to go on; the occurrences of the meantime are skipped, or with `catch_up` treated as missed."""
+    """The jobs to resume; occurrences of the meantime are skipped, or with `catch_up` treated as missed."""
 
     catch_up: bool = False
 
 
 class ManyDeleted(Many, frozen=True, kw_only=True):
-    """Which jobs are to end, and what happens to runs that have started."""
+    """The jobs to end, and what happens to runs that have started."""
 
     running: Running = "keep"
 
 
 class ManyReplayed(Many, frozen=True, kw_only=True):
-    """Which dead runs, at once or at a pace: each is due a moment after the one before."""
+    """The dead runs to replay, at once or at a rate: each is due a moment after the one before."""
 
     rate: ReplayRate | None = None
 
 
 class NotChanged(Told, frozen=True):
-    """One that was left as it was, and why."""
+    """One that was left unchanged, and why."""
 
     id: UUID
     why: str
 
 
 class ManyDone(Told, frozen=True):
-    """How many fit, up to the limit, and how many were changed: none by a dry run, and not what stood so before.
+    """The number that matched, up to the limit, and that were changed: none by a dry run, and not those already so.
 
-    `refused`: a few of those that could not be changed, and why. `next_page_token`, and the same idempotency key, go on with the
-    rest.
+    `refused`: a few of those that could not be changed, and why. `next_page_token`, and the same idempotency key, go on
+    with the rest.
     """
 
     matched: int

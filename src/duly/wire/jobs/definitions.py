@@ -1,4 +1,4 @@
-"""What a job or a run does, and how: targets as they are told, retries and limits as they cross HTTP."""
+"""Targets, retries and limits of jobs and runs, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from duly.wire.schema.shapes import Told
 
 
 class JobTarget(Told, frozen=True, omit_defaults=True):
-    """What a job runs, by its `type`: the fields of that type are there, and no others. Secrets are told as ***.
+    """The target of a job, by its `type`, with the fields of that type. Secrets are shown as ***.
 
-    Types and fields may be added; whoever does not know one reads the rest.
+    Types and fields may be added; ignore those you do not know.
     """
 
     type: Annotated[str, Meta(examples=["function", "webhook", "command", "container", "workflow"])]

@@ -17,7 +17,7 @@ from duly.wire.schema.shapes import IdempotencyKey, Told
 
 AFTER_MAX = 100
 
-# A merge patch (RFC 7396) of a definition; what comes of it is read as a definition.
+# A merge patch (RFC 7396) of a definition; the result is read as a definition.
 JobPatch = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": "#/components/schemas/JobPatch"})]
 
 
@@ -38,7 +38,7 @@ class NewJob(JobSpec, frozen=True, kw_only=True):
 
 
 class Fire(Told, frozen=True):
-    """A coming fire: its moment, the same on the wall clock of the schedule's zone, and when it is due, jitter included."""
+    """A coming fire: its moment, the same in the local time of the schedule's zone, and when it is due, including jitter."""
 
     scheduled_at: str
     local: str
@@ -48,7 +48,7 @@ class Fire(Told, frozen=True):
 
 
 class LastRun(Told, frozen=True):
-    """The newest run of a job that has begun or ended."""
+    """The newest run of a job that has started or ended."""
 
     run_id: UUID
     state: str
@@ -56,7 +56,7 @@ class LastRun(Told, frozen=True):
 
 
 class Job(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A job as it stands. A one-shot is its own only run: its `job_id` is its `run_id`."""
+    """A job. A one-shot is its own only run: its `job_id` is its `run_id`."""
 
     job_id: UUID
     status: Literal["active", "paused", "completed", "cancelled"]
@@ -120,13 +120,13 @@ class JobSummary(Told, frozen=True):
 
 
 class JobList(Page[JobSummary], frozen=True):
-    """A page of jobs, the newest first unless asked otherwise."""
+    """A page of jobs, the newest first unless sorted otherwise."""
 
 
 class CreatedJob(Told, frozen=True):
-    """A job that was accepted: it is durable. `run_id` is the run of a one-shot.
+    """An accepted job: it is durable. `run_id` is the run of a one-shot.
 
-    `run` is there when its end was waited for, and came.
+    `run` is present when its end was waited for, and came.
     """
 
     job_id: UUID

@@ -1,4 +1,4 @@
-"""Schedules as code, as they cross HTTP: the file, what applying it would do, and what it did."""
+"""Schedules as code, as they cross HTTP: the file, its plan, and the result of applying it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REFERENCE = "#/components/schemas/"
 
 
 def _of_files() -> dict[str, dict[str, Any]]:
-    """Give the schemas of structs that are written otherwise in a file than over HTTP, each under a name of its own."""
+    """Return the schemas of structs that a file writes differently than HTTP does, each under a name of its own."""
     found = msgspec.json.encode(components(_REFERENCE + "{name}")[1]).decode()
     for name in OF_FILES:
         found = found.replace(f'"{_REFERENCE}{name}"', f'"{_REFERENCE}File{name}"')
@@ -27,13 +27,13 @@ def _of_files() -> dict[str, dict[str, Any]]:
     return {f"File{name}" if name in OF_FILES else name: schema for name, schema in schemas.items()}
 
 
-# A file has short forms of its own, and a reader that tells all that is wrong.
+# A file has short forms of its own, and a reader that reports every problem.
 COMPONENTS = _of_files()
 FileShape = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": f"{_REFERENCE}FileManifestSpec"})]
 
 
 class ApplyQuery(Asked, frozen=True):
-    """How a file is applied."""
+    """Options of applying a file."""
 
     dry_run: Annotated[bool, Meta(description="Only say what would be done.")] = False
     prune: Annotated[bool, Meta(description="End the jobs of this file that it names no more.")] = False
@@ -42,14 +42,14 @@ class ApplyQuery(Asked, frozen=True):
 
 
 class ExportQuery(Asked, frozen=True):
-    """Which jobs are written."""
+    """The jobs to export."""
 
     source: Annotated[Name, Meta(description="The file; may be left out when there is one.")] | None = None
     by_hand: Annotated[bool, Meta(description="With those that were made by hand and have a name.")] = False
 
 
 class FileDifference(Told, frozen=True):
-    """A field that stands in one way and is asked for in another; null: it is not said."""
+    """A field with its current and its requested value; null: not given."""
 
     field: str
     before: Any
@@ -57,7 +57,7 @@ class FileDifference(Told, frozen=True):
 
 
 class FileStep(Told, frozen=True):
-    """What is to be done about one name. `is_drift`: somebody has changed it since the file was applied."""
+    """The step for one name. `is_drift`: somebody has changed it since the file was applied."""
 
     name: str
     kind: Literal["create", "change", "adopt", "remove", "refuse"]
@@ -70,7 +70,7 @@ class FileStep(Told, frozen=True):
 
 
 class FileCalendar(Told, frozen=True):
-    """A calendar that is to be kept."""
+    """A calendar to store."""
 
     name: str
     kind: Literal["create", "change"]
@@ -78,7 +78,7 @@ class FileCalendar(Told, frozen=True):
 
 
 class FileDone(Told, frozen=True):
-    """What was done about one job."""
+    """The action on one job."""
 
     name: str
     kind: Literal["create", "change", "adopt", "remove"]
@@ -87,7 +87,7 @@ class FileDone(Told, frozen=True):
 
 
 class FileSummary(Told, frozen=True):
-    """A file of schedules: how many of its jobs live, how many were changed since, and when it was applied and by whom."""
+    """A file of schedules: how many live jobs it has, how many have drifted, and when it was applied and by whom."""
 
     source: str
     jobs: int
@@ -101,13 +101,13 @@ class FileList(Page[FileSummary], frozen=True):
 
 
 class FileJobQuery(PageQuery, frozen=True):
-    """Which jobs of a file."""
+    """Filters of a file's jobs."""
 
     drifted: Annotated[bool, Meta(description="Only those that somebody has changed or ended since.")] = False
 
 
 class FileJob(Told, frozen=True):
-    """A job of a file, and in what it is no longer as it was applied: `before` is the file's word, `after` what stands."""
+    """A job of a file, and its drift: `before` is the file's value, `after` the current one."""
 
     job_id: UUID
     name: str
@@ -129,7 +129,7 @@ class FileJobList(Page[FileJob], frozen=True):
 
 
 class Applied(Told, frozen=True):
-    """What applying the file does, and, unless it was a dry run, what was done. `digest` names this very plan."""
+    """The plan of applying the file, and, unless it was a dry run, the actions. `digest` identifies the plan."""
 
     source: str
     dry_run: bool

@@ -1,4 +1,4 @@
-"""Trying a schedule out."""
+"""Previews of schedules, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duly.wire.schema.shapes import Asked, Told
 
 
 class PreviewRequest(Asked, frozen=True):
-    """A schedule, from when on, how many fires are to be shown, and of which job: its id decides about `H` and jitter."""
+    """A schedule, the moment to start from, the number of fires, and the job: its id decides about `H` and jitter."""
 
     schedule: ScheduleFields
     after: Moment | None = None
@@ -28,7 +28,7 @@ class PreviewRequest(Asked, frozen=True):
 
 
 class Preview(Told, frozen=True):
-    """What a schedule means: in words, and in its next fires. What is wrong with it is listed under `errors`."""
+    """A schedule in words, and its next fires. Problems are listed under `errors`."""
 
     valid: bool
     canonical: dict[str, Any] | None

@@ -1,4 +1,4 @@
-"""What is asked of a job besides its definition, and what is answered."""
+"""Actions on a job, and their responses, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Running = Annotated[
 
 
 class Deletion(Asked, frozen=True):
-    """What happens to runs that have started."""
+    """The treatment of runs that have started."""
 
     running: Running = "keep"
     purge: Annotated[
@@ -28,11 +28,11 @@ class Deletion(Asked, frozen=True):
 
 
 class Deleted(Told, frozen=True):
-    """What became of it, and how it stands: a job's status, or of a one-shot the state of its run.
+    """The result of ending a job, and its status: the job's, or for a one-shot the state of its run.
 
-    cancelled: nothing of it will start any more. requested: its worker has been asked. too_late: it was over, or, of a one-shot
-    whose run is to be kept, it has started. `stopping`: how many runs that have started were asked to end. `may_start`: runs
-    whose worker did not answer, so that they have started or may still start.
+    cancelled: nothing of it will start any more. requested: its worker has been asked. too_late: it had ended, or, for
+    a one-shot whose run is to be kept, it has started. `stopping`: how many started runs were asked to end.
+    `may_start`: runs whose worker did not answer, so that they have started or may still start.
     """
 
     job_id: UUID
@@ -46,22 +46,22 @@ class Deleted(Told, frozen=True):
 
 
 class PauseRequest(Asked, frozen=True):
-    """Why it is paused."""
+    """The reason of a pause."""
 
     reason: Reason = "paused on request"
 
 
 class ResumeRequest(Asked, frozen=True):
-    """What becomes of the occurrences of the meantime: skipped, or with `catch_up` treated as missed."""
+    """The treatment of occurrences of the meantime: skipped, or with `catch_up` treated as missed."""
 
     catch_up: bool = False
 
 
 class JobStatus(Told, frozen=True):
-    """How a job stands now; `changed` is false when it stood so before.
+    """The status of a job; `changed` is false when it was so before.
 
-    `may_start` names runs of a paused job that may still start: due before the pause and waiting, or held by a worker that did
-    not answer.
+    `may_start` names runs of a paused job that may still start: due before the pause and waiting, or held by a worker
+    that did not answer.
     """
 
     job_id: UUID
@@ -71,21 +71,21 @@ class JobStatus(Told, frozen=True):
 
 
 class SkippedNext(Told, frozen=True):
-    """The occurrence that is left out."""
+    """The occurrence that is skipped."""
 
     job_id: UUID
     scheduled_at: Moment
 
 
 class TriggerRequest(Asked, frozen=True):
-    """Run it now. `payload` replaces the job's own for this run; `beside` runs it whatever its overlap policy says."""
+    """A request to run a job now. `payload` replaces the job's own for this run; `beside` ignores its overlap policy."""
 
     payload: Payload | None = None
     beside: bool = False
 
 
 class TriggeredRun(Told, frozen=True):
-    """The run that was made, and where it stands."""
+    """The run that was created, and its state."""
 
     run_id: UUID
     job_id: UUID
@@ -96,7 +96,7 @@ def _older_name(name: str) -> Meta:
     return Meta(description=f"Use `{name}`.", extra_json_schema={"deprecated": True})
 
 
-# Each end of the stretch is named once, by its name or by its older one.
+# Each end of the span is given once, by its name or by its older one.
 BACKFILL_NAMES = {
     "allOf": [
         rule
@@ -107,7 +107,7 @@ BACKFILL_NAMES = {
 
 
 class BackfillRequest(Asked, frozen=True):
-    """Make the occurrences of [from, to) again, `rate` a second, below all that is on time."""
+    """A request to create the occurrences of [from, to) again, `rate` a second, below everything on time."""
 
     from_: Annotated[Moment, Meta(description="The first moment.")] | UnsetType = field(name="from", default=UNSET)
     to: Annotated[Moment, Meta(description="The first moment no longer made.")] | UnsetType = UNSET
@@ -125,7 +125,7 @@ class BackfillRequest(Asked, frozen=True):
         self.stretch()
 
     def stretch(self) -> tuple[Moment, Moment]:
-        """Give both ends, by whichever name they came. Raises ValueError when one has none, or two."""
+        """Return both ends, by whichever name they came. Raises ValueError when one has none, or two."""
         return _either("from", self.from_, "start", self.start), _either("to", self.to, "end", self.end)
 
     def _named(self) -> list[tuple[str, Any]]:
@@ -141,7 +141,7 @@ def _either(name: str, value: Moment | UnsetType, older: str, other: Moment | Un
 
 
 class BackfillAsked(Told, frozen=True):
-    """How many occurrences there are, and the first of them; without an id nothing was made."""
+    """The number of occurrences, and the first of them; without an id nothing was created."""
 
     backfill_id: UUID | None
     job_id: UUID
@@ -154,7 +154,7 @@ class BackfillAsked(Told, frozen=True):
 
 
 class BackfillStatus(Told, frozen=True):
-    """How far a backfill has come."""
+    """The progress of a backfill."""
 
     backfill_id: UUID
     job_id: UUID
@@ -169,17 +169,17 @@ class BackfillStatus(Told, frozen=True):
 
 
 class BackfillQuery(PageQuery, frozen=True, kw_only=True):
-    """Of which job; without one, of all."""
+    """The job of the backfills; without one, all."""
 
     job_id: UUID | None = None
 
 
 class BackfillList(Page[BackfillStatus], frozen=True):
-    """A page of backfills, the last asked for first."""
+    """A page of backfills, the last requested first."""
 
 
 class BackfillCancelled(Told, frozen=True):
-    """How many of its runs that had not begun were taken back."""
+    """The number of its runs that had not started and were removed."""
 
     backfill_id: UUID
     taken_back: int

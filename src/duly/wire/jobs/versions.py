@@ -1,4 +1,4 @@
-"""What the definition of a job was, version by version, as it crosses HTTP."""
+"""Versions of a job's definition, as they cross HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duly.wire.schema.shapes import Asked, Told
 
 
 class JobVersion(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """One version of a job's definition. The one that stands has not been replaced."""
+    """One version of a job's definition. The current one has not been replaced."""
 
     version: int
     made_at: Moment
@@ -28,11 +28,11 @@ class JobVersion(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class JobVersionList(Page[JobVersion], frozen=True):
-    """A page of versions, the newest first; the last hundred before the one that stands are kept."""
+    """A page of versions, the newest first; the last hundred before the current one are kept."""
 
 
 class MovedFire(Told, frozen=True):
-    """A next fire that new time zone data has moved by more than a minute; without a next moment nothing is left."""
+    """A next fire that new time zone data has moved by more than a minute; without a next moment none is left."""
 
     job_id: UUID
     name: str | None
@@ -47,7 +47,7 @@ class MovedFires(Items[MovedFire], frozen=True):
 
 
 class MovedQuery(Asked, frozen=True):
-    """Of which job; without one, of all."""
+    """The job of the moved fires; without one, all."""
 
     job_id: UUID | None = None
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 50

@@ -1,7 +1,8 @@
-"""What is wrong with a value that does not fit its shape: where it stands, what it is, and what may stand there.
+"""Errors of values that do not fit their shape: where, what, and what is allowed there.
 
-The reader's own message names the place, though not the key of a mapping on the way to it, and not the value. Both are found
-here, from what was given, once it has been refused. A value is repeated only in part, and not at all where it may be a secret.
+The decoder's message names the place, though not the key of a mapping on the way to it, and not the value. Both are
+found here, from the input, after it has been refused. A value is repeated only in part, and not at all where it may be
+a secret.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from duly.domain.wanted import describe_kinds, describe_mismatch, flatten_kinds,
 Read = Callable[[Any], object]
 Steps = Sequence[str]
 
-UNKNOWN = msgspec.UNSET  # Of what was given nothing is known.
+UNKNOWN = msgspec.UNSET  # the input is unknown
 _PLACE = re.compile(r"^(?P<what>.*?)(?: - at (?P<is_key>`key` in )?`(?P<place>\$.*)`)?$", re.DOTALL)
 _STRANGE = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`$", re.DOTALL)
@@ -31,19 +32,19 @@ _MISFIT = re.compile(r"(?:Expected|Invalid) ")
 _LENGTH = re.compile(r"of length [<>]= ")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 _SOME_KEY = "..."
-# Keys that name something, and open nothing.
+# Keys that name something, and grant nothing.
 _OPEN_KEYS = frozenset({("concurrency", "key"), ("rate_limit", "key")})
 
 
 class Wrong(msgspec.Struct, frozen=True):
-    """One thing that is wrong: where, as a JSON pointer into the body or a parameter's name, and what."""
+    """One error: its place, as a JSON pointer into the body or a parameter's name, and a sentence."""
 
     pointer: str
     message: str
 
 
 def wrong_with(message: str, shape: Any, given: Any, read: Read) -> Wrong:
-    """Put a reader's message into words; `read` reads what was given, or part of it, in the same way once more."""
+    """Describe a decoder's error in words; `read` decodes the input, or part of it, again."""
     match = _PLACE.match(message)
     assert match is not None
     fails = _same_failure(message, read)
@@ -58,14 +59,14 @@ def wrong_with(message: str, shape: Any, given: Any, read: Read) -> Wrong:
         return Wrong(pointer_of([*named, missing[1]]), f"is missing{_remedy(_kinds(shape, [*named, missing[1]]))}")
     if match["is_key"]:
         return Wrong(pointer_of(named), describe_mismatch("the name", what))
-    if not _MISFIT.match(what):  # A sentence of our own.
+    if not _MISFIT.match(what):  # a sentence of our own
         return Wrong(pointer_of(named), lower_first(what))
     return Wrong(pointer_of(named), _mismatch(what, named, shape, _at(given, named)))
 
 
 def _strange(steps: Steps, name: str, shape: Any) -> Wrong:
     place, known = pointer_of([*steps, name]), _fields(shape, steps)
-    if name in known:  # Of several shapes that may stand here, another one has it.
+    if name in known:  # another of the possible shapes has it
         return Wrong(place, "is no field of this type, but of another; leave it out, or change type")
     return Wrong(place, f"is no field here; {suggest_name(name, known)}")
 
@@ -85,7 +86,7 @@ def _remedy(kinds: Iterable[inspect.Type]) -> str:
 
 
 def _told(value: Any, steps: Steps, what: str) -> str:
-    """Repeat a value, as far as it may be: never one that may be a secret, nor what stands inside of it."""
+    """Repeat a value, as far as allowed: never a possible secret, nor its parts."""
     if value is UNKNOWN:
         return ""
     if isinstance(value, Mapping | list):
@@ -117,7 +118,7 @@ def _same_failure(message: str, read: Read) -> Callable[[Any], bool]:
 
 
 def _named(steps: Steps, given: Any, fails: Callable[[Any], bool]) -> list[str]:
-    """Give the steps with the keys of mappings among them, which a reader's message leaves out."""
+    """Return the path with the keys of mappings, which a decoder's message leaves out."""
     found: list[str] = []
     for step in steps:
         name = step
@@ -130,7 +131,9 @@ def _named(steps: Steps, given: Any, fails: Callable[[Any], bool]) -> list[str]:
 def _key_at_fault(
     given: Any, steps: Steps, mapping: Mapping[str, Any], fails: Callable[[Any], bool]
 ) -> tuple[Any, str]:
-    """Find the first key without whose value it would not have failed so; by halves, so that the whole is read twice at most."""
+    """Return the first key without whose value it would not have failed so; by halves, so that the whole is read twice
+    at most.
+    """
     keys = list(mapping)
     while len(keys) > 1:
         half = keys[: len(keys) // 2]
@@ -140,7 +143,7 @@ def _key_at_fault(
 
 
 def _with(given: Any, steps: Steps, part: Any) -> Any:
-    """Give what was given with another part at a place."""
+    """Return the input with another part at a place."""
     if not steps:
         return part
     step, rest = steps[0], steps[1:]
@@ -151,7 +154,7 @@ def _with(given: Any, steps: Steps, part: Any) -> Any:
 
 
 def _at(given: Any, steps: Steps) -> Any:
-    """Find what stands at a place; UNKNOWN where that cannot be said."""
+    """Return the value at a place; UNKNOWN where there is none."""
     for step in steps:
         try:
             given = given[int(step)] if isinstance(given, list) else given[step]
@@ -162,12 +165,12 @@ def _at(given: Any, steps: Steps) -> Any:
 
 @lru_cache(maxsize=256)
 def _whole(shape: Hashable) -> inspect.Type:
-    """Take a shape apart, which takes milliseconds: of a batch, each line may be refused."""
+    """Analyse a shape, cached: it takes milliseconds, and each line of a batch may be refused."""
     return inspect.type_info(shape)
 
 
 def _kinds(shape: Any, steps: Steps) -> list[inspect.Type]:
-    """Give what may stand at a place; of a union, of all its shapes."""
+    """Return the types allowed at a place; for a union, of all its members."""
     kinds = [_whole(shape)]
     for step in steps:
         kinds = [inner for kind in kinds for inner in _inner(kind, step)]
@@ -175,13 +178,13 @@ def _kinds(shape: Any, steps: Steps) -> list[inspect.Type]:
 
 
 def _fields(shape: Any, steps: Steps) -> list[str]:
-    """Name the fields that may stand at a place."""
+    """Return the fields allowed at a place."""
     structs = [kind for kind in flatten_kinds(_kinds(shape, steps)) if isinstance(kind, inspect.StructType)]
     return sorted({field.encode_name for kind in structs for field in kind.fields})
 
 
 def _tags(shape: Any, steps: Steps) -> list[str]:
-    """Name the types that there are, where the place is the field that tells them apart."""
+    """Return the tags of a union, if the place is its tag."""
     if not steps:
         return []
     structs = [kind for kind in flatten_kinds(_kinds(shape, steps[:-1])) if isinstance(kind, inspect.StructType)]

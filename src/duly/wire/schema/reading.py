@@ -1,4 +1,4 @@
-"""Reading what callers send, strictly: what is wrong is named with its place, and a misspelt field with the nearest known one."""
+"""Strict reading of requests: errors name the place, and a misspelt field the nearest known one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Malformed(Refused):
 
 
 class Misshapen(Refused):
-    """JSON, or a query, that has not the shape that is asked for."""
+    """JSON, or a query, of another shape than required."""
 
     def __init__(self, errors: Sequence[Wrong]) -> None:
         self.errors = list(errors)
@@ -37,7 +37,7 @@ def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
 
 
 def read_body(body: bytes, shape: type[T]) -> T:
-    """Read JSON into a shape. Raises Malformed, Misshapen."""
+    """Decode JSON into a shape. Raises Malformed, Misshapen."""
     check_depth(body)
     decoder = _decoder(cast("Hashable", shape))
     try:
@@ -52,7 +52,7 @@ def read_body(body: bytes, shape: type[T]) -> T:
 
 
 def read_value(value: Any, shape: type[T]) -> T:
-    """Read a decoded JSON value into a shape. Raises Misshapen."""
+    """Convert a decoded JSON value into a shape. Raises Misshapen."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -61,7 +61,7 @@ def read_value(value: Any, shape: type[T]) -> T:
 
 
 def read_query(pairs: Iterable[tuple[str, str]], shape: type[T]) -> T:
-    """Read a query string's parameters, each at most once. Raises Misshapen."""
+    """Parse a query string's parameters, each at most once. Raises Misshapen."""
     found: dict[str, str] = {}
     for name, value in pairs:
         if name in found:
@@ -75,7 +75,7 @@ def read_query(pairs: Iterable[tuple[str, str]], shape: type[T]) -> T:
 
 
 def _given(body: bytes) -> Any:
-    """Read a body that does not fit its shape as it is; what comes behind the misfit may not even be JSON."""
+    """Decode a body that does not fit its shape; the part after the misfit may not even be JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -83,7 +83,7 @@ def _given(body: bytes) -> Any:
 
 
 def check_depth(body: bytes) -> None:
-    """Refuse JSON that is nested too deeply, before it is read. Raises Misshapen."""
+    """Refuse JSON that is nested too deeply, before it is decoded. Raises Misshapen."""
     if is_deeper(body, BODY_DEPTH_MAX):
         raise _too_deep()
 
@@ -93,12 +93,12 @@ def _too_deep() -> Misshapen:
 
 
 def why_not_json(body: bytes, error: Exception) -> str:
-    """Say in words why the reader, which gave `error`, could not read `body` as JSON."""
+    """Describe why the decoder, which gave `error`, could not read `body` as JSON."""
     return _lone_surrogate(body) or _plain(error)
 
 
 def _lone_surrogate(body: bytes) -> str | None:
-    """Name the first half of a character that has no other half, of which the reader says something else."""
+    """Describe the first lone surrogate, which the decoder reports differently."""
     awaited = -1  # where the other half must begin
     for escape in _ESCAPES.finditer(body):
         half = _SURROGATE.fullmatch(escape[0])
@@ -120,7 +120,7 @@ def _plain(error: Exception) -> str:
 
 
 def merge_patch(value: Any, patch: Any) -> Any:
-    """Lay a merge patch (RFC 7396) over a JSON value: null takes a field away."""
+    """Apply a merge patch (RFC 7396) to a JSON value: null removes a field."""
     if not isinstance(patch, Mapping):
         return patch
     merged = dict(value) if isinstance(value, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The bases of requests and responses, and the kinds of fields that only HTTP has."""
+"""The bases of requests and responses, and the types of fields that only HTTP has."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinf
 
 
 def check_reach(**moments: datetime | None) -> None:
-    """Refuse moments at the very ends of time, with which nothing can be computed. Raises ValueError."""
+    """Refuse moments at the very ends of time, which cannot be computed with. Raises ValueError."""
     for field, moment in moments.items():
         if moment is not None and not _EARLIEST <= moment <= _LATEST:
             raise ValueError(f"{field} is out of reach; give a moment between 0001-01-02 and 9999-12-30 in UTC")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A shape that callers write. A field that nobody knows is refused."""
+    """A request. An unknown field is refused."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """A shape that we write. Every field is always there; clients ignore those they do not know."""
+    """A response. Every field is always present; clients ignore fields they do not know."""
 
     @classmethod
     def of(cls, source: Any, **given: Any) -> Self:
-        """Copy the fields that are not given from a row or an object, by the same names.
+        """Copy the fields that are not given from a row or an object, by name.
 
-        A field that is nowhere is an error of ours, also where it has a default: that stands for older servers.
+        A missing field is an error of ours, even if it has a default: that stands for older servers.
         """
         read = source.__getitem__ if hasattr(source, "keys") else partial(getattr, source)
         copied = {}
@@ -54,4 +54,4 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nothing(Asked, frozen=True):
-    """No fields: of an operation that takes no query, or no body."""
+    """A shape without fields: of an operation without a query, or without a body."""

@@ -1,4 +1,4 @@
-"""One attempt: call the handler and say what it came to. Nothing here can raise, and nothing here touches the store."""
+"""One attempt: call the handler and return the outcome. Nothing here raises, and nothing here touches the store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _within(handler: Handler, context: RunContext, kwargs: dict[str, Any],
 
 
 async def attempt_target(target: TargetHandler, context: RunContext, run: Run) -> Outcome | Deferral:
-    """Do what a run's target says, within the run's timeout unless the target applies it itself."""
+    """Run a run's target, within the run's timeout unless the target applies it itself."""
     if run.refused is not None:
         return Failed(run.refused, retryable=False)
     seconds = None if target.keeps_time else run.policy.timeout_seconds
@@ -80,7 +80,7 @@ def attempt_in_thread(handler: Handler, context: RunContext, payload: str | None
 
 
 def succeeded(value: Any) -> Outcome:
-    """Turn a handler's return value into an outcome: kept as JSON when it fits, safe to store whatever it holds."""
+    """Turn a handler's return value into an outcome: stored as JSON when it fits, safe to store whatever it is."""
     if value is None:
         return _NOTHING
     try:
@@ -91,7 +91,7 @@ def succeeded(value: Any) -> Outcome:
 
 
 def outcome_of(error: BaseException, context: RunContext) -> Outcome:
-    """Say what an exception means."""
+    """Return the outcome of an exception."""
     match error:
         case Snooze():
             return Snoozed(error.delay)
@@ -99,22 +99,22 @@ def outcome_of(error: BaseException, context: RunContext) -> Outcome:
             return Cancelled()
         case asyncio.CancelledError() if _is_asked_to_end():
             return Failed(INTERRUPTED)
-        case NonRetryable() | InvalidArguments() | InvalidWorkflow():  # What is wrong with one is wrong next time, too.
+        case NonRetryable() | InvalidArguments() | InvalidWorkflow():  # these would fail the next time, too
             return Failed(_reason(error), retryable=False, detail=_detail(error), kinds=kinds_of(type(error)))
     return Failed(_reason(error), detail=_detail(error), kinds=kinds_of(type(error)))
 
 
 def _is_asked_to_end() -> bool:
-    """Say whether this task itself was cancelled, and not something that its handler waited for."""
+    """Return whether this task itself was cancelled, and not something that its handler waited for."""
     try:
         task = asyncio.current_task()
-    except RuntimeError:  # A thread has none.
+    except RuntimeError:  # a thread has none
         return False
     return task is not None and task.cancelling() > 0
 
 
 def unprepared(error: BaseException) -> Failed:
-    """Say what a run came to whose handler could not even be called, by whatever error of ours."""
+    """Return the outcome of a run whose handler could not even be called, because of an error of ours."""
     return Failed(_reason(error), detail=_detail(error))
 
 

@@ -1,7 +1,7 @@
-"""What a handler in a child process writes to its standard output and error, taken line by line for the run's log.
+"""Captured output: a child process's standard output and error, line by line, into the run's log.
 
-The two descriptors themselves are led into pipes while a handler runs, so that what C code and processes that it starts write
-is taken too. What such a process writes after the handler has ended belongs to no run, and is dropped.
+The two descriptors themselves are redirected to pipes while a handler runs, so that the output of C code and of
+processes that it starts is captured too. Output after the handler has ended belongs to no run, and is dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 STREAMS = {"stdout": 1, "stderr": 2}
-LINE_BYTES_MAX = 8_192  # A longer line is cut into several.
+LINE_BYTES_MAX = 8_192  # a longer line is split
 _READ_BYTES = 65_536
 _LAST_WORDS_SECONDS = 0.25
 
@@ -23,7 +23,7 @@ Say = Callable[[str, str], None]
 
 @contextmanager
 def captured(say: Say) -> Iterator[None]:
-    """Give each line that is written in the block to `say`, with the name of its stream."""
+    """Pass each line that is written in the block to `say`, with the name of its stream."""
     listeners = [_Listener(name, descriptor, say) for name, descriptor in STREAMS.items()]
     try:
         yield
@@ -33,7 +33,7 @@ def captured(say: Say) -> Iterator[None]:
 
 
 class _Listener:
-    """One stream, led into a pipe and read by a thread."""
+    """One stream, redirected to a pipe and read by a thread."""
 
     def __init__(self, name: str, descriptor: int, say: Say) -> None:
         self._name = name
@@ -50,7 +50,7 @@ class _Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Lead the stream where it led before, and take what is left. A process that was left behind is not waited for."""
+        """Restore the stream, and read the rest. A process left behind is not waited for."""
         _flush(self._name)
         os.dup2(self._before, self._descriptor)
         os.close(self._before)
@@ -79,7 +79,7 @@ class _Listener:
 
 
 def write_lines_at_once() -> None:
-    """Let Python write each line as it ends, so that it is seen while the handler runs."""
+    """Make Python flush each line, so that it is seen while the handler runs."""
     for name in STREAMS:
         with contextlib.suppress(AttributeError, ValueError):
             getattr(sys, name).reconfigure(line_buffering=True)

@@ -1,10 +1,12 @@
-"""A child process that runs one handler at a time and may be killed. Run as `python -m duly.worker.execute.child FD module:app`.
+"""A child process that runs one handler at a time and may be killed.
 
-It speaks lines of JSON over one socket: `READY` goes out once the app is loaded, or a `Done` that says why it is not; a `Task`
-comes in, and `READY` again says that it has; `Said` lines go out while it runs, a checkpoint waiting for its answer; a `Done`
-line ends it. It ends with the worker's process, and with it everything that its handler started.
+Run as `python -m duly.worker.execute.child FD module:app`.
 
-What the handler says too much of ends here: of its log so much is passed on for an attempt, and of progress a few a second.
+It speaks lines of JSON over one socket: `READY` goes out once the app is loaded, or a `Done` with the error; a `Task`
+comes in, and `READY` again confirms it; `Said` lines go out while it runs, a checkpoint waiting for its answer; a
+`Done` line ends it. It ends with the worker's process, and with it everything that its handler started.
+
+Excess output ends here: so many log lines an attempt, and a few progress reports a second.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ _ORPHANED_SECONDS = 0.5
 
 
 class Task(msgspec.Struct):
-    """What to run. The place is the worker's business."""
+    """A task for a child. The row's place is the worker's business."""
 
     run: Run
     saved: str | None
@@ -47,7 +49,7 @@ class Task(msgspec.Struct):
 
 
 class Said(msgspec.Struct):
-    """Something the handler said while running."""
+    """A message of the handler while running."""
 
     what: str
     level: str = ""
@@ -58,14 +60,14 @@ class Said(msgspec.Struct):
 
 
 class Done(msgspec.Struct):
-    """How it ended."""
+    """The end of a task."""
 
     outcome: Outcome
     left_behind: bool
 
 
 class Wire:
-    """The child's end of the socket, and the desk its handlers speak to; from any thread, each message whole."""
+    """The child's end of the socket, and the services its handlers use; from any thread, each message whole."""
 
     def __init__(self, descriptor: int) -> None:
         self._stream = socket.socket(fileno=descriptor).makefile("rwb")
@@ -78,12 +80,12 @@ class Wire:
         threading.Thread(target=self._pass_progress_on, name="progress", daemon=True).start()
 
     def ready(self) -> None:
-        """Say that work may come, or that it has come."""
+        """Confirm that a task may come, or that it has come."""
         self._stream.write(READY)
         self._stream.flush()
 
     def receive(self) -> Task | None:
-        """Wait for work; None: the worker is gone."""
+        """Wait for a task; None: the worker has ended."""
         line = self._stream.readline()
         if not line:
             return None
@@ -91,13 +93,13 @@ class Wire:
         return msgspec.json.decode(line, type=Task)
 
     def send(self, message: Said | Done) -> None:
-        """Say something."""
+        """Send a message."""
         with self._lock:
             self._stream.write(msgspec.json.encode(message) + b"\n")
             self._stream.flush()
 
     def log(self, run: Run, level: str, message: str, fields: dict[str, Any]) -> None:
-        """Pass a log line on, up to a cap for each attempt; what is more is counted."""
+        """Pass a log line on, up to a cap for each attempt; the rest is counted."""
         with self._lock:
             if self._bytes > LOG_BYTES_MAX:
                 self._dropped += 1
@@ -107,7 +109,7 @@ class Wire:
             self.send(Said("log", level=level, text=text, fields=more))
 
     def end(self, done: Done) -> None:
-        """Say how an attempt ended, after all that is still to be said of it."""
+        """Report the end of an attempt, after everything still to be sent of it."""
         with self._lock:
             self._send_progress()
             if self._dropped:
@@ -122,7 +124,7 @@ class Wire:
             return self._stream.readline().strip() == b"true"
 
     def progress(self, run: Run, progress: Progress) -> None:
-        """Note progress, to be passed on in a moment."""
+        """Record progress, to be passed on in a moment."""
         with self._lock:
             self._progress = progress
         self._has_progress.set()
@@ -134,7 +136,7 @@ class Wire:
     def _pass_progress_on(self) -> None:
         while self._has_progress.wait():
             self._has_progress.clear()
-            with contextlib.suppress(OSError, ValueError):  # The worker has hung up.
+            with contextlib.suppress(OSError, ValueError):  # the worker has closed the socket
                 self._send_progress()
             threading.Event().wait(_PROGRESS_SECONDS)
 
@@ -146,7 +148,7 @@ class Wire:
 
 
 def loaded(wire: Wire, path: str) -> Registry:
-    """Load the app. What keeps it from being loaded is said before it ends us."""
+    """Load the app. An error is reported before it ends us."""
     try:
         registry: Registry = load_app(path).registry
     except BaseException as error:
@@ -156,7 +158,7 @@ def loaded(wire: Wire, path: str) -> Registry:
 
 
 def serve(wire: Wire, registry: Registry) -> None:
-    """Run what comes, one at a time, until the worker hangs up."""
+    """Run tasks, one at a time, until the worker closes the socket."""
     wire.ready()
     while (task := wire.receive()) is not None:
         handler = registry[task.run.handler]
@@ -176,13 +178,14 @@ def _attempt(handler: Handler, context: RunContext, task: Task) -> Outcome:
     if handler.is_async:
         try:
             return asyncio.run(attempt_on_loop(handler, context, task.run.payload, task.timeout))
-        except asyncio.CancelledError as error:  # The signal met the loop itself; the handler has tidied up by now.
+        # the signal interrupted the loop itself; the handler has cleaned up by now
+        except asyncio.CancelledError as error:
             return outcome_of(error, context)
     return attempt_in_thread(handler, context, task.run.payload)
 
 
 def end_with(parent: int) -> None:
-    """Take everything the handler started along when the worker has died: its lease will go to someone else."""
+    """End everything that the handler started when the worker has died: its lease will go to another."""
     while os.getppid() == parent:
         threading.Event().wait(_ORPHANED_SECONDS)
     os.killpg(0, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""The children of a worker: processes that run one handler after another, and can be killed.
+"""Child processes of a worker: each runs one handler after another, and can be killed.
 
-Who waits for a child gets the first that comes free, be it a new one or one that has ended its errand: when many runs come at
-once, quick ones are over before the tenth child has loaded the app.
+A waiting run gets the first free child, new or used: when many runs come at once, quick ones are over before the tenth
+child has loaded the app.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from duly.domain.runs.payload import storable
 from duly.worker.execute.child import READY, Done
 
 IDLE_MAX = 2
-LINGER_SECONDS = 2.0  # How long those beyond stay, should more come.
-# One that takes longer hangs, and the slot of whoever waits for it would be taken for ever.
+LINGER_SECONDS = 2.0  # how long surplus children stay
+# A child that takes longer hangs, and the slot of its run would be taken for ever.
 LOADING_SECONDS_MAX = 300.0
-LOADING_MAX = 2  # More at once would load no sooner, and the first of them later.
+LOADING_MAX = 2  # more at once would load no sooner, and the first of them later
 _LINE_BYTES_MAX = 4_194_304
-_ENDING_SECONDS = 5.0  # So long a child that could not load the app has for its own end.
+_ENDING_SECONDS = 5.0  # how long a child that could not load the app may take to end
 _REASON_CHARACTERS_MAX = 2_000
 
 
 class Unloadable(Exception):
-    """A child could not load the app: there was a process for it, so the same would come of the next. `failed` says why."""
+    """A child could not load the app: the process started, so the next would fail the same. `failed` has the reason."""
 
     def __init__(self, failed: Failed) -> None:
         super().__init__(failed.reason)
@@ -49,7 +49,7 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended, as far as we have heard."""
+        """Return whether it has not ended, as far as we know."""
         return self.process.returncode is None
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
@@ -58,7 +58,7 @@ class Child:
             os.killpg(self.process.pid, number)
 
     def close(self) -> None:
-        """Hang up and make sure it is gone."""
+        """Close the socket and make sure that it has ended."""
         self.writer.close()
         self.kill()
 
@@ -75,7 +75,7 @@ class Children:
         self._closed = False
 
     async def take(self) -> Child:
-        """Give an idle child, or the first that comes free."""
+        """Return an idle child, or the first that comes free."""
         while self._idle:
             if (child := self._idle.pop()).is_alive:
                 return child
@@ -93,7 +93,7 @@ class Children:
             raise
 
     def offer(self, child: Child) -> None:
-        """Give a child to whoever has waited longest; if nobody does, keep it for a while."""
+        """Pass a child to the longest waiter; without one, keep it for a while."""
         while self._wanted:
             wanted = self._wanted.popleft()
             if not wanted.done():
@@ -106,13 +106,13 @@ class Children:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, self._dismiss, child)
 
     def close(self) -> None:
-        """End those who are idle; one that is still loading ends when it has."""
+        """End idle children; one that is still loading ends when it has."""
         self._closed = True
         for child in list(self._idle):
             self._dismiss(child)
 
     def _dismiss(self, child: Child) -> None:
-        """End a child that nobody needed, if there are more than enough."""
+        """End a surplus child."""
         if child in self._idle and (self._closed or len(self._idle) > IDLE_MAX):
             self._idle.remove(child)
             child.close()
@@ -128,7 +128,7 @@ class Children:
         self._load_more()
 
     async def _load(self) -> None:
-        """Start a child for one of those who wait. Should that fail, it is told to the first of them."""
+        """Start a child for one of the waiters. A failure is raised to the first of them."""
         try:
             self.offer(await self._spawn())
         except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
@@ -136,7 +136,7 @@ class Children:
                 wanted.set_exception(error)
 
     async def _spawn(self) -> Child:
-        """Start a child and let it load the app, which takes its time, and not the handler's. Raises Unloadable."""
+        """Start a child and let it load the app, which does not count as the handler's time. Raises Unloadable."""
         child = await self._start()
         try:
             said = await asyncio.wait_for(child.reader.readline(), LOADING_SECONDS_MAX)
@@ -146,13 +146,13 @@ class Children:
             raise Unloadable(Failed(f"{self._unloaded} within {LOADING_SECONDS_MAX:g} s")) from None
         if said == READY:
             return child
-        with contextlib.suppress(TimeoutError):  # It may still be writing to its standard error what is wrong.
+        with contextlib.suppress(TimeoutError):  # it may still be writing its error to standard error
             await asyncio.wait_for(child.process.wait(), _ENDING_SECONDS)
         child.close()
         raise Unloadable(self._failed(said, await child.process.wait()))
 
     def _failed(self, said: bytes, status: int) -> Failed:
-        """Say why the app was not loaded: in the child's own words, if it had time for them."""
+        """Return why the app was not loaded: in the child's own words, if it had time for them."""
         reason = f"{self._unloaded}, which ended with status {status}"
         with contextlib.suppress(msgspec.DecodeError):
             if isinstance(failed := msgspec.json.decode(said, type=Done).outcome, Failed):
@@ -160,7 +160,7 @@ class Children:
         return Failed(reason)
 
     async def _start(self) -> Child:
-        """Start a process. Where there is none to be had, neither end of its socket stays open."""
+        """Start a process. If that fails, neither end of its socket stays open."""
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(

@@ -1,7 +1,9 @@
-"""Where handlers run: `async def` on the handlers' own loop, plain functions in threads. The engine is on another thread.
+"""The executor: runs `async def` handlers on their own loop and plain functions in threads.
+
+The engine has another thread.
 
 Work comes over in batches and goes back in batches: one wake-up of the other loop carries everything that has gathered.
-Threads do not pass through the handlers' loop, so that a handler that blocks it holds up none of them.
+Threads bypass the handlers' loop, so that a handler that blocks it delays none of them.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from duly.worker.targets import TargetHandler, Targets
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
-    """A slot that has come free, with the outcome; nothing settled: the run was never started: it was not safe, or is held."""
+    """A freed slot, with the outcome; without one, the run was never started: it was not safe, or is paused."""
 
     kind: Kind
     run: Run
@@ -39,12 +41,12 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
 
 def started(run: Run, clock: Clock) -> datetime:
-    """Say when a run starts: it was due when it was taken in hand, though our clock, a lower bound, may have gone back since."""
+    """Return when a run starts: not before it was due, though our clock, a lower bound, may have gone back since."""
     return max(run.due_at, moment_of(clock.now()))
 
 
 def finished(started_at: datetime, clock: Clock) -> datetime:
-    """Say when an attempt ends, which is not before it was started."""
+    """Return when an attempt ends, which is not before it was started."""
     return max(started_at, moment_of(clock.now()))
 
 
@@ -73,21 +75,21 @@ class Executor:
         self._loop = loop
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="handler") if threads else None
         self._contexts: dict[tuple[UUID, int], RunContext] = {}
-        self._in_line: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # for a thread
-        self._for_loop: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # in line for the loop
+        self._in_line: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # waiting for a thread
+        self._for_loop: dict[tuple[UUID, int], tuple[Kind, Run]] = {}  # waiting for the loop
         self._tasks: dict[tuple[UUID, int], tuple[asyncio.Task[None], Run]] = {}
         self._ended: list[Ended] = []
         self._told = False
         self._interrupted = False
-        self.holds = Holds()  # Set from the engine's thread; looked at where a handler would be called.
+        self.holds = Holds()  # set from the engine's thread; read where a handler would be called
 
     @property
     def is_busy(self) -> bool:
-        """Whether a handler that was called has not ended. From any thread."""
+        """Return whether a called handler has not ended. From any thread."""
         return any(context.has_started for context in list(self._contexts.values()))
 
     def start(self, desk: Desk, batch: list[tuple[Kind, Run, str | None]]) -> list[tuple[Kind, Run]]:
-        """Take a batch, from the engine's thread. Gives back those for which no thread could be started."""
+        """Take a batch, from the engine's thread. Returns the runs for which no thread could be started."""
         on_loop: list[tuple[Kind, Handler | TargetHandler, Run, RunContext]] = []
         without_thread: list[tuple[Kind, Run]] = []
         for kind, run, saved in batch:
@@ -104,7 +106,7 @@ class Executor:
         return without_thread
 
     def _line_up(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> bool:
-        """Put a run in line for the next thread. False: none could be started, and none will come upon it later."""
+        """Queue a run for the next thread. False: none could be started, and none will come later."""
         assert self._pool is not None
         name = (run.run_id, run.fence)
         self._in_line[name] = (kind, run)
@@ -122,9 +124,11 @@ class Executor:
         return {*self._for_loop.copy(), *self._in_line.copy()}
 
     def take_back(self, names: Iterable[tuple[UUID, int]] | None = None) -> list[Ended]:
-        """Take these out of the line for the loop or a thread, or all that wait for the loop. From the engine's thread.
+        """Take these out of the queue for the loop or a thread, or all that wait for the loop.
 
-        Whoever takes a run out of its line first has it.
+        From the engine's thread.
+
+        The first to take a run out of its queue has it.
         """
         taken: list[Ended] = []
         for name in list(self._for_loop) if names is None else names:
@@ -135,14 +139,14 @@ class Executor:
         return taken
 
     def run_on_loop(self) -> Run | None:
-        """Give the run whose handler is being executed on the loop at this moment, where that is known. From any thread."""
+        """Return the run whose handler the loop executes at this moment, if it is known. From any thread."""
         task = asyncio.current_task(self._loop)
         running = [
             (one, run) for one, run in list(self._tasks.values()) if (run.run_id, run.fence) not in self._for_loop
         ]
         found = [run for one, run in running if one is task]
         if not found and len(running) == 1:
-            found = [running[0][1]]  # A task of its own making.
+            found = [running[0][1]]  # a task that the handler made
         return found[0] if found else None
 
     def cancel(self, run: Run) -> None:
@@ -169,7 +173,7 @@ class Executor:
 
     async def _on_loop(self, kind: Kind, handler: Handler | TargetHandler, run: Run, context: RunContext) -> None:
         if self._for_loop.pop((run.run_id, run.fence), None) is None:
-            del self._tasks[run.run_id, run.fence]  # It was taken back meanwhile.
+            del self._tasks[run.run_id, run.fence]  # it was taken back meanwhile
             return
         try:
             if not self._may_start(run, context, is_inside=isinstance(handler, Handler)):
@@ -192,7 +196,7 @@ class Executor:
 
     def _in_thread(self, kind: Kind, handler: Handler, run: Run, context: RunContext) -> None:
         if self._in_line.pop((run.run_id, run.fence), None) is None:
-            return  # It was handed back meanwhile. Whoever takes it out of the line first has it.
+            return  # it was handed back meanwhile; the first to take it out of the queue has it
         try:
             if not self._may_start(run, context, is_inside=True):
                 ended = self._unstarted(kind, run, context)
@@ -208,7 +212,7 @@ class Executor:
         self._on_ended([ended])
 
     def expired(self, run: Run) -> Settled | None:
-        """Give the end of a run that is worthless by now; None: it may start. From any thread."""
+        """Return the outcome of a run that has expired; None: it may start. From any thread."""
         if run.policy is PLAIN:
             return None
         expires_at = expiry_of(run.scheduled_at, run.policy)
@@ -217,7 +221,7 @@ class Executor:
         return Settled(run, None, None, Expired(expires_at), left_behind=True)
 
     def _may_start(self, run: Run, context: RunContext, *, is_inside: bool) -> bool:
-        self.marks.start(run.run_id, run.fence, is_inside=is_inside)  # Before we ask: see `marks.py`.
+        self.marks.start(run.run_id, run.fence, is_inside=is_inside)  # before we check: see `marks.py`
         if context.cancelled or self._interrupted or self.holds.cover(run):
             return False
         return self._is_safe() and not self.is_revoked(run)
@@ -227,7 +231,7 @@ class Executor:
         self._revoked |= names
 
     def is_revoked(self, run: Run) -> bool:
-        """Say whether a run was handed back before it could be started. Asked after `is_safe`, from any thread."""
+        """Return whether a run was handed back before it could be started. Called after `is_safe`, from any thread."""
         return bool(self._revoked) and (run.run_id, run.fence) in self._revoked
 
     def _settled_or_deferred(
@@ -241,12 +245,12 @@ class Executor:
         return Settled(run, started_at, finished(started_at, self._clock), outcome, context.left_behind)
 
     def _unstarted(self, kind: Kind, run: Run, context: RunContext) -> Ended:
-        """End a run whose handler was never called: cancelled for good, or handed back."""
+        """End a run whose handler was never called: cancelled, or handed back."""
         cancelled = Settled(run, None, None, Cancelled(), context.left_behind) if context.cancelled else None
         return Ended(kind, run, cancelled)
 
     def _unprepared(self, kind: Kind, run: Run, error: BaseException, context: RunContext) -> Ended:
-        """End a run that an error of ours has met, wherever it was on its way."""
+        """End a run after an error of ours, wherever it was on its way."""
         return Ended(kind, run, Settled(run, None, None, unprepared(error), context.left_behind))
 
     def _end(self, ended: Ended) -> None:
@@ -254,7 +258,7 @@ class Executor:
         self._contexts.pop(name, None)
         self._tasks.pop(name, None)
         self._ended.append(ended)
-        if not self._told:  # The rest of this turn of the loop gathers before the engine is woken once.
+        if not self._told:  # the rest of this turn of the loop is gathered before the engine is woken once
             self._told = True
             self._loop.call_soon(self._tell)
 
@@ -268,6 +272,6 @@ class Executor:
             self._stop(name, context)
 
     def _stop(self, name: tuple[UUID, int], context: RunContext) -> None:
-        """Cancel a task whose handler has been called; one that has not looks for itself before it calls."""
+        """Cancel a task whose handler has been called; one that has not checks before it calls."""
         if (found := self._tasks.get(name)) is not None and context.has_started:
             found[0].cancel()

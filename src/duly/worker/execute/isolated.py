@@ -1,4 +1,6 @@
-"""Apart: runs in child processes, where they can be killed, and suspects among them, each announced before it starts."""
+"""Isolated runs: runs in child processes, where they can be killed, and suspects among them, each announced before it
+starts.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _REASON_CHARACTERS_MAX = 2_000
 
 
 class Apart:
-    """Runs what does not run in this process; without a crew it does after all, one suspect at a time."""
+    """Runs what does not run in this process; without a process pool it does after all, one suspect at a time."""
 
     def __init__(
         self,
@@ -40,7 +42,7 @@ class Apart:
         is_recalled: Callable[[Run], bool],
         log: Log,
     ) -> None:
-        self.waiting: set[tuple[UUID, int]] = set()  # for a child
+        self.waiting: set[tuple[UUID, int]] = set()  # waiting for a child
         self._is_recalled = is_recalled
         self._database = database
         self._clock = database.clock
@@ -50,11 +52,11 @@ class Apart:
         self._executor = executor
         self._desk = desk
         self._on_ended = on_ended
-        self._on_unable = on_unable  # It could not be started here, and is none the worse for it.
+        self._on_unable = on_unable  # called with a run that could not be started here, through no fault of its own
         self._log = log
 
     async def run_alone(self, suspects: list[Held]) -> None:
-        """Announce suspects, so that the death of each is laid at its own door; then run each in a child process."""
+        """Announce suspects, so that each is blamed for its own crash; then run each in a child process."""
         unstarted = [Ended(held.kind, held.run, None) for held in suspects]
         try:
             is_announced = await self._announce([held.run for held in suspects])
@@ -68,7 +70,7 @@ class Apart:
             self._on_ended(unstarted)
 
     async def run(self, held: Held) -> None:
-        """Run one in a child process. Whatever becomes of that, its run does not stay in our hands."""
+        """Run one in a child process. Whatever happens, we do not keep holding the run."""
         if self._crew is None:
             self._run_here(held)
             return
@@ -86,14 +88,14 @@ class Apart:
         self._on_ended([Ended(held.kind, run, settled)])
 
     async def _attempt(self, crew: Crew, held: Held, started_at: datetime) -> Settled | None:
-        """Say what it came to; None: it may not start any more. Raises NoChild."""
+        """Return the outcome; None: it may not start any more. Raises NoChild."""
         run = held.run
         if held.cancelled or not self._may_start(run):
             return None
         if (expired := self._executor.expired(run)) is not None:
             return expired
         name = (run.run_id, run.fence)
-        self._executor.marks.end(*name)  # It waits for a child, and can be taken back meanwhile.
+        self._executor.marks.end(*name)  # it waits for a child, and can be taken back meanwhile
         self.waiting.add(name)
         try:
             ended = await crew.run(
@@ -114,7 +116,7 @@ class Apart:
         )
 
     def _run_here(self, held: Held) -> None:
-        """Run one in this process, which asks all else before it calls the handler."""
+        """Run one in this process, which checks everything else before it calls the handler."""
         unstarted = [Ended(held.kind, held.run, None)]
         if held.cancelled:
             self._on_ended(unstarted)
@@ -126,8 +128,8 @@ class Apart:
         return self._may_start(run)
 
     def _may_start(self, run: Run) -> bool:
-        # Asked again when a child has loaded the app: meanwhile we may have slept past our lease.
-        self._executor.marks.start(run.run_id, run.fence, is_inside=False)  # Before we ask: see `marks.py`.
+        # Checked again when a child has loaded the app: meanwhile we may have slept past our lease.
+        self._executor.marks.start(run.run_id, run.fence, is_inside=False)  # before we check: see `marks.py`
         is_free = self._lifeline.is_safe and not self._executor.holds.cover(run)
         return is_free and not (self._executor.is_revoked(run) or self._is_recalled(run))
 

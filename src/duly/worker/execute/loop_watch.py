@@ -1,7 +1,7 @@
-"""The watch over the handlers' loop, from the engine's: an `async def` that blocks it is named in the log after a second.
+"""The watch over the handlers' loop, from the engine's: an `async def` that blocks it is logged after a second.
 
-What waits for the loop then goes back unused once it has been blocked for longer, and nothing more is claimed for it until it
-turns again. The heartbeat reports to the database which handler blocks it (`marks.py`).
+When it has been blocked for longer, runs that wait for the loop go back unused, and nothing more is claimed for it
+until it turns again. The heartbeat reports to the database which handler blocks it (`marks.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from duly.log import Log
 from duly.worker.execute.executor import Executor
 
 LOOK_SECONDS = 0.25
-# Looks, not seconds: while the interpreter is taken we do not look either, and then the loop is not to blame.
+# Looks, not seconds: while the interpreter is blocked we do not look either, and then the loop is not to blame.
 WARNED_LOOKS = 4
 GIVEN_BACK_SECONDS_MAX = 5.0
 
 
 class LoopWatch:
-    """Asks the loop for a sign of life, over one life of a worker."""
+    """Pings the loop, over one life of a worker."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class LoopWatch:
 
     @property
     def is_on_this_loop(self) -> bool:
-        """Whether the loop to be watched is the one that we are on."""
+        """Return whether the watched loop is the one that we are on."""
         return self._loop is asyncio.get_running_loop()
 
     async def run(self) -> None:

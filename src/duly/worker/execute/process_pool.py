@@ -1,4 +1,4 @@
-"""The crew: runs what may have to be killed in child processes, and says what came of it."""
+"""The process pool: runs isolated attempts in child processes, and returns their outcomes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ OnSaid = Callable[[Run, Said], "asyncio.Future[bool] | None"]
 
 
 class NoChild(Exception):
-    """There is no process to be had for a child: nothing was started, and that is none of the run's doing."""
+    """No child process could be started: nothing was started, and the run is not to blame."""
 
 
 class Errand:
-    """One attempt on its way through the crew."""
+    """One attempt on its way through the process pool."""
 
     def __init__(self, task: Task, on_said: OnSaid) -> None:
         self.task = task
         self.on_said = on_said
         self.child: Child | None = None
-        self.taken_over = False  # The child has it: from here on its death is the run's doing.
-        self.stopped_by: Outcome | None = None  # What it is when it ends because it was stopped.
+        self.taken_over = False  # the child has it: from here on its crash is the run's fault
+        self.stopped_by: Outcome | None = None  # the outcome if it ends because it was stopped
 
 
 class Crew:
-    """Attempts under way in child processes."""
+    """The attempts in child processes."""
 
     def __init__(self, app_path: str) -> None:
         self._children = Children(app_path)
@@ -114,8 +114,8 @@ class Crew:
         return done.outcome, done.left_behind
 
     async def _listen(self, errand: Errand, child: Child) -> Done | None:
-        """Follow what the child says, to its end. None: it died."""
-        with contextlib.suppress(ConnectionError):  # It died before it had read all we wrote.
+        """Read the child's messages, to the end. None: it died."""
+        with contextlib.suppress(ConnectionError):  # it died before it had read everything
             while line := await child.reader.readline():
                 if line == READY:
                     errand.taken_over = True
@@ -128,15 +128,15 @@ class Crew:
         return None
 
     def cancel(self, run: Run) -> None:
-        """Stop an attempt because someone asked for it: the run is cancelled."""
+        """Stop an attempt that was asked to stop: the run is cancelled."""
         self._stop(run, Cancelled())
 
     def interrupt(self, run: Run) -> None:
-        """Stop an attempt because the worker ends: it has failed, and may be tried again."""
+        """Stop an attempt because the worker ends: it has failed, and may be retried."""
         self._stop(run, Failed(INTERRUPTED))
 
     def _stop(self, run: Run, outcome: Outcome) -> None:
-        """Ask a child to stop; kill it when it does not within its grace."""
+        """Ask a child to stop; kill it after its grace period."""
         errand = self._errands.get((run.run_id, run.fence))
         if errand is None:
             return

@@ -1,4 +1,4 @@
-"""A handler for `logging`: what a user's own loggers say while a run's handler is at work goes to that run's log."""
+"""A handler for `logging`: records of a user's loggers during a run go to that run's log."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warning"), (logging.INFO
 
 
 class RunLogHandler(logging.Handler):
-    """Keeps records with the run in whose handler they were made; records made elsewhere pass it by.
+    """Appends records to the log of the run whose handler made them; others pass through.
 
-    It is added by whoever wants it: `logging.getLogger().addHandler(duly.RunLogHandler())`. A thread that the handler starts
-    by itself is not known to belong to it, unless it runs in a copy of the handler's context.
+    Add it yourself: `logging.getLogger().addHandler(duly.RunLogHandler())`. A thread that the handler starts is not
+    known to belong to it, unless it runs in a copy of the handler's context.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record."""
+        """Append a record."""
         run = current.get()
         if run is None:
             return

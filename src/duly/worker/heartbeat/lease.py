@@ -1,4 +1,4 @@
-"""The worker's end of the heartbeat: starts the pulse, and knows until when it is safe to start anything."""
+"""The worker's end of the heartbeat: starts the heartbeat process, and knows until when it is safe to start a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURN_SECONDS = 0.25
 
 
 class Lifeline:
-    """One pulse for one incarnation of a worker."""
+    """One heartbeat process for one life of a worker."""
 
     def __init__(
         self,
@@ -48,42 +48,44 @@ class Lifeline:
         self._clock = clock
         self._log = log
         self._on_gone = on_gone
-        self._on_returned = on_returned  # The heartbeat has handed back all but these runs while we stood still.
+        # called when the heartbeat handed back all but these runs while we were stalled
+        self._on_returned = on_returned
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._closing = False
-        # No longer than between two beats: so there are some more tries while the lease stands.
+        # No longer than between two heartbeats: so there are some more tries while the lease stands.
         self._setback = Setback(min(lease_seconds / BEATS_PER_LEASE, SETBACK_SECONDS_MAX))
         self.safe_until = float("-inf")
         self.due_until = float("-inf")
-        self.stalls = 0  # how often runs were handed back for us; what was claimed before is not ours any more
+        self.stalls = 0  # how often runs were handed back for us; earlier claims are not ours any more
 
     @property
     def is_safe(self) -> bool:
-        """Say whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
+        """Return whether the lease certainly stands: our monotonic clock has not passed two thirds of it."""
         return self._clock.monotonic() < self.safe_until
 
     @property
     def is_lost(self) -> bool:
-        """Say whether the lease may be gone. A heartbeat that takes us for stalled renews it, and will tell us when to go on."""
+        """Return whether the lease may be lost. A heartbeat that sees a stall renews it, and says when to go on."""
         is_renewed = self.marks.is_stalled and self._clock.monotonic() < self.marks.renewed_until
         return not (self.is_safe or is_renewed)
 
     def now(self) -> float:
-        """Give the latest due moment that may be started: the clock's, but none that the store would take for unstarted.
+        """Return the latest due moment that may be started: the clock's, but none that the store would count as
+        unstarted.
 
-        The second holds us back only when the database's clock was set forwards, until the next beat.
+        The second bound holds us back only after the database clock was set forwards, until the next heartbeat.
         """
         return min(self._clock.now(), self.due_until)
 
     async def start(self, give_up: Callable[[], bool]) -> None:
-        """Start the pulse and wait for its first beat, unless told to give up."""
+        """Start the heartbeat process and wait for its first heartbeat, unless told to give up."""
         self._reading = asyncio.create_task(self._keep_beating(), name="lifeline")
         while not (self.is_safe or self._reading.done() or give_up()):
             await self._clock.sleep(0.005)
 
     async def stop(self) -> None:
-        """End the pulse."""
+        """End the heartbeat process."""
         self._closing = True
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -92,7 +94,7 @@ class Lifeline:
             self._reading.cancel()
 
     async def _keep_beating(self) -> None:
-        """Start the pulse again should it die: it carries every lease we hold."""
+        """Restart the heartbeat process should it die: every lease depends on it."""
         turning = asyncio.create_task(self._keep_turning(), name="turning")
         try:
             await self._start_again_and_again()
@@ -100,7 +102,7 @@ class Lifeline:
             turning.cancel()
 
     async def _keep_turning(self) -> None:
-        """Let the heartbeat see that the engine turns."""
+        """Show the heartbeat process that the engine turns."""
         while True:
             self.marks.turn(self._clock.monotonic())
             await self._clock.sleep(TURN_SECONDS)
@@ -116,7 +118,7 @@ class Lifeline:
                 await self._clock.sleep(self._setback.seconds(self._clock.monotonic()))
 
     async def _beat(self) -> bool:
-        """Follow one pulse to its end. True: the lease is gone."""
+        """Follow one heartbeat process to its end. True: the lease is lost."""
         self.marks.turn(self._clock.monotonic())
         process = self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -135,13 +137,13 @@ class Lifeline:
                     return True
             await process.wait()
         finally:
-            process.stdin.close()  # Should it live, it ends by this: there is never more than one.
+            process.stdin.close()  # should it live, this ends it: there is never more than one
         if not self._closing:
             self._log.warning("pulse_died", status=process.returncode)
         return False
 
     def _heed(self, message: dict[str, object]) -> bool:
-        """Take one message of the pulse. True: the lease is gone."""
+        """Handle one message of the heartbeat process. True: the lease is lost."""
         match message:
             case {"safe_until": float(moment), "due_until": float(due_until)}:
                 self.safe_until, self.due_until = moment, due_until

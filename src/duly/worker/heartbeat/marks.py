@@ -1,10 +1,10 @@
 """Marks: memory that a worker shares with its heartbeat process, which must know what a frozen interpreter cannot say.
 
-The worker writes when its engine last turned, which runs have started, and since when a handler blocks the handlers' loop. The
-heartbeat process writes until when the lease is renewed, and whether it takes the engine for stalled.
+The worker writes when its engine last turned, which runs have started, and since when a handler blocks the handlers'
+loop. The heartbeat process writes until when the lease is renewed, and whether it considers the engine stalled.
 
-A run is marked before the worker asks whether it may start it, and stays marked until its outcome is written. So the heartbeat
-process, once the last moment has passed up to which it has allowed any start, knows of every unmarked run that it was not
+A run is marked before the worker checks whether it may start it, and stays marked until its outcome is written. So once
+the last moment has passed at which the heartbeat process allowed any start, it knows that every unmarked run was not
 started and will not be.
 """
 
@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple
 from uuid import UUID
 
-CAPACITY = 16_384  # More than can run and wait for their outcome to be written: a full outbox closes the intake.
+CAPACITY = 16_384  # more than can run and wait for their outcome to be written: a full outbox closes the intake
 _TURNED, _BLOCKED, _BLOCKER, _OVERFLOWED, _RENEWED, _STALLED = range(0, 48, 8)
 _HEADER_BYTES = 64
 _NUMBER = Struct("=d")
@@ -28,7 +28,7 @@ _FREE = bytes(_ENTRY.size)
 
 
 class _Own(threading.local):
-    """The id of each thread, asked for once: the system call would cost more than the mark."""
+    """The id of each thread, cached: the system call would cost more than the mark."""
 
     def __init__(self) -> None:
         self.thread = threading.get_native_id()
@@ -40,14 +40,14 @@ class Started(NamedTuple):
     run_id: UUID
     fence: int
     thread: int
-    is_inside: bool  # A handler's code runs in the worker's process, so it may hold it up.
+    is_inside: bool  # user code runs in the worker's process, so it may block it
 
 
 class Marks:
-    """One board for one life of a worker. Any thread of the worker may write."""
+    """The shared memory of one life of a worker. Any thread of the worker may write."""
 
     def __init__(self, shared: int | None = None) -> None:
-        """Open what another process shares under a file descriptor, or make a new one."""
+        """Open the memory that another process shares under a file descriptor, or create it."""
         self._file = _SharedFile(_HEADER_BYTES + CAPACITY * _ENTRY.size, shared)
         self._memory = mmap(self._file.descriptor, _HEADER_BYTES + CAPACITY * _ENTRY.size)
         self._free = [_offset(place) for place in range(CAPACITY)] if shared is None else []
@@ -56,13 +56,13 @@ class Marks:
 
     @property
     def descriptor(self) -> int:
-        """What another process opens it by."""
+        """The descriptor by which another process opens it."""
         return self._file.descriptor
 
     # ---------------------------------------------------------------------------------------------------- by the worker
 
     def turn(self, monotonic: float) -> None:
-        """Note that the engine has had its turn."""
+        """Record that the engine has turned."""
         self._write(_TURNED, monotonic)
 
     def start(self, run_id: UUID, fence: int, *, is_inside: bool) -> None:
@@ -73,62 +73,62 @@ class Marks:
         try:
             at = self._free.pop()
         except IndexError:
-            self._write(_OVERFLOWED, 1.0)  # From here on nobody can tell what has not started.
+            self._write(_OVERFLOWED, 1.0)  # from here on nobody knows what has not started
             return
         self._offsets[name] = at
         self._memory[at : at + _ENTRY.size] = run_id.bytes + _AFTER_RUN.pack(fence, self._own.thread, is_inside)
 
     def end(self, run_id: UUID, fence: int) -> None:
-        """Take the mark back: its outcome is written, or it was not started after all."""
+        """Remove the mark: its outcome is written, or it was not started after all."""
         if (at := self._offsets.pop((run_id, fence), None)) is not None:
             self._memory[at : at + _ENTRY.size] = _FREE
             self._free.append(at)
 
     def has(self, run_id: UUID, fence: int) -> bool:
-        """Say whether a run is marked: its handler was called, or is about to be."""
+        """Return whether a run is marked: its handler was called, or is about to be."""
         return (run_id, fence) in self._offsets
 
     def block(self, since: float, run_id: UUID | None, fence: int) -> None:
-        """Note since when a handler blocks the handlers' loop, and which run it is for, where that is known."""
+        """Record since when a handler blocks the handlers' loop, and its run, if known."""
         at = 0 if run_id is None else self._offsets.get((run_id, fence), 0)
         self._write(_BLOCKER, float(at))
         self._write(_BLOCKED, since)
 
     def unblock(self) -> None:
-        """Note that the handlers' loop turns again."""
+        """Record that the handlers' loop turns again."""
         self._write(_BLOCKED, 0.0)
 
     @property
     def is_stalled(self) -> bool:
-        """Whether the heartbeat process takes the engine for stalled; it renews the lease all the same."""
+        """Return whether the heartbeat process considers the engine stalled; it renews the lease all the same."""
         return self._read(_STALLED) > 0
 
     @property
     def renewed_until(self) -> float:
-        """Until when the lease certainly stands, on the monotonic clock that both share."""
+        """The moment until which the lease certainly stands, on the monotonic clock that both share."""
         return self._read(_RENEWED)
 
     # ----------------------------------------------------------------------------------------- by the heartbeat process
 
     @property
     def turned_at(self) -> float:
-        """When the engine last turned."""
+        """Return when the engine last turned."""
         return self._read(_TURNED)
 
     @property
     def blocked_since(self) -> float | None:
-        """Since when a handler blocks the handlers' loop; None: it turns."""
+        """The moment since which a handler blocks the handlers' loop; None: it turns."""
         return self._read(_BLOCKED) or None
 
     @property
     def blocker(self) -> Started | None:
-        """The run whose handler blocks the loop, where that is known."""
+        """The run whose handler blocks the loop, if known."""
         at = int(self._read(_BLOCKER))
         return self._entry(at) if at else None
 
     @property
     def is_whole(self) -> bool:
-        """Whether every run that has started is marked; otherwise nobody can tell what has not."""
+        """Return whether every started run is marked; otherwise nobody knows what has not started."""
         return not self._read(_OVERFLOWED)
 
     @property
@@ -137,11 +137,11 @@ class Marks:
         return [entry for place in range(CAPACITY) if (entry := self._entry(_offset(place))) is not None]
 
     def renew(self, until: float) -> None:
-        """Say until when the lease certainly stands."""
+        """Record until when the lease certainly stands."""
         self._write(_RENEWED, until)
 
     def stall(self, *, is_stalled: bool) -> None:
-        """Say whether the engine is taken for stalled."""
+        """Set whether the engine is considered stalled."""
         self._write(_STALLED, float(is_stalled))
 
     def _entry(self, at: int) -> Started | None:
@@ -161,7 +161,7 @@ def _offset(place: int) -> int:
 
 
 class _SharedFile:
-    """A file without a name, gone with the last who has it open. In memory where the system can: a disk may be full."""
+    """An anonymous file, deleted with its last descriptor. In memory if possible: a disk may be full."""
 
     def __init__(self, size: int, shared: int | None) -> None:
         if shared is not None:

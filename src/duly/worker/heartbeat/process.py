@@ -1,13 +1,13 @@
-"""The heartbeat, in a tiny process of its own: a handler that holds the interpreter's lock must not stop it.
+"""The heartbeat, in a small process of its own: a handler that holds the interpreter's lock must not stop it.
 
-It renews the lease and tells the worker until when, on the monotonic clock both share, it is safe to start anything: two
-thirds of the lease after the last good beat was *sent*; and up to which due moment the store takes its runs for started. It
-ends with the worker's process, and falls silent while that process is stopped: a frozen worker must lose its lease. Run as
-`python -m duly.worker.heartbeat.process`, configured over standard input.
+It renews the lease and tells the worker until when, on the monotonic clock both share, it is safe to start a run: two
+thirds of the lease after the last good heartbeat was *sent*; and up to which due moment the store counts its runs as
+started. It ends with the worker's process, and falls silent while that process is stopped: a frozen worker must lose
+its lease. Run as `python -m duly.worker.heartbeat.process`, configured over standard input.
 
-While the engine does not turn, because a handler holds the interpreter, it allows no start any more. Once the last moment that
-it had allowed has passed, it hands back every run that has not started (`marks.py`), and says so when the engine turns again.
-The runs that have started keep their lease.
+While the engine does not turn, because a handler holds the interpreter, it allows no start any more. Once the last
+moment that it had allowed has passed, it hands back every run that has not started (`marks.py`), and says so when the
+engine turns again. Started runs keep their lease.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STOPPED_SECONDS = 0.3
 
 
 def is_stopped(pid: int) -> bool:
-    """Say whether a process is stopped by a signal or a debugger, where the system tells."""
+    """Return whether a process is stopped by a signal or a debugger, where the system reports it."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -42,7 +42,7 @@ def is_stopped(pid: int) -> bool:
 
 
 async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
-    """Beat until the lease is gone, or the worker is: what it forked may hold the other end of our standard input open."""
+    """Send heartbeats until the lease is lost, or the worker has ended: its forks may keep our standard input open."""
     import asyncpg
 
     connection: Any = None
@@ -77,7 +77,7 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
         safe_until = sent + config["lease"] * SAFE_SHARE
         marks.renew(safe_until)
         if report is None or report.is_safe:
-            if stall.kept is not None:  # Before it may start anything.
+            if stall.kept is not None:  # before it may start anything
                 say({"kept": [[str(run_id), fence] for run_id, fence in stall.kept]})
             say({"safe_until": safe_until, "due_until": row["safe_until"].timestamp()})
             stall.resume(safe_until, row["safe_until"])
@@ -87,7 +87,7 @@ async def beat_for_ever(config: dict[str, Any], parent: int) -> None:
 
 
 async def _rest(stall: Stall, seconds: float) -> None:
-    """Wait for the next beat, no longer than until the engine stops or goes on, or something can be handed back."""
+    """Wait for the next heartbeat, at most until the engine stops or goes on, or something can be handed back."""
     until = time.monotonic() + seconds
     while True:
         now = time.monotonic()
@@ -97,13 +97,13 @@ async def _rest(stall: Stall, seconds: float) -> None:
 
 
 def say(message: dict[str, Any]) -> None:
-    """Tell the worker."""
+    """Send a message to the worker."""
     sys.stdout.write(json.dumps(message) + "\n")
     sys.stdout.flush()
 
 
 async def main() -> None:
-    """Beat while the worker's end of standard input is open."""
+    """Send heartbeats while the worker's end of standard input is open."""
     parent = os.getppid()
     config = json.loads(sys.stdin.readline())
     beating = asyncio.create_task(beat_for_ever(config, parent))
@@ -113,6 +113,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # A Ctrl-C ends the worker, and the worker ends us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C ends the worker, and the worker ends us
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     asyncio.run(main())

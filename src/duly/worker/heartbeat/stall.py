@@ -1,8 +1,9 @@
-"""Stall: when the heartbeat process takes the engine for stalled, what it may hand back then, and which handlers to name.
+"""Stalls: when the heartbeat process considers the engine stalled, what it may hand back then, and which handlers to
+name.
 
-States: *turning* (starts are allowed) → *stalled* (the engine has not turned for a while: no start is allowed any more) →
-*given back* (the last allowed moment has passed: what has not started goes back, at every beat, because a claim that was on its
-way may still be answered) → *turning* again.
+States: *turning* (starts are allowed) → *stalled* (the engine has not turned for a while: no start is allowed any more)
+→ *given back* (the last allowed moment has passed: what has not started goes back, at every heartbeat, because a claim
+that was on its way may still be answered) → *turning* again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from duly.worker.heartbeat.marks import Marks, Started
 
 LOOK_SECONDS = 0.1  # while it is stalled
 LOOK_TURNING_SECONDS = 0.5
-STALLED_SECONDS_LEAST = 1.0  # The engine turns four times a second, on a busy machine less often.
+STALLED_SECONDS_LEAST = 1.0  # the engine turns four times a second, on a busy machine less often
 STALLED_SHARE = 1 / 5  # of the lease
-SEEN_SECONDS = 0.5  # So long we have to have seen it ourselves: we may have stood still together with the worker.
+SEEN_SECONDS = 0.5  # how long we must have seen it ourselves: we may have been frozen together with the worker
 MARGIN_SECONDS = 0.05
-RETURNED_MAX = 2_000  # in one beat
+RETURNED_MAX = 2_000  # in one heartbeat
 _BUSY_SHARE = 0.5
 _TICKS_PER_SECOND = 100  # of the times in /proc
 
@@ -31,18 +32,18 @@ Handles = list[tuple[UUID, int]]
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a beat tells the database of a worker that stands still. `kept` None: nothing is handed back."""
+    """The report of a stalled worker with a heartbeat. `kept` None: nothing is handed back."""
 
     seconds: float
     holders: Handles
     kept: Handles | None
-    is_safe: bool  # The engine turns; only the handlers' loop is blocked.
-    safe_until: datetime | None = None  # as the store has told it: a report that comes late hands nothing back
+    is_safe: bool  # the engine turns; only the handlers' loop is blocked
+    safe_until: datetime | None = None  # as the store has said: a report that comes late hands nothing back
     started: Handles | None = None  # None: not known
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What the statement is given after the worker."""
+        """The arguments of the statement after the worker."""
         kept, started = _columns(self.kept), _columns(self.started)
         return (self.seconds, *_columns(self.holders), self.is_safe, *kept, self.safe_until, RETURNED_MAX, *started)
 
@@ -54,24 +55,24 @@ class Stall:
         self._marks = marks
         self._seconds = max(STALLED_SECONDS_LEAST, lease_seconds * STALLED_SHARE)
         self._pid = pid
-        self._allowed_until = marks.renewed_until  # It may have been allowed by a heartbeat before this one.
+        self._allowed_until = marks.renewed_until  # an earlier heartbeat process may have allowed it
         self._safe_until: datetime | None = None
         self._seen_at: float | None = None  # since when we have seen that it does not turn
-        self._times: dict[int, float] = {}  # of its threads, when we first saw it
+        self._times: dict[int, float] = {}  # CPU times of its threads, when we first saw it
         self._kept: Handles | None = None
-        self._has_more = True  # The next beat may find something to hand back.
+        self._has_more = True  # the next heartbeat may find something to hand back
 
     @property
     def is_stalled(self) -> bool:
-        """Whether no start is allowed."""
+        """Return whether no start is allowed."""
         return self._seen_at is not None
 
     def excuse(self) -> None:
-        """Forget what we saw: the whole process was stopped, so its engine could not turn."""
+        """Forget the observation: the whole process was stopped, so its engine could not turn."""
         self._seen_at = None
 
     def look(self, now: float) -> Report | None:
-        """Say what to report with the beat of this moment; None: all turns."""
+        """Return the report for the heartbeat of this moment; None: all turns."""
         marks = self._marks
         if self._turns(now):
             self._seen_at = None
@@ -84,7 +85,7 @@ class Stall:
         known = _handles(started) if marks.is_whole else None
         kept = known if self._may_give_back(now) else None
         if kept is not None:
-            self._kept = kept  # Before we know that it is done: the answer may be lost.
+            self._kept = kept  # before we know that it is done: the answer may be lost
         holders = _handles(self._holders(started, now))
         return Report(now - marks.turned_at, holders, kept, False, self._safe_until, known)
 
@@ -100,13 +101,13 @@ class Stall:
         return self._kept
 
     def resume(self, allowed_until: float, safe_until: datetime) -> None:
-        """Allow starts up to this moment again: the worker has been told, and what was handed back before that."""
+        """Allow starts up to this moment again: the worker knows, and what was handed back before that."""
         self._allowed_until, self._safe_until = allowed_until, safe_until
         self._kept, self._has_more = None, True
         self._marks.stall(is_stalled=False)
 
     def wants_beat(self, now: float) -> bool:
-        """Say whether the next beat is due at once: the engine stops or goes on, or something can be handed back."""
+        """Return whether the next heartbeat is due at once: the engine stops or goes on, or something can be handed back."""
         turns = self._turns(now)
         return turns == self.is_stalled or (not turns and self._has_more and self._may_give_back(now))
 
@@ -118,7 +119,7 @@ class Stall:
         return has_seen and now > self._allowed_until + MARGIN_SECONDS and self._marks.is_whole
 
     def _holders(self, started: list[Started], now: float) -> list[Started]:
-        """Name the runs whose thread computes; of all that run inside, where no thread does."""
+        """Return the runs whose thread computes; or all that run inside, if no thread does."""
         inside, elapsed = [one for one in started if one.is_inside], now - (self._seen_at or now)
         times = _thread_times(self._pid)
         busy = [one for one in inside if _grown(times, self._times, one.thread) > _BUSY_SHARE * elapsed > 0]
@@ -126,7 +127,7 @@ class Stall:
 
 
 def _thread_times(pid: int) -> dict[int, float]:
-    """Read how long each thread of a process has computed, where the system tells."""
+    """Read the CPU time of each thread of a process, where the system reports it."""
     found = {}
     try:
         for folder in Path(f"/proc/{pid}/task").iterdir():

@@ -1,6 +1,6 @@
-"""Targets that are no functions: what a worker can do besides calling its app, each under a name that begins with `@`.
+"""Targets other than functions: what a worker can run besides its app, each under a name that begins with `@`.
 
-No code of the user's runs in our process for them, so their runs are never suspects that have to run alone.
+They run no user code in our process, so their runs are never suspects that have to run alone.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ Closing = Callable[[], Awaitable[None]]
 
 
 class TargetHandler(msgspec.Struct, frozen=True):
-    """One thing a worker can do. `attempt` is awaited on the handlers' loop, where a cancel or a timeout cancels it."""
+    """The handler of one target. `attempt` is awaited on the handlers' loop, where a cancel or a timeout cancels it."""
 
     name: str
     kind: Kind
     attempt: Attempt
-    keeps_time: bool = False  # It applies the run's timeout itself, from the moment from which it counts.
+    keeps_time: bool = False  # it applies the run's timeout itself
 
 
 class Part(Protocol):
-    """What targets share and a worker keeps alive for them; it is called on the engine's loop."""
+    """A service that targets share and a worker keeps alive; it is called on the engine's loop."""
 
     async def begin(self, database: Database, worker_id: UUID) -> None:
-        """A life of the worker begins, under this name."""
+        """Begin a life of the worker, under this id."""
         ...
 
     async def end(self) -> None:
-        """That life is over."""
+        """End that life."""
         ...
 
 
 class Targets:
-    """What a worker can do, by name, and the parts that live as long as it does."""
+    """The targets of a worker, by name, and the services that live as long as it does."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class Targets:
         return len(self._handlers)
 
     def get(self, name: str) -> TargetHandler | None:
-        """Give what is known under a handler's name, if anything."""
+        """Return the target of a handler's name, if any."""
         return self._handlers.get(name)
 
     async def begin(self, database: Database, worker_id: UUID) -> None:
-        """Let the parts begin with a life of the worker."""
+        """Begin the services with a life of the worker."""
         for part in self._parts:
             await part.begin(database, worker_id)
 
     async def end(self) -> None:
-        """Let the parts end with it."""
+        """End the services with it."""
         for part in self._parts:
             await part.end()
 

@@ -1,8 +1,8 @@
-"""A control group of its own for each command, where control groups (version 2) are ours to use.
+"""A control group for each command, where control groups (version 2) are ours to use.
 
-In it a command's whole tree is killed at once, however it forks, and what it used is counted; and where the controllers are
-there, its limits hold for all its processes together. `look` says how much of that there is, and what is missing for the rest.
-What a worker that was killed has left is ended by the next one: a group's name says whose it is.
+In it a command's whole tree is killed at once, however it forks, and its usage is counted; and with the controllers,
+its limits apply to all its processes together. `look` says how much of that is available, and what is missing for the
+rest. Groups left by a killed worker are ended by the next one: a group's name says whose it is.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from duly.worker.targets.orphans import started_of
 
 CONTROLLERS = ("memory", "pids")  # CPU time is counted without one
 _PREFIX = "duly"
-_OWN = "duly-worker"  # where the worker itself goes: what has groups with controllers below it holds no process
-_DELEGATED = ("user.delegate", "trusted.delegate")  # how systemd marks what it leaves to others
+_OWN = "duly-worker"  # the group of the worker itself: one with controllers below it may hold no process
+_DELEGATED = ("user.delegate", "trusted.delegate")  # how systemd marks delegated groups
 _PROCESSES_OF_OURS = 2  # of a sandbox: the one outside, and the first inside
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """Where groups can be made, if anywhere; which controllers there are; and what is missing, in words."""
+    """The place where groups can be made, if any; the controllers; and what is missing, in words."""
 
     folder: Path | None = None
     controllers: frozenset[str] = frozenset()
@@ -34,7 +34,7 @@ class Ground(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What all processes of a command may use together."""
+    """The limits of all processes of a command together."""
 
     memory_bytes: int
     processes: int
@@ -46,7 +46,7 @@ class Group(msgspec.Struct, frozen=True):
     folder: Path
 
     def remove(self) -> None:
-        """Kill what is left in it, and forget it; its launcher has done so before, unless it was killed."""
+        """Kill what is left in it, and remove it; its launcher has done so before, unless it was killed."""
         with contextlib.suppress(OSError):
             (self.folder / "cgroup.kill").write_text("1")
         with contextlib.suppress(OSError):
@@ -64,7 +64,7 @@ class Groups:
         self._name = f"{_PREFIX}.{_namespace()}.{pid}.{started_of(pid) or 0}"
 
     def make(self, number: int, limits: Limits) -> Group:
-        """Make a group with limits, as far as there are controllers; the number is that of a fence. Raises OSError."""
+        """Create a group with limits, as far as there are controllers; the number is that of a fence. Raises OSError."""
         group = Group(self._folder / f"{self._name}.{number}")
         group.folder.mkdir()
         try:
@@ -76,7 +76,7 @@ class Groups:
         return group
 
     def end_orphans(self) -> int:
-        """End what a worker has left that is gone. Returns how many groups."""
+        """End the groups of workers that no longer exist. Returns how many."""
         orphans = [folder for folder in self._folder.glob(f"{_PREFIX}.*") if _is_orphan(folder.name)]
         for folder in orphans:
             Group(folder).remove()
@@ -86,14 +86,14 @@ class Groups:
         if "memory" in self._controllers:
             yield "memory.max", str(limits.memory_bytes)
             yield "memory.oom.group", "1"
-            if (self._folder / "memory.swap.max").exists():  # Where the kernel swaps at all; the root has none.
+            if (self._folder / "memory.swap.max").exists():  # where the kernel swaps at all; the root has none
                 yield "memory.swap.max", "0"
         if "pids" in self._controllers:
             yield "pids.max", str(limits.processes + _PROCESSES_OF_OURS)
 
 
 def look() -> Ground:
-    """Say what of control groups is ours to use. Changes nothing."""
+    """Return which control groups we may use. Changes nothing."""
     folder = _own_folder()
     if folder is None:
         return Ground(missing="control groups of version 2 are not mounted; mount cgroup2 at /sys/fs/cgroup")
@@ -111,7 +111,7 @@ def look() -> Ground:
 
 
 def prepare() -> Ground:
-    """Do what it takes to use what is there: hand the controllers down, once no process of ours is in the way."""
+    """Enable the controllers, once no process of ours is in the way."""
     ground = look()
     folder = ground.folder
     if folder is None:
@@ -140,7 +140,7 @@ def _hand_down(folder: Path, controllers: frozenset[str]) -> None:
 
 
 def _stand_aside(folder: Path) -> bool:
-    """Go into a group of our own, with all we have started. False: others are there, and they are not ours to move."""
+    """Move into a group of our own, with all our processes. False: there are others, which we must not move."""
     ours = {os.getpid(), *below(os.getpid())}
     found = set(map(int, _words(folder / "cgroup.procs")))
     if not found <= ours:
@@ -154,7 +154,7 @@ def _stand_aside(folder: Path) -> bool:
 
 
 def _own_folder() -> Path | None:
-    """Find the folder of the group that this process is in; a worker that has stood aside divides the one above."""
+    """Return the folder of this process's group; for a worker in a group of its own, the one above."""
     own = next((line[3:] for line in _lines("/proc/self/cgroup") if line.startswith("0::")), None)
     if own is None or ".." in own:
         return None
@@ -168,7 +168,7 @@ def _own_folder() -> Path | None:
 
 
 def _is_delegated(folder: Path) -> bool:
-    """Say whether it was left to us: by its owner, by systemd's mark, or because we see nothing above it."""
+    """Return whether it was delegated to us: by its owner, by systemd's mark, or because we see nothing above it."""
     if os.geteuid() != 0:
         return os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)
     if not (folder.parent / "cgroup.procs").exists():
@@ -181,7 +181,7 @@ def _is_delegated(folder: Path) -> bool:
 
 
 def _can_make(folder: Path) -> bool:
-    """Try it: a group that can be made, and killed as a whole."""
+    """Try to create a group, and to kill it as a whole."""
     tried = folder / f"{_PREFIX}.try.{_namespace()}.{os.getpid()}"
     try:
         tried.mkdir(exist_ok=True)
@@ -193,7 +193,7 @@ def _can_make(folder: Path) -> bool:
 
 
 def _is_orphan(name: str) -> bool:
-    """Say whether a group's worker is certainly gone: one whose processes cannot be seen from here is not ours to judge."""
+    """Return whether a group's worker has certainly ended; if its processes cannot be seen from here, it has not."""
     match name.split("."):
         case [_, namespace, pid, started, _] if namespace == _namespace() and pid.isdigit() and started.isdigit():
             return started_of(int(pid)) != int(started)

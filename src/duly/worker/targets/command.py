@@ -48,7 +48,7 @@ class Commands:
         self._groups = groups
 
     def handlers(self) -> list[TargetHandler]:
-        """Give one handler for each program that is allowed."""
+        """Return one handler for each program that is allowed."""
         return [TargetHandler(COMMAND + program, Kind.PROCESS, self.attempt) for program in self._allowed]
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome:
@@ -80,7 +80,7 @@ class Commands:
         return outcome_of(ended, target, output)
 
     def _group_of(self, run: Run, target: Command) -> Group | None:
-        """Make the control group of an attempt, where there are any. Raises OSError."""
+        """Create the control group of an attempt, if possible. Raises OSError."""
         if self._groups is None:
             return None
         ceiling = self._ceiling
@@ -89,7 +89,7 @@ class Commands:
 
     def _launch_of(self, context: RunContext, target: Command) -> Launch:
         program, ceiling = target.argv[0], self._ceiling
-        if program not in self._allowed:  # The row is claimed by its handler, and that could be made to differ.
+        if program not in self._allowed:  # the row was claimed by its handler, which could be made to differ
             raise Refused(f"the program {program} is not allowed here; the setting `commands` lists those that are")
         if target.network and not self._network:
             raise Refused(
@@ -112,7 +112,7 @@ def _grouped(launch: Launch, group: Group | None, target: Command) -> Launch:
 
 
 async def check_sandbox(sandbox: Sandbox, ceiling: Ceiling) -> None:
-    """Try the sandbox once. Raises Refused, with what it said, when it does not work here."""
+    """Try the sandbox once. Raises Refused, with its error, when it does not work here."""
     heard: list[bytes] = []
     launch = sandbox.launch_of(Command((sandbox.prlimit, "--version")), {}, ceiling, network=False)
     ended = await process.run(launch, b"", lambda _, data: heard.append(data), lambda: 0.0)

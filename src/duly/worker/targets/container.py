@@ -1,8 +1,8 @@
-"""Containers: an image and its arguments, through the program of a container engine. Only images that the operator names.
+"""Containers: an image and its arguments, through a container engine's program. Only images that the operator names.
 
-Podman, docker and nerdctl take the same words. A container has no network unless allowed, a root it cannot write, no
-capabilities, and is removed when it ends, whatever ended it: by the engine, else by the launcher, else by whoever looks for
-orphans (`orphans.py`).
+Podman, docker and nerdctl take the same arguments. A container has no network unless allowed, a read-only root, no
+capabilities, and is removed when it ends, whatever ended it: by the engine, else by the launcher, else by the search
+for orphans (`orphans.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from duly.worker.targets.program import check_asked, environment_of, outcome_of,
 from duly.worker.targets.sandbox import Ceiling
 
 ENGINES = ("podman", "docker", "nerdctl")
-CPUS_MAX = 1.0  # what a container may use, unless its job says otherwise
+CPUS_MAX = 1.0  # default of a container
 _NOBODY = "65534:65534"
 _ENGINE_FAILED = 125
 _CONFINED = (
@@ -62,7 +62,7 @@ class Containers:
         self.under_way: set[str] = set()
 
     def handlers(self) -> list[TargetHandler]:
-        """Give one handler for each image that is allowed."""
+        """Return one handler for each image that is allowed."""
         return [TargetHandler(CONTAINER + image, Kind.PROCESS, self.attempt) for image in self._allowed]
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome:

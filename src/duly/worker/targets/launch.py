@@ -1,18 +1,19 @@
-"""The process between a worker and what it starts.
+"""The launcher: the process between a worker and a program.
 
-Run as `python -I -S launch.py CONTROL VARIABLES FILE FILTER SCRATCH UID GID TREE CPU N GROUP [LAST …] PROGRAM …`. It starts the
-program as the given user, with a session and a session keyring of its own, waits for it, and lets nothing outlive it. Orphans of
-the program become children of this process, whatever they did to leave it, so it can find them all. The program's variables come
-through a file, and not through our own environment, which the interpreter reads and adds to.
+Run as `python -I -S launch.py CONTROL VARIABLES FILE FILTER SCRATCH UID GID TREE CPU N GROUP [LAST …] PROGRAM …`. It
+starts the program as the given user, with a session and a session keyring of its own, waits for it, and lets nothing
+outlive it. Orphans of the program become children of this process, however they detached, so it can find them all. The
+program's variables come through a file, and not through our own environment, which the interpreter reads and adds to.
 
-It speaks over CONTROL. A byte from the worker asks the program to end; when the worker hangs up, by choice or because it died,
-everything is killed. The worker is told in lines of JSON what comes on STATUS_FD, and at the end the status, as `wait` has it.
+It speaks over CONTROL. A byte from the worker asks the program to end; when the worker closes it, by choice or because
+it died, everything is killed. The worker receives, as lines of JSON, what comes on STATUS_FD, and at the end the
+status, as `wait` has it.
 
-GROUP is the folder of a control group for the program, or nothing. All in it are killed at once, what they used is told, and
-when they have used CPU milliseconds together, they are killed for that; then the group is removed.
+GROUP is the folder of a control group for the program, or empty. All processes in it are killed at once, their usage is
+reported, and when they have used CPU milliseconds together, they are killed for that; then the group is removed.
 
-With TREE 0 the program is one that starts something elsewhere, which its end alone does not end; then LAST, of N words, does.
-This file imports nothing of ours and next to nothing else, so that it starts quickly.
+With TREE 0 the program starts something elsewhere, which its end alone does not end; then LAST, of N words, does. This
+file imports nothing of ours and next to nothing else, so that it starts quickly.
 """
 
 import contextlib
@@ -25,12 +26,12 @@ import signal
 import sys
 import time
 
-FILE_FD = 10  # Where the program finds what the worker has written for it alone.
-STATUS_FD = 11  # Where a sandbox says how it gets on.
-FILTER_FD = 12  # Where a sandbox finds its seccomp filter.
+FILE_FD = 10  # the descriptor of the file that the worker has written for the program
+STATUS_FD = 11  # the descriptor on which a sandbox reports
+FILTER_FD = 12  # the descriptor of a sandbox's seccomp filter
 SCRATCH = "/dev/shm"  # noqa: S108 - covered by a file system of SCRATCH bytes, which the sandbox alone sees
 SCRATCH_FOLDERS = ("tmp", "shm")
-_INODE_BYTES = 4_096  # One file for so many bytes: the kernel uses about 1 KiB for each, which nobody else would limit.
+_INODE_BYTES = 4_096  # one file for so many bytes: the kernel uses about 1 KiB for each, which nothing else limits
 _INODES_MIN = 64
 _FREE_FD = 20
 _SUBREAPER, _DUMPABLE = 36, 4
@@ -50,7 +51,10 @@ _OF_THE_INTERPRETER = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class Start:
-    """What a program starts with: its files, its scratch in bytes, and its user. Negative: no such file, and our own user."""
+    """The resources of a program at its start: its files, its scratch in bytes, and its user.
+
+    Negative: no such file, and our own user.
+    """
 
     def __init__(self, file: int, seccomp: int, scratch: int, uid: int, gid: int) -> None:
         self.files = {FILE_FD: file, FILTER_FD: seccomp}
@@ -85,11 +89,11 @@ class Launcher:
         if self._child == 0:
             become(program, self._environment, start, self._said, self._group)
         for number in _OURS:
-            signal.signal(number, signal.SIG_IGN)  # The worker says when it is over.
+            signal.signal(number, signal.SIG_IGN)  # the worker says when it is over
         let_go([self._said, *(file for file in start.files.values() if file >= 0)])
 
     def see_through(self) -> int:
-        """Wait for the program's end or the worker's, see to it that nothing is left, and give the status."""
+        """Wait for the end of the program or the worker, make sure that nothing is left, and return the status."""
         ended = self._wait()
         if self._tree:
             end_all(self._group)
@@ -100,13 +104,13 @@ class Launcher:
         return signal.SIGKILL if ended is None else ended
 
     def _wait(self) -> int | None:
-        """Wait until the program ends, and give its status; None: the worker has hung up."""
+        """Wait until the program ends, and return its status; None: the worker has closed the connection."""
         poller = select.poll()
         for descriptor in (self._control, self._status, self._woken):
             poller.register(descriptor, select.POLLIN)
         while True:
             spoken = poller.poll(_CPU_LOOK_MILLISECONDS if self._cpu_milliseconds else None)
-            # The worker last: what it asks for may be about a sandbox that has said who is in it, and was not heard yet.
+            # The worker last: its request may be about a sandbox whose report was not read yet.
             for descriptor, _ in sorted(spoken, key=lambda one: one[0] == self._control):
                 heard = hear(descriptor)
                 if descriptor == self._control and not heard:
@@ -123,7 +127,7 @@ class Launcher:
                 return signal.SIGXCPU
 
     def leave(self) -> None:
-        """Tell what was used, and forget the group."""
+        """Report the usage, and remove the group."""
         if self._group:
             say(self._control, used(self._group))
             remove(self._group)
@@ -137,15 +141,15 @@ class Launcher:
         """Ask the program to end: inside a sandbox its session, else the sandbox would end and leave it no time."""
         self._asked = True
         if not self._tree:
-            os.kill(self._child, signal.SIGTERM)  # What it has begun elsewhere it brings to an end by itself.
+            os.kill(self._child, signal.SIGTERM)  # it ends what it has started elsewhere by itself
             return
-        for group in (-self._session, -self._child, self._child):  # The first of them that is there yet.
+        for group in (-self._session, -self._child, self._child):  # the first of them that exists
             with contextlib.suppress(ProcessLookupError):
                 os.kill(group, signal.SIGTERM)
                 return
 
     def _end_elsewhere(self) -> None:
-        """End what was started elsewhere, as soon as it is there; who starts it is killed only if that takes too long."""
+        """End what was started elsewhere, as soon as it exists; its starter is killed only if that takes too long."""
         deadline = time.monotonic() + _END_SECONDS
         run(self._last, self._environment)
         while reaped(self._child) is None:
@@ -156,7 +160,7 @@ class Launcher:
 
 
 def become(program: list[str], environment: dict[bytes, bytes], start: Start, said: int, group: str) -> None:
-    """Turn this process into the program; what goes wrong is said where the program would have spoken."""
+    """Replace this process by the program; errors go to the program's standard error."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (*_OURS, *_OF_THE_INTERPRETER, signal.SIGCHLD):
@@ -180,7 +184,7 @@ def become(program: list[str], environment: dict[bytes, bytes], start: Start, sa
 
 
 def _place(descriptors: dict[int, int]) -> None:
-    """Put what a sandbox reads and writes where it looks for it."""
+    """Move a sandbox's files to the descriptors that it expects."""
     import fcntl
 
     given = {at: descriptor for at, descriptor in descriptors.items() if descriptor >= 0}
@@ -192,7 +196,10 @@ def _place(descriptors: dict[int, int]) -> None:
 
 
 def leave_keys() -> None:
-    """Leave the worker's session keyring for an empty one. Where keyrings are off or forbidden, the program has none either."""
+    """Replace the worker's session keyring by an empty one.
+
+    Where keyrings are off or forbidden, the program has none either.
+    """
     number = _KEYCTL.get(os.uname().machine)
     if number is None:
         return
@@ -202,13 +209,13 @@ def leave_keys() -> None:
 
 
 def make_scratch(size: int) -> None:
-    """Mount a file system of a size, in bytes and in files, where only this process and what it becomes can see it.
+    """Mount a file system of a size, in bytes and in files, that only this process and its successor can see.
 
-    A sandbox makes its own only by the byte. It takes a user namespace, as the sandbox itself does, and so no privilege.
+    A sandbox limits its own only in bytes. It takes a user namespace, as the sandbox itself does, and so no privilege.
     """
     libc, uid, gid = ctypes.CDLL(None, use_errno=True), os.geteuid(), os.getegid()
     options = b"mode=0755,size=%d,nr_inodes=%d" % (size, max(size // _INODE_BYTES, _INODES_MIN))
-    # After a change of user the files of a process in /proc belong to root, until it says that others may look at it.
+    # After a change of user the files of a process in /proc belong to root, until it allows others to read it.
     checked(libc.prctl(_DUMPABLE, 1, 0, 0, 0), "prctl")
     checked(libc.unshare(_NEW_USERS | _NEW_MOUNTS), "user namespace")
     write("/proc/self/setgroups", b"deny")
@@ -228,7 +235,7 @@ def checked(answer: int, what: str) -> None:
 
 
 def let_go(descriptors: list[int]) -> None:
-    """Close what belongs to the program alone: who reads its output is to see the end of it."""
+    """Close the program's own descriptors: a reader of its output must see the end of it."""
     for descriptor in descriptors:
         os.close(descriptor)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -237,7 +244,7 @@ def let_go(descriptors: list[int]) -> None:
 
 
 def close_all_but(kept: set[int]) -> None:
-    """Close what the worker has handed down without meaning to: some event loops do."""
+    """Close descriptors that the worker has leaked: some event loops do."""
     for entry in list(os.scandir("/proc/self/fd")):
         if int(entry.name) not in kept:
             with contextlib.suppress(OSError):
@@ -252,7 +259,7 @@ def variables_in(file: int) -> dict[bytes, bytes]:
 
 
 def reaped(child: int) -> int | None:
-    """Bury whoever has died, and give the status of `child` if it is among them."""
+    """Reap ended processes, and return the status of `child` if it is among them."""
     ended = None
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
@@ -262,12 +269,12 @@ def reaped(child: int) -> int | None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whoever loses theirs below us."""
+    """Become the subreaper of all descendants."""
     checked(ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0), "prctl")
 
 
 def end_all(group: str) -> None:
-    """Kill everything below this process. What is stopped cannot fork, so each round leaves fewer."""
+    """Kill everything below this process. A stopped process cannot fork, so each round leaves fewer."""
     if group:
         with contextlib.suppress(OSError):
             write(f"{group}/cgroup.kill", b"1")
@@ -291,7 +298,7 @@ def send(pids: set[int], number: signal.Signals) -> None:
 
 
 def below(root: int) -> set[int]:
-    """Find every living descendant of a process."""
+    """Return every living descendant of a process."""
     children: dict[int, list[int]] = {}
     for pid, parent in living():
         children.setdefault(parent, []).append(pid)
@@ -305,7 +312,7 @@ def below(root: int) -> set[int]:
 
 
 def living() -> list[tuple[int, int]]:
-    """List each process that is not dead yet, with its parent."""
+    """Return each living process, with its parent."""
     found = []
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -326,7 +333,7 @@ def write(path: str, value: bytes) -> None:
 
 
 def numbers_in(path: str) -> dict[bytes, int]:
-    """Read a file of a control group: names and numbers, or one number without a name; nothing where it is not kept."""
+    """Read a file of a control group: names and numbers, or one number without a name; empty where it does not exist."""
     with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:  # noqa: PTH123 - quick to start
         pairs = [line.rpartition(b" ") for line in file.read().splitlines()]
         return {name: int(number) for name, _, number in pairs}
@@ -334,12 +341,12 @@ def numbers_in(path: str) -> dict[bytes, int]:
 
 
 def cpu_milliseconds(group: str) -> int:
-    """Say how much CPU time all in a group have used together."""
+    """Return the CPU time that all processes of a group have used together."""
     return numbers_in(f"{group}/cpu.stat").get(b"usage_usec", 0) // 1_000
 
 
 def used(group: str) -> bytes:
-    """Tell the worker what all in a group have used together."""
+    """Report the usage of all processes of a group."""
     peak = numbers_in(f"{group}/memory.peak").get(b"")
     ooms = numbers_in(f"{group}/memory.events").get(b"oom_kill", 0)
     told = b'{"used": {"cpu_seconds": %.3f, "memory_peak_bytes": %s, "out_of_memory": %s}}\n'
@@ -351,7 +358,7 @@ def used(group: str) -> bytes:
 
 
 def remove(group: str) -> None:
-    """Remove a group, as soon as the last in it is buried."""
+    """Remove a group, as soon as its last process is reaped."""
     deadline = time.monotonic() + _GROUP_SECONDS
     while True:
         try:
@@ -368,7 +375,7 @@ def remove(group: str) -> None:
 
 
 def run(command: list[str], environment: dict[bytes, bytes]) -> None:
-    """Run a command of ours, for a while at most."""
+    """Run a command of ours, with a time limit."""
     child = os.posix_spawn(command[0], command, environment)
     deadline = time.monotonic() + _LAST_SECONDS
     while os.waitpid(child, os.WNOHANG)[0] == 0:
@@ -378,7 +385,7 @@ def run(command: list[str], environment: dict[bytes, bytes]) -> None:
 
 
 def hear(descriptor: int) -> bytes:
-    """Read what there is. Nothing: the other end is closed, or torn, as by a worker that died before it had heard all we said."""
+    """Read what there is. Empty: the other end is closed, or broken, as by a worker that died before it had read everything."""
     try:
         return os.read(descriptor, 4_096)
     except ConnectionResetError:
@@ -386,13 +393,13 @@ def hear(descriptor: int) -> bytes:
 
 
 def say(control: int, line: bytes) -> None:
-    """Tell the worker, if it still is there."""
+    """Send to the worker, if it still exists."""
     with contextlib.suppress(OSError):
         os.write(control, line)
 
 
 def main(numbers: list[int], words: list[str]) -> None:
-    """Start the program, see it through, and say how it ended."""
+    """Start the program, see it to its end, and report its status."""
     control, variables, file, seccomp, scratch, uid, gid, tree, cpu, count = numbers
     group, *words = words
     close_all_but({0, 1, 2, control, variables, file, seccomp})

@@ -1,8 +1,8 @@
-"""Containers whose worker is gone: found by their label, and removed.
+"""Orphaned containers: found by their label, and removed.
 
-The label says which process on which machine a container belongs to. A worker removes a container when that process is
-certainly gone, or when it is the worker itself and knows nothing of it. What it cannot judge, because it belongs to another
-machine or to processes that cannot be seen from here, it leaves alone.
+The label says which process on which machine a container belongs to. A worker removes a container when that process has
+certainly ended, or when it is the worker itself and does not know it. Containers that it cannot judge, because they
+belong to another machine or to processes that cannot be seen from here, it leaves alone.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _ORPHANS_MAX = 1_000
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """A container engine's program, its own words, and the variables it needs."""
+    """A container engine's program, its dialect, and the variables it needs."""
 
     command: tuple[str, ...]
-    options: tuple[str, ...] = ()  # the operator's, which come last and so have the last word
+    options: tuple[str, ...] = ()  # the operator's, which come last and so take precedence
     environment: Mapping[str, str] = {}
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """A process on a machine, so that no other is ever mistaken for it."""
+    """A process on a machine, identified uniquely."""
 
     machine: str
     boot: str
@@ -49,7 +49,7 @@ class Owner(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, text: str) -> Owner | None:
-        """Read a label; None when it says something else."""
+        """Parse a label; None when it is not ours."""
         with contextlib.suppress(ValueError):
             machine, boot, namespace, pid, started = text.split("/")
             return cls(machine, boot, namespace, int(pid), int(started))
@@ -57,13 +57,13 @@ class Owner(msgspec.Struct, frozen=True):
 
     @classmethod
     def here(cls) -> Owner:
-        """Name this process."""
+        """Return this process."""
         namespace = Path("/proc/self/ns/pid").readlink().name.partition("[")[2].rstrip("]")
         pid = os.getpid()
         return cls(_machine(), _line("/proc/sys/kernel/random/boot_id"), namespace, pid, started_of(pid) or 0)
 
     def is_gone(self, seen_from: Owner, started: Callable[[int], int | None]) -> bool:
-        """Say whether this process has certainly ended, as seen by another."""
+        """Return whether this process has certainly ended, as seen by another."""
         if self.machine != seen_from.machine:
             return False
         if self.boot != seen_from.boot:
@@ -72,7 +72,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 def started_of(pid: int) -> int | None:
-    """Tell when a process was started, in ticks since the machine was; None when there is no such process."""
+    """Return when a process was started, in ticks since the boot; None when there is no such process."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, IndexError):
@@ -107,8 +107,8 @@ class Orphans:
             await asyncio.wait({self._looking})
 
     async def step(self) -> list[str]:
-        """Remove the containers that nobody minds, and name them."""
-        # Asked before the engine is: one that is started meanwhile must not look unminded.
+        """Remove orphaned containers, and return their names."""
+        # Read before the engine is asked: a container that is started meanwhile must not look orphaned.
         minded = set(self._under_way())
         orphans = [name for name, owner in await self._labelled() if self._is_orphan(name, owner, minded)]
         for name in orphans:

@@ -1,6 +1,6 @@
-"""What a program says: its lines are the run's log, up to a cap, and the end of its standard output is the result.
+"""The output of a program: its lines are the run's log, up to a cap, and the end of its standard output is the result.
 
-What comes after the cap is still read, so that the program does not hang on a full pipe, but only counted.
+Output after the cap is still read, so that the program does not block on a full pipe, but only counted.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import msgspec
 from duly.domain.runs.payload import RESULT_BYTES_MAX, encode_result, storable
 from duly.worker.context import RunLog
 
-KEPT_BYTES_MAX = 1_000_000  # A little below what the desk keeps of an attempt, so that our last word is kept too.
+KEPT_BYTES_MAX = 1_000_000  # a little below the cap of an attempt's log, so that our last line fits too
 LINES_MAX = 10_000
 LINE_BYTES_MAX = 8_000
-LINE_COST_BYTES = 24  # that a line takes beside its text
+LINE_COST_BYTES = 24  # overhead of a line beside its text
 _LAST_WORDS_BYTES = 4_096
 
 
@@ -45,7 +45,7 @@ class Output:
             self._flush(stream)
 
     def close(self) -> None:
-        """Write down what no line end came for, and say what was dropped."""
+        """Log an unfinished line, and say how much was dropped."""
         for stream in self._unfinished:
             self._flush(stream)
         if self.bytes_dropped:
@@ -55,19 +55,19 @@ class Output:
 
     @property
     def result(self) -> str | None:
-        """Give what standard output ends with: a line of JSON as it is, else the text, shortened from its beginning."""
+        """Return the end of standard output: a line of JSON as it is, else the text, shortened from its beginning."""
         return self.kept[0]
 
     @property
     def kept(self) -> tuple[str | None, str | None]:
-        """Give the result, and where that is not all of what was to be one, why."""
+        """Return the result, and if it is not whole, why."""
         tail = bytes(self._tails["stdout"][-RESULT_BYTES_MAX:])
         text = tail.decode(errors="replace").strip()
         if not text:
             return None, None
         _, is_line, last = text.rpartition("\n")
         is_cut = self._said > len(tail)
-        if is_line or not is_cut:  # Else it may be the end of something longer.
+        if is_line or not is_cut:  # otherwise it may be the end of something longer
             try:
                 return encode_result(msgspec.json.decode(last))
             except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -85,12 +85,12 @@ class Output:
 
     @property
     def last_words(self) -> str:
-        """Give the last line that was said on standard error."""
+        """Return the last line of standard error."""
         return storable(self._tails["stderr"].decode(errors="replace").strip().rpartition("\n")[2], 300)
 
     @property
     def complaint(self) -> str:
-        """Give the end of standard error."""
+        """Return the end of standard error."""
         return storable(self._tails["stderr"][-_LAST_WORDS_BYTES:].decode(errors="replace"))
 
     @property
@@ -109,7 +109,7 @@ class Output:
             self._keep(stream, line)
 
     def _keep(self, stream: str, line: bytes) -> None:
-        """Log a line, in pieces where it is too long for one."""
+        """Log a line, in pieces where it is too long."""
         for start in range(0, len(line) or 1, LINE_BYTES_MAX):
             piece = line[start : start + LINE_BYTES_MAX]
             if self._is_full or len(piece) + LINE_COST_BYTES > self._room:
@@ -122,7 +122,7 @@ class Output:
 
 
 def _as_text(text: str) -> tuple[str, bool]:
-    """Write text as JSON, without its beginning where all of it is not kept; and say whether that is so."""
+    """Encode text as JSON, without its beginning if it is too long; and return whether that is so."""
     shortened = text
     while (encoded := encode_result(shortened)[0]) is None:
         shortened = shortened[len(shortened) // 8 + 1 :]

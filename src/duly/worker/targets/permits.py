@@ -1,8 +1,9 @@
 """Permits: whether a request may be sent now, shared with all other workers through the store.
 
-Requests ask on the handlers' loop, and are mostly answered from the worker's share without waiting. What was seen is told on
-the engine's loop, for all destinations in one statement: about every quarter of a second while there is something to tell, and
-at once when somebody waits for a first share or failures come in a row. The answer says what may be done until the next one.
+Requests ask on the handlers' loop, and are mostly answered from the worker's share without waiting. Reports are sent on
+the engine's loop, for all destinations in one statement: about every quarter of a second while there is something to
+report, and at once when somebody waits for a first share or failures come in a row. The answer is the share until the
+next one.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from duly.store.connection.database import Database
 from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.share import Share
 
-# Three reports: time for others to give up a place. What is not sent by then is parked: it holds a slot.
+# Three reports: time for others to give up a slot. A run that is not sent by then is parked: it holds a worker's slot.
 PATIENCE_SECONDS = 0.8
 GATHER_SECONDS = 0.005
-TURN_SECONDS_LEAST = 0.001  # between two looks for a turn that has come
+TURN_SECONDS_LEAST = 0.001  # between two looks for a reservation that is due
 IDLE_SECONDS = 1.0
-ASKED_SECONDS_MAX = 86_400.0  # a Retry-After is believed up to a day
+ASKED_SECONDS_MAX = 86_400.0  # a longer Retry-After is cut to a day
 _Answer = TypeVar("_Answer")
 
 
 class Permits:
-    """Lets requests out to destinations; a part of a worker, over all its lives."""
+    """Admits requests to destinations; a service of a worker, over all its lives."""
 
     def __init__(self, *, rng: Rng, log: Log, clock: Clock | None = None) -> None:
         self._rng = rng
@@ -49,12 +50,12 @@ class Permits:
     # ------------------------------------------------------------------------------------------- on the handlers' loop
 
     async def enter(self, tenant: int, origin: str, *, is_retry: bool = False) -> bool:
-        """Wait a little for a place. False: not now; the run is to be parked. Who has entered must leave."""
+        """Wait a little for a slot. False: not now; the run is to be parked. After True, call `leave`."""
         self._handlers_loop = asyncio.get_running_loop()
         share, now = self._share(tenant, origin), self._clock.monotonic()
         if share.is_shut(now):
             return False
-        is_charged = is_retry and not share.is_tried  # Somebody has to try it, whoever it is.
+        is_charged = is_retry and not share.is_tried  # a probe has to be sent, whoever sends it
         if is_charged and not share.spend_retry(now):
             return False
         has_entered = False
@@ -68,7 +69,7 @@ class Permits:
         return has_entered
 
     def is_trying(self, tenant: int, origin: str) -> bool:
-        """Say whether what is sent to a destination now shows how it is."""
+        """Return whether a request to a destination is a probe now."""
         return self._share(tenant, origin).is_tried
 
     async def _find_place(self, share: Share, now: float) -> bool:
@@ -77,7 +78,7 @@ class Permits:
         return False if share.is_full() else await self._wait(share)
 
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
-        """Give the place back, and say what the destination was like; `retry_after` is in seconds, if it has asked for it."""
+        """Return the slot, and report the health of the destination; `retry_after` is in seconds, if it asked for it."""
         share, now = self._share(tenant, origin), self._clock.monotonic()
         asked = 0.0 if retry_after is None else min(max(0.0, retry_after), ASKED_SECONDS_MAX)
         is_urgent = share.give_back(verdict, asked, now)
@@ -101,11 +102,11 @@ class Permits:
                 self.leave(share.tenant, share.origin, Verdict.IGNORED)
             raise
         finally:
-            with contextlib.suppress(ValueError):  # Who was answered has left the line already.
+            with contextlib.suppress(ValueError):  # an answered waiter has left the line already
                 share.waiters.remove(waiter)
 
     def _serve(self, share: Share) -> None:
-        """Let in who can be, and look again when the next turn comes."""
+        """Admit whoever can be, and look again when the next reservation is due."""
         now = self._clock.monotonic()
         share.serve(now)
         if (timer := self._turns.pop(share, None)) is not None:
@@ -116,7 +117,7 @@ class Permits:
 
     @staticmethod
     def _was_let_in(waiter: asyncio.Future[bool]) -> bool:
-        """Say whether the answer came in the moment in which nobody waited for it any more."""
+        """Return whether the answer came at the moment in which its waiter gave up."""
         return waiter.done() and not waiter.cancelled() and waiter.result()
 
     def _share(self, tenant: int, origin: str) -> Share:
@@ -126,21 +127,24 @@ class Permits:
         return share
 
     def _hurry(self) -> None:
-        """Let a report go out at once."""
+        """Send a report at once."""
         loop = self._engine_loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # It is closed: the worker has ended.
+            with contextlib.suppress(RuntimeError):  # it is closed: the worker has ended
                 loop.call_soon_threadsafe(self._wake.set)
 
     async def _gather(self) -> list[Told]:
-        """Say all there is to say, and forget the destinations of which there is nothing."""
+        """Gather all reports, and forget idle destinations."""
         now = self._clock.monotonic()
         for key in [key for key, share in self._shares.items() if share.is_idle(now)]:
             del self._shares[key]
         return [share.tell(now) for share in self._shares.values() if share.has_news]
 
     async def _hear(self, answers: Sequence[tuple[Allowed, float]]) -> bool:
-        """Take what is allowed, and was said at moments. True: somebody waits for what only another report can bring about."""
+        """Take the answer to reports sent at these moments.
+
+        True: somebody waits for what only another report can bring about.
+        """
         urgent = False
         for allowed, said_at in answers:
             share, now = self._share(allowed.tenant, allowed.origin), self._clock.monotonic()
@@ -155,16 +159,16 @@ class Permits:
     # --------------------------------------------------------------------------------------------- on the engine's loop
 
     async def begin(self, database: Database, worker_id: UUID) -> None:
-        """A life of the worker begins: what was allowed to the one before is void."""
+        """Begin a life of the worker: the shares of the one before are void."""
         self._engine_loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         if self._handlers_loop is not None:
-            # Not waited for: a handler may block it, and all that follows there comes after.
+            # Not awaited: a handler may block it, and everything later there comes after.
             self._handlers_loop.call_soon_threadsafe(self._start_over)
         self._reporting = asyncio.create_task(self._keep_reporting(database, worker_id), name="destinations")
 
     async def end(self) -> None:
-        """That life is over; its shares end with its row."""
+        """End that life; its shares end with its row."""
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.gather(self._reporting, return_exceptions=True)
@@ -197,12 +201,12 @@ class Permits:
         return 0.0 if is_urgent else TICK_SECONDS
 
     async def _on_handlers_loop(self, work: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer | None:
-        """Do something where requests live; nothing, while there has been none."""
+        """Do something on the loop of requests; nothing, while there has been none."""
         if self._handlers_loop is None:
             return None
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), self._handlers_loop))
 
 
 def _age(allowed: Allowed, database_now: float) -> float:
-    """Say how many seconds ago an answer was given, by the database's clock as we know it."""
+    """Return how many seconds ago an answer was given, by the database clock as we know it."""
     return 0.0 if allowed.read_at is None else database_now - allowed.read_at.timestamp()

@@ -1,7 +1,7 @@
-"""A process of a run: started by way of a launcher, heard to the end, and stopped with everything it started.
+"""The process of a run: started by a launcher, read to its end, and stopped with everything it started.
 
-The launcher (`launch.py`) stands between us and the program. Hanging up on it kills the program's whole tree; so does our
-death, because the kernel hangs up for us.
+The launcher (`launch.py`) stands between us and the program. Closing its connection kills the program's whole tree; so
+does our death, because the kernel closes it for us.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from duly.worker.targets.wires import Heard, Wires, listen
 FILE_FD, STATUS_FD, FILTER_FD = launcher.FILE_FD, launcher.STATUS_FD, launcher.FILTER_FD
 SCRATCH_FOLDERS = tuple(f"{launcher.SCRATCH}/{name}" for name in launcher.SCRATCH_FOLDERS)
 _LAUNCHER = str(Path(launcher.__file__).resolve())
-# What a shell, a sandbox and a container engine add to the number of the signal that killed a program.
+# Shells, sandboxes and container engines add this to the number of the signal that killed a program.
 _SIGNALLED = 128
 _ENDING_SECONDS = 30.0
 _EMPTYING_SECONDS = 5.0
@@ -40,16 +40,16 @@ class Account(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """What to start, and how."""
+    """The program to start, and how."""
 
     argv: tuple[str, ...]
     environment: Mapping[str, str] = {}
-    account: Account | None = None  # None: as ourselves
-    file: bytes | None = None  # what the program reads from FILE_FD
-    seccomp: bytes | None = None  # and, beside it, what a sandbox reads from FILTER_FD
+    account: Account | None = None  # None: our own
+    file: bytes | None = None  # the content of FILE_FD
+    seccomp: bytes | None = None  # and beside it, of FILTER_FD, which a sandbox reads
     scratch_bytes: int = 0  # the size of SCRATCH_FOLDERS, which a sandbox shows as its own
-    is_wrapped: bool = False  # the exit status comes by way of a sandbox or a container engine
-    tells_start: bool = False  # and a sandbox says on STATUS_FD whether it got as far as the program
+    is_wrapped: bool = False  # the exit status comes through a sandbox or a container engine
+    tells_start: bool = False  # a sandbox reports on STATUS_FD whether it reached the program
     ends_tree: bool = True
     last: tuple[str, ...] = ()  # runs when all else is over, even when the worker has died
     group: Path | None = None  # the folder of its control group
@@ -57,12 +57,12 @@ class Launch(msgspec.Struct, frozen=True):
 
     @property
     def user(self) -> tuple[int, int]:
-        """The numbers of its account, negative when it is ours."""
+        """The ids of its account, negative when it is ours."""
         return (-1, -1) if self.account is None else (self.account.uid, self.account.gid)
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What all processes of a program used together, as its control group has counted it; no peak: memory is not counted."""
+    """The usage of all processes of a program together, by its control group; no peak: memory is not counted."""
 
     cpu_seconds: float
     memory_peak_bytes: int | None = None
@@ -70,16 +70,16 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class Exit(msgspec.Struct, frozen=True):
-    """How a program ended, if it was started at all, and what it used, where that was counted."""
+    """The end of a program, if it was started at all, and its usage, if counted."""
 
-    status: int  # after death by a signal, 128 and its number, as a shell says it
+    status: int  # after death by a signal, 128 and its number, as in a shell
     signal: str | None = None
     started: bool = True
     used: Used | None = None
 
     @property
     def words(self) -> str:
-        """Say it in words."""
+        """Describe it in words."""
         return f"exit status {self.status}" if self.signal is None else f"killed by {self.signal}"
 
 
@@ -92,7 +92,7 @@ class Said(msgspec.Struct):
 
 
 class Process:
-    """One program under way."""
+    """One active program."""
 
     def __init__(self, launch: Launch, launcher: asyncio.subprocess.Process, wires: Wires, heard: Heard) -> None:
         self._launch = launch
@@ -107,7 +107,7 @@ class Process:
 
     @classmethod
     async def start(cls, launch: Launch, stdin: bytes, heard: Heard) -> Process:
-        """Start a program, and pass on what it says."""
+        """Start a program, and pass on its output."""
         wires = Wires(stdin, launch.environment, (launch.file, launch.seccomp), launch.user[0])
         try:
             process = await asyncio.create_subprocess_exec(
@@ -130,38 +130,38 @@ class Process:
         return cls(launch, process, wires, heard)
 
     async def ended(self) -> Exit:
-        """Wait until the program has ended and all it said was heard."""
+        """Wait until the program has ended and all its output was read."""
         ended = await asyncio.shield(self._ended)
         await asyncio.wait(self._listening, timeout=_EMPTYING_SECONDS)
         return ended
 
     async def stop(self, grace_seconds: float) -> None:
-        """Ask the program to end, and kill it with all it started when it has not within the grace."""
+        """Ask the program to end, and kill it with everything it started after the grace period."""
         try:
             with contextlib.suppress(OSError):
                 self._line.send(b"end\n")
             await asyncio.wait({self._ended}, timeout=grace_seconds)
-        finally:  # Cancelled once more: there is no time left.
+        finally:  # cancelled once more: there is no time left
             self.kill()
             await asyncio.wait({self._ended, *self._listening}, timeout=_ENDING_SECONDS)
 
     def kill(self) -> None:
-        """Hang up: the program and all it started are killed. Does not wait for it."""
+        """Close the connection: the program and everything it started are killed. Does not wait for it."""
         with contextlib.suppress(OSError):
             self._line.shutdown(socket.SHUT_WR)
 
     def abandon(self) -> None:
-        """Kill it, and listen to its end and no longer. Does not wait for it."""
+        """Kill it, and read to its end and no longer. Does not wait for it."""
         self.kill()
         self._ended.add_done_callback(lambda _: self.close())
 
     def close(self) -> None:
-        """Listen no longer."""
+        """Stop reading."""
         for task in self._listening:
             task.cancel()
 
     async def _until_ended(self) -> Exit:
-        """Read what the launcher says, to its end."""
+        """Read the launcher's lines, to the end."""
         reader, writer = await asyncio.open_connection(sock=self._line)
         status, exit_code, used = None, None, None
         while line := await reader.readline():
@@ -173,13 +173,13 @@ class Process:
         launcher_status = await self._launcher.wait()
         if status is not None:
             return msgspec.structs.replace(_exit_of(status, self._launch, exit_code), used=used)
-        if launcher_status < 0:  # Somebody killed the launcher, and with it the program.
+        if launcher_status < 0:  # somebody killed the launcher, and with it the program
             return _killed_by(-launcher_status)
         return Exit(launcher_status, started=False)
 
 
 async def run(launch: Launch, stdin: bytes, heard: Heard, grace_seconds: Callable[[], float]) -> Exit:
-    """Run a program to its end. Cancelled, it is stopped with all it started before this returns."""
+    """Run a program to its end. When cancelled, it is stopped with everything it started before this returns."""
     starting = asyncio.ensure_future(Process.start(launch, stdin, heard))
     try:
         process = await asyncio.shield(starting)
@@ -209,7 +209,7 @@ def _has_started(starting: asyncio.Future[Process]) -> bool:
 
 
 async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
-    """Run a program of ours to its end, and give its status and what it said; -1 when it took too long."""
+    """Run a program of ours to its end, and return its status and its output; -1 when it took too long."""
     process = await asyncio.create_subprocess_exec(
         *argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=environment, cwd="/"
     )
@@ -219,7 +219,7 @@ async def ask(argv: tuple[str, ...], environment: Mapping[str, str], seconds: fl
     except TimeoutError:
         return -1, f"{argv[0]} did not answer within {seconds:g} s"
     finally:
-        if process.returncode is None:  # Too late, or we are cancelled: nobody waits for its answer.
+        if process.returncode is None:  # too late, or we are cancelled: nobody waits for its answer
             process.kill()
     status = process.returncode or 0
     return status, (said if status == 0 else errors).decode(errors="replace").strip()

@@ -1,7 +1,7 @@
-"""What commands and containers have in common: the environment a program gets, the time it has to end, and what its end means.
+"""Programs: what commands and containers share: the environment, the grace period, and the meaning of an exit status.
 
-A program gets its payload as JSON on standard input. Exit status 0 is success, 75 (`EX_TEMPFAIL`) asks for another attempt, any
-other is a failure for good, unless the job says otherwise; a program that was killed by a signal is tried again.
+A program gets its payload as JSON on standard input. Exit status 0 is success, 75 (`EX_TEMPFAIL`) asks for another
+attempt, any other is a final failure, unless the job says otherwise; a program that was killed by a signal is retried.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from duly.worker.context import RunContext
 from duly.worker.targets.output import Output
 from duly.worker.targets.process import Exit
 
-# With the lease gone or the worker about to end, nobody waits longer for the outcome.
+# With the lease lost or the worker about to end, nobody waits longer for the outcome.
 HURRIED_SECONDS = 1.0
 _NO_PAYLOAD = "{}"
 
 
 def environment_of(context: RunContext, given: Mapping[str, str]) -> dict[str, str]:
-    """Give a program's environment: what its job names, and who it is."""
+    """Return a program's environment: the job's variables, and the run's."""
     ours = {
         "RUN_ID": str(context.id),
         "JOB_ID": str(context.job_id),
@@ -38,12 +38,12 @@ def environment_of(context: RunContext, given: Mapping[str, str]) -> dict[str, s
 
 
 def stdin_of(run: Run) -> bytes:
-    """Give what a program reads."""
+    """Return a program's standard input."""
     return (run.payload or _NO_PAYLOAD).encode()
 
 
 def patience(context: RunContext, timeout: float | None, grace_seconds: float) -> Callable[[], float]:
-    """Say, at the moment of a stop, how long the program has: less when we are the ones in a hurry."""
+    """Return, at the moment of a stop, the program's grace period: less when we are in a hurry."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout if timeout is not None else float("inf")
 
@@ -55,7 +55,7 @@ def patience(context: RunContext, timeout: float | None, grace_seconds: float) -
 
 
 def outcome_of(ended: Exit, target: Command | Container, output: Output) -> Outcome:
-    """Say what the end of a program means."""
+    """Return the outcome of a program's end."""
     if ended.status in target.ok:
         result, reason = output.kept
         detail = None if ended.used is None else msgspec.json.encode({"used": ended.used}).decode()
@@ -67,10 +67,10 @@ def outcome_of(ended: Exit, target: Command | Container, output: Output) -> Outc
 
 
 def check_asked(asked: float | None, what: str, most: float, says: str) -> None:
-    """Check what a job asks for. Raises Refused when that is nothing, or more than there is for it."""
+    """Check a job's limits. Raises Refused when one is nothing, or more than the ceiling."""
     if asked is None:
         return
-    if not asked > 0:  # Less than nothing means without limit, to those who set it.
+    if not asked > 0:  # zero or less would mean no limit
         raise Refused(f"the job asks for {asked} {what}; ask for more than 0, or leave it out")
     if asked > most:
         raise Refused(f"the job asks for {asked} {what}; {says} {most}")

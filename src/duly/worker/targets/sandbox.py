@@ -1,8 +1,9 @@
-"""The sandbox of a command: what it sees of the machine, whom it runs as, and what it may use.
+"""The sandbox of a command: what it sees of the machine, its user, and its limits.
 
-With bubblewrap a command has its own user, PID, mount, IPC and network namespaces: a root that cannot be written and shows the
-system's programs and nothing of the server's, a small `/tmp` of its own, and no network unless both the job and the operator
-say so. Without it, which the operator must ask for, a command only has another user, an empty environment and its limits.
+With bubblewrap a command has its own user, PID, mount, IPC and network namespaces: a read-only root that shows the
+system's programs and nothing of the server's, a small `/tmp` of its own, and no network unless both the job and the
+operator say so. Without it, which the operator must ask for, a command only has another user, an empty environment and
+its limits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from duly.worker.targets.seccomp import filter_of
 from duly.worker.targets.view import view_of
 
 MEBIBYTE = 1_048_576
-FILE_BYTES = 64 * MEBIBYTE  # what a command may write, unless its job says otherwise
+FILE_BYTES = 64 * MEBIBYTE  # default of what a command may write
 OPEN_FILES_MAX = 1_024
 _NAMESPACES = ("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session")
 # The launcher of the sandbox counts as one of the sandbox's processes.
@@ -31,29 +32,29 @@ _PROCESSES_OF_OURS = 1
 
 
 class Ceiling(msgspec.Struct, frozen=True):
-    """The most that any job may ask for, and what it gets when it does not say."""
+    """The most that any job may ask for, and the default."""
 
     memory_bytes: int
     processes: int
 
 
 class Sandbox(msgspec.Struct, frozen=True):
-    """How the commands of a worker are enclosed."""
+    """The sandbox of a worker's commands."""
 
-    bubblewrap: str | None  # None: not at all
+    bubblewrap: str | None  # None: no sandbox
     prlimit: str
     account: Account | None
-    paths: tuple[Path, ...] = ()  # what they see besides the system's programs
-    hidden: tuple[Path, ...] = ()  # what they never see, wherever it lies
+    paths: tuple[Path, ...] = ()  # visible besides the system's programs
+    hidden: tuple[Path, ...] = ()  # never visible, wherever they lie
 
     def launch_of(self, target: Command, environment: Mapping[str, str], ceiling: Ceiling, *, network: bool) -> Launch:
-        """Say how a command is started."""
+        """Return how a command is started."""
         limits = tuple(self._limits_of(target, ceiling))
         if self.bubblewrap is None:
             return Launch((self.prlimit, *limits, "--", *target.argv), environment, self.account)
         view = view_of(Path(target.argv[0]), self.paths, self.hidden, SCRATCH_FOLDERS, network=network)
         words = (*_NAMESPACES, *(("--share-net",) if network else ()), *view, "--clearenv", *_variables(environment))
-        # The words go through a file, because everyone on the machine may read those of a command line.
+        # The arguments go through a file, because everyone on the machine may read a command line.
         told = ("--args", str(FILE_FD), "--json-status-fd", str(STATUS_FD), "--seccomp", str(FILTER_FD))
         wrapped = (self.bubblewrap, *told, "--", self.prlimit)
         return Launch(
@@ -76,12 +77,12 @@ class Sandbox(msgspec.Struct, frozen=True):
             yield f"--cpu={seconds}:{seconds + 1}"
         if self.bubblewrap is not None:
             yield f"--nproc={(target.processes or ceiling.processes) + _PROCESSES_OF_OURS}"
-        elif self.account is not None:  # Otherwise the worker itself and all else of its user would count.
+        elif self.account is not None:  # otherwise the worker itself and everything else of its user would count
             yield f"--nproc={target.processes or ceiling.processes}"
 
 
 def find_sandbox(*, required: bool, user: str | None, paths: Iterable[Path], hidden: Iterable[Path]) -> Sandbox:
-    """Find what encloses commands here. Raises Refused, naming what is missing."""
+    """Return the sandbox of this machine. Raises Refused, naming what is missing."""
     prlimit = shutil.which("prlimit")
     if prlimit is None:
         raise Refused("commands need prlimit, which is not installed; install the package util-linux")
@@ -96,7 +97,7 @@ def find_sandbox(*, required: bool, user: str | None, paths: Iterable[Path], hid
 
 
 def account_of(name: str | None) -> Account | None:
-    """Find the user that commands run as; None: the worker's own, which is not root. Raises Refused."""
+    """Return the user that commands run as; None: the worker's own, which is not root. Raises Refused."""
     if os.geteuid() != 0:
         if name is not None:
             raise Refused(f"command_user = {name}: only a worker that runs as root can start commands as another user")

@@ -1,8 +1,8 @@
 """The seccomp filter of sandboxed commands, as a program of classic BPF for `bwrap --seccomp`.
 
-It refuses system calls that no command needs: keyrings, namespaces, mounts, other processes' memory, kernel modules, and parts of
-the kernel with a history of holes. Calls newer than the filter do not exist for a command, so that each new one is decided on
-here first; nor do those by another architecture's numbers. Sockets are those of the network namespace, which has none outside.
+It refuses system calls that no command needs: keyrings, namespaces, mounts, other processes' memory, kernel modules,
+and parts of the kernel with a history of holes. A command cannot make calls newer than the filter, so that each new one
+is reviewed here first; nor those with another architecture's numbers. Sockets are limited to the network namespace.
 """
 
 from __future__ import annotations
@@ -76,21 +76,21 @@ _NEEDLESS: dict[str, tuple[int | None, int | None]] = {
     "vhangup": (153, 58),
 }
 _CLONE, _SOCKET = (56, 220), (41, 198)
-_CLONE3 = 435  # Its flags lie in memory, where no filter sees them; the C library falls back to clone.
-_NEWEST = 462  # mseal, of Linux 6.10: the last that was looked at
+_CLONE3 = 435  # its flags lie in memory, where no filter sees them; the C library falls back to clone
+_NEWEST = 462  # mseal, of Linux 6.10: the last one reviewed
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _NEW_NAMESPACES = 0x7E020000  # all of clone's CLONE_NEW…
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 
 # Of linux/bpf_common.h and linux/seccomp.h.
 _LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
-# Where they lie in seccomp_data; both machines have the low half first.
+# Offsets in seccomp_data; both machines have the low half first.
 _CALL, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 _ALLOW, _ERROR, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
 def filter_of(machine: str | None = None) -> bytes:
-    """Give the filter for a machine, by default this one. Raises Refused where there is none for it."""
+    """Return the filter for a machine, by default this one. Raises Refused where there is none for it."""
     machine = machine or platform.machine()
     if machine not in _ARCHITECTURES:
         raise Refused(

@@ -1,7 +1,7 @@
-"""Signing secrets as a worker uses them: opened once, kept for a few seconds, so that a rotation is soon heard of.
+"""Signing secrets as a worker uses them: opened once and kept for a few seconds, so that a rotation takes effect soon.
 
-Requests ask on the handlers' loop; the database is asked on the engine's. While the database does not answer, or a secret does
-not open here, those that were read before still sign: the one before a rotation is good for a day.
+Requests ask on the handlers' loop; the database is read on the engine's. While the database does not answer, or a
+secret does not open here, those read before still sign: the one before a rotation is valid for a day.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from duly.worker.targets.webhook import CannotSign
 
 KEPT_SECONDS = 5.0
 KEPT_MAX = 10_000
-PATIENCE_SECONDS = 0.5  # A request has its own deadline, and waiting for us must not be what uses it up.
+PATIENCE_SECONDS = 0.5  # a request has its own deadline, which waiting for us must not use up
 AGAIN_SECONDS = 1.0
 STALE_SECONDS = SECRET_KEPT.total_seconds() / 2
 _NEVER = float("-inf")
 
 
 class _Known(msgspec.Struct):
-    """What is known of a destination's keys, and when we last asked in vain."""
+    """The known keys of a destination, and the time of the last failed read."""
 
     keys: list[bytes] = []
     read_at: float = _NEVER
@@ -38,7 +38,7 @@ class _Known(msgspec.Struct):
 
 
 class Secrets:
-    """Gives the keys that a destination's requests are signed with; a part of a worker, over all its lives."""
+    """Returns the keys that sign a destination's requests; a service of a worker, over all its lives."""
 
     def __init__(self, keyring: Keyring, *, rng: Rng, clock: Clock | None = None) -> None:
         self._keyring = keyring
@@ -51,14 +51,14 @@ class Secrets:
         self._engine_loop: asyncio.AbstractEventLoop | None = None
 
     async def begin(self, database: Database, worker_id: UUID) -> None:
-        """A life of the worker begins."""
+        """Begin a life of the worker."""
         self._database, self._engine_loop = database, asyncio.get_running_loop()
 
     async def end(self) -> None:
-        """That life is over; nobody asks any more."""
+        """End that life."""
 
     async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
-        """Give the keys, the newest first; a destination that is new gets its first. Raises CannotSign."""
+        """Return the keys, the newest first; a new destination gets its first. Raises CannotSign."""
         known, now = self._known_of(tenant, origin), self._clock.monotonic()
         if now - known.read_at < KEPT_SECONDS:
             return known.keys
@@ -72,12 +72,12 @@ class Secrets:
         raise CannotSign(f"the signing secret of {origin} cannot be read now")
 
     def are_at_hand(self, tenant: int, origin: str) -> bool:
-        """Say whether a destination's have been read, so that there is such a destination."""
+        """Return whether a destination's keys have been read, so that it exists."""
         known = self._known.get((tenant, origin))
         return known is not None and known.read_at > _NEVER
 
     async def are_kept(self, tenant: int, origin: str) -> bool:
-        """Say whether there is such a destination; where nobody can tell, there is."""
+        """Return whether a destination exists; True if that cannot be known."""
         if self._database is None or self._engine_loop is None:
             return True
         asking = find_by_origin(self._database, tenant, origin)
@@ -98,16 +98,16 @@ class Secrets:
 
     async def _asked(self, tenant: int, origin: str) -> list[bytes]:
         asking = self._asking.get((tenant, origin))
-        if asking is None:  # However many want it, it is asked for once.
+        if asking is None:  # however many want it, it is read once
             asking = self._asking[tenant, origin] = asyncio.create_task(self._ask(tenant, origin))
             asking.add_done_callback(lambda task: self._answered(tenant, origin, task))
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return await asyncio.shield(asking)  # Who is cancelled takes it away from nobody.
+            return await asyncio.shield(asking)  # a cancelled caller does not cancel it for others
 
     def _answered(self, tenant: int, origin: str, task: asyncio.Task[list[bytes]]) -> None:
         self._asking.pop((tenant, origin), None)
         if not task.cancelled():
-            task.exception()  # Nobody may be left who would look at it.
+            task.exception()  # nobody else may look at it
 
     async def _ask(self, tenant: int, origin: str) -> list[bytes]:
         if self._database is None or self._engine_loop is None:
@@ -119,7 +119,7 @@ class Secrets:
         return known.keys
 
     def _note_failure(self, known: _Known, tenant: int, origin: str, error: Exception) -> None:
-        """Tell the operator, once for all that have waited; the tenant can do nothing about it."""
+        """Log the failure, once for all that have waited; the tenant can do nothing about it."""
         now = self._clock.monotonic()
         if now - known.failed_at >= AGAIN_SECONDS:
             known.failed_at = now

@@ -1,7 +1,7 @@
-"""A worker's share of one destination: what it may have under way, who waits for a place, and what it has seen.
+"""A worker's share of one destination: its slots, the runs that wait for one, and its observations.
 
-It is what the store last answered, kept to between two reports. A place is taken before a request and given back after it. Where
-there is a rate, a request uses up a turn too.
+It is the store's last answer, obeyed between two reports. A slot is taken before a request and returned after it. With
+a rate limit, a request also uses up a reservation.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from duly.domain.targets.destination import RETRIES_FREE_PER_SECOND, RETRY_SHARE
 from duly.store.tables.destinations import Allowed, Told
 from duly.worker.targets.turns import Turns
 
-BELIEVED_SECONDS = 2.0  # how long "not now" is believed, before it is asked again: somebody may close it by hand
-LINGER_SECONDS = 2.0  # how long places are kept that nobody uses at the moment
-WAITING_LEAST = 8  # so many may wait, or as many as there are places, or as many as are sent in a moment
-SAVED_SECONDS = 10.0  # what a budget for retries saves up at most, as time
+BELIEVED_SECONDS = 2.0  # how long a refusal holds before the next report: somebody may close the circuit by hand
+LINGER_SECONDS = 2.0  # how long unused slots are kept
+WAITING_LEAST = 8  # so many may wait, or as many as there are slots, or as many as are sent in a moment
+SAVED_SECONDS = 10.0  # what a retry budget saves up at most, as time
 _AHEAD_SECONDS = 1.0
-_MEASURED_SECONDS = 0.1  # a shorter stretch says nothing about how much is sent a second
+_MEASURED_SECONDS = 0.1  # a shorter time says nothing about the requests a second
 _ROUNDING = 1e-6  # five fifths are one
-_ROOM_LEAST = 4  # places wanted beyond what is pressing, so that not every request asks
+_ROOM_LEAST = 4  # slots wanted beyond the current need, so that not every request asks
 
 
 class Share:
@@ -41,35 +41,35 @@ class Share:
         self._spent = 0
         self._shut_until = float("-inf")
         self._is_doubted = False
-        self._is_tried = False  # it is half open, and this is the request that shows how it is
+        self._is_tried = False  # the circuit is half-open, and this is the probe
         self._is_contended = False
-        self._is_cramped = False  # there were not places enough, since the last report
+        self._is_cramped = False  # there were too few slots since the last report
         self._healthy = self._failing = self._streak = self._seen_streak = 0
         self._asked_seconds = 0.0
         self._peak = 0
-        self._answered = 0  # since it was last measured
+        self._answered = 0  # since the last measurement
         self._measured_at = float("-inf")
-        self._pace = 0.0  # answers a second
+        self._pace = 0.0  # responses a second
         self._used_at = float("-inf")
-        self._told = (0, 0, 0)  # what the store was last told: under way, waiting, kept to
-        self._is_unanswered = False  # whether it has heard that is not known
+        self._told = (0, 0, 0)  # the last report: under way, waiting, kept
+        self._is_unanswered = False  # whether its arrival is unknown
         self._retry_share = RETRY_SHARE_DEFAULT
-        self._retry_free = RETRIES_FREE_PER_SECOND  # ours of what is free for all, a second
+        self._retry_free = RETRIES_FREE_PER_SECOND  # our part of the free retries, a second
         self._retry_credit = SAVED_SECONDS * RETRIES_FREE_PER_SECOND
         self._retry_credit_at = float("-inf")
         self._retries = self._turned_away = 0
 
     def is_shut(self, now: float) -> bool:
-        """Say whether nothing is sent now, nor soon."""
+        """Return whether nothing is sent now, nor soon."""
         return now < self._shut_until
 
     def is_full(self) -> bool:
-        """Say whether so many wait that another would not be sent soon; before the first answer nobody knows."""
+        """Return whether so many wait that another would not be sent soon; unknown before the first answer."""
         return self.is_known and len(self.waiters) >= self._waiting_max
 
     @property
     def is_tried(self) -> bool:
-        """Whether it is half open: what is sent now shows how it is."""
+        """Return whether the circuit is half-open: the next request is a probe."""
         return self._is_tried
 
     def spend_retry(self, now: float) -> bool:
@@ -86,21 +86,21 @@ class Share:
         return True
 
     def refund_retry(self) -> None:
-        """Take a retry back that was not sent after all."""
+        """Return a retry that was not sent after all."""
         self._retry_credit += 1
         self._retries -= 1
 
     def earn_retries(self, now: float) -> None:
-        """Let a first attempt that is sent pay for its part of a retry."""
+        """Credit the budget for a first attempt."""
         self._save_up(now)
         self._retry_credit += self._retry_share
 
     def is_idle(self, now: float) -> bool:
-        """Say whether there is nothing to remember of it."""
+        """Return whether there is nothing to remember."""
         return not self.has_news and not self.is_shut(now) and self.is_rested(now)
 
     def is_rested(self, now: float) -> bool:
-        """Say whether nothing is owed for retries, so that it may be forgotten."""
+        """Return whether no retries are owed, so that it may be forgotten."""
         self._save_up(now)
         return self._retry_credit >= SAVED_SECONDS * self._retry_free
 
@@ -112,17 +112,17 @@ class Share:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to be told: something was seen, or it is in use, or the store may think that it is."""
+        """Return whether there is something to report: an observation, or use, or the store may think that it is in use."""
         in_use = self.in_flight or self.places or self.waiters or self._healthy or self._failing or self._turned_away
         return bool(in_use) or self._told != (0, 0, 0) or self._is_unanswered
 
     @property
     def is_unheard(self) -> bool:
-        """Whether nobody knows yet that somebody waits here."""
+        """Return whether the store does not know yet that somebody waits here."""
         return not self.is_known or not self._told[1]
 
     def take(self, now: float) -> bool:
-        """Take a place, and a turn where there is a rate. False: there is none."""
+        """Take a slot, and a reservation if there is a rate limit. False: there is none."""
         if not self._has_place(now):
             self._is_cramped = self._is_cramped or self.in_flight >= self.places > 0
             return False
@@ -136,13 +136,13 @@ class Share:
         return True
 
     def seconds_to_turn(self, now: float) -> float | None:
-        """Say how long it is until the first who waits has its turn, if it waits for that and it is known."""
+        """Return how long it is until the first waiter's reservation, if it waits for one that is known."""
         if not self.waiters or self._rate is None or not self._has_place(now):
             return None
         return self._turns.seconds_to_next(now)
 
     def give_back(self, verdict: Verdict, asked_seconds: float, now: float) -> bool:
-        """Give a place back, with what was seen. True: this is worth a report at once."""
+        """Return a slot, with the observation. True: report at once."""
         self.in_flight -= 1
         self._used_at = now
         if verdict is Verdict.FAILING:
@@ -153,7 +153,7 @@ class Share:
         return self._is_doubted or self._give_up()
 
     def _give_up(self) -> bool:
-        """Give up places that others wait for, once nothing is under way or waits here. True: there were some."""
+        """Give up slots that others wait for, once nothing is under way or waits here. True: there were some."""
         if not self._is_contended or self.in_flight or self.waiters or not self.places:
             return False
         self.places = 0
@@ -164,15 +164,15 @@ class Share:
         self._streak += 1
         self._seen_streak += 1
         self._asked_seconds = max(self._asked_seconds, asked_seconds)
-        # So many in a row open it, and one while it is tried: nothing more is sent before the others have heard, and we what
-        # they say.
+        # So many failures in a row open the circuit, and one failed probe does: nothing more is sent before the next
+        # report is answered.
         if self._is_tried or self._seen_streak >= FAILURES_IN_A_ROW or asked_seconds > 0:
             self._is_doubted = True
 
     def serve(self, now: float) -> None:
-        """Let those in who wait, the first first, while there is a place."""
+        """Admit waiters, the first first, while there is a slot."""
         while self.waiters:
-            if self.waiters[0].done():  # It is about to find that its patience is over.
+            if self.waiters[0].done():  # it is about to give up
                 self.waiters.popleft()
             elif self.take(now):
                 self.waiters.popleft().set_result(True)
@@ -180,14 +180,14 @@ class Share:
                 return
 
     def turn_away(self, beyond: int) -> None:
-        """Tell those who wait behind the first so many that it will not be soon."""
+        """Refuse the waiters behind the first so many."""
         while len(self.waiters) > beyond:
             waiter = self.waiters.pop()
             if not waiter.done():
                 waiter.set_result(False)
 
     def tell(self, now: float) -> Told:
-        """Say what was seen since the last report, and what is kept to until it is answered."""
+        """Return the observations since the last report, and what is kept until the answer."""
         waiting, turns = len(self.waiters), self._turns.held(now)
         self._told = (self.in_flight, waiting, max(self.places, self.in_flight))
         self._is_unanswered = True
@@ -216,7 +216,7 @@ class Share:
         return told
 
     def hear(self, allowed: Allowed, now: float, said_at: float) -> bool:
-        """Take the answer to a report, and turns as of the moment at which it was given. True: report again at once."""
+        """Take the answer to a report, and reservations as of the moment at which it was given. True: report again at once."""
         health = allowed.health
         self.is_known = True
         self._is_unanswered = False
@@ -227,11 +227,11 @@ class Share:
         self._rate = allowed.rate
         if allowed.rate is not None and allowed.tokens is not None:
             self._turns.add(said_at + allowed.first_seconds, 1 / allowed.rate, allowed.tokens)
-        if self._is_doubted:  # Whatever they say, it is said with what we saw.
+        if self._is_doubted:  # whatever the answer, it does not include our last observations
             self._is_doubted, self._seen_streak = False, 0
         wait = max(health.wait_seconds, health.asked_seconds)
         if wait == 0 and health.state is State.HALF_OPEN and not allowed.places and not allowed.has_turned:
-            wait = TICK_SECONDS  # Another worker tries it.
+            wait = TICK_SECONDS  # another worker sends the probe
         self._shut_until = now + min(wait, BELIEVED_SECONDS) if wait else float("-inf")
         self.serve(now)
         self.turn_away(0 if wait else self._waiting_max)
@@ -239,7 +239,7 @@ class Share:
         return is_to_confirm or (allowed.has_turned and bool(self.waiters))
 
     def start_over(self) -> None:
-        """Forget what was allowed to a life that is over."""
+        """Forget the share of a life that is over."""
         self.places = 0
         self.is_known = False
         self._turns = Turns()
@@ -267,7 +267,7 @@ class Share:
             self._peak = self.in_flight
         pressing = self.in_flight + (waiting if self._is_cramped or self._rate is None else 0)
         if not pressing and waiting:
-            # Who waits for a turn takes up no place meanwhile; when it comes, few are under way at once.
+            # A waiter for a reservation takes no slot meanwhile; when it is due, few are under way at once.
             pressing = min(waiting, WAITING_LEAST)
         room = max(_ROOM_LEAST, pressing // 2) if pressing else 0
         return max(pressing + room, self._peak)

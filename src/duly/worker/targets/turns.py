@@ -1,8 +1,8 @@
-"""Turns at a rate: moments at which a worker may send, granted ahead of time and good for a little while.
+"""Reservations at a rate limit: moments at which a worker may send, granted ahead of time and valid for a little while.
 
-Whoever grants them gives each to one worker, so that all workers together keep to the rate. A turn that is not used within
-`GOOD_SECONDS` of its moment is lost, because whoever saved turns up would send too many at once; where turns are rarer, it is
-good until the next one would come, and for a second at most.
+Each is granted to one worker, so that all workers together keep to the rate. A reservation that is not used within
+`GOOD_SECONDS` of its moment is lost, because saved ones would be sent at once; at lower rates, it is valid until the
+next one, and for a second at most.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _GOOD_SECONDS_MAX = 1.0
 
 
 class _Stretch:
-    """Some turns that were granted together, evenly spaced."""
+    """Reservations that were granted together, evenly spaced."""
 
     __slots__ = ("first", "left", "spacing")
 
@@ -25,19 +25,19 @@ class _Stretch:
         self.left = left
 
     def drop_past(self, now: float) -> None:
-        """Lose those whose time is over."""
+        """Drop the expired ones."""
         past = now - max(GOOD_SECONDS, min(self.spacing, _GOOD_SECONDS_MAX)) - self.first
         if past > 0:
             self.advance(min(self.left, ceil(past / self.spacing)))
 
     def advance(self, number: int) -> None:
-        """Go on behind so many of them."""
+        """Skip so many of them."""
         self.first += number * self.spacing
         self.left -= number
 
 
 class Turns:
-    """The turns that one worker holds for one destination."""
+    """The reservations that one worker holds for one destination."""
 
     __slots__ = ("_stretches",)
 
@@ -45,12 +45,12 @@ class Turns:
         self._stretches: deque[_Stretch] = deque()
 
     def add(self, first: float, spacing: float, number: int) -> None:
-        """Take so many more, the first at a moment."""
+        """Add so many, the first at a moment."""
         if number > 0:
             self._stretches.append(_Stretch(first, spacing, number))
 
     def take(self, now: float) -> bool:
-        """Use one up. False: there is none whose moment has come."""
+        """Use one. False: none is due."""
         stretch = self._next(now)
         if stretch is None or stretch.first > now:
             return False
@@ -58,12 +58,12 @@ class Turns:
         return True
 
     def held(self, now: float) -> int:
-        """Say how many there are, now and to come."""
+        """Return how many there are, now and to come."""
         self._next(now)
         return sum(stretch.left for stretch in self._stretches)
 
     def seconds_to_next(self, now: float) -> float | None:
-        """Say how long it is until one may be used, if one is to come."""
+        """Return how long it is until one may be used, if one is to come."""
         stretch = self._next(now)
         return None if stretch is None else max(0.0, stretch.first - now)
 

@@ -1,7 +1,7 @@
-"""A webhook: one signed request, and what its answer means for the run.
+"""Webhooks: one signed request, and the meaning of its response for the run.
 
-What it needs from others stands here as protocols: who may call now (`Permits`), and what to sign with (`Secrets`). All of it
-lives on the handlers' loop.
+Its dependencies are protocols: who may call now (`Permits`), and the signing keys (`Secrets`). All of it lives on the
+handlers' loop.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _TOO_LONG = (
     f"its answer was longer than {RESULT_BYTES_MAX:,} bytes and only its beginning is kept;"
     " let it answer with a reference to what is stored elsewhere"
 )
-# The request's deadline comes a little before the attempt's, so that its log line says what the destination was like.
+# The request's deadline comes a little before the attempt's, so that its log line describes the destination.
 _BEFORE_SECONDS = 0.01
 _SECONDS_MIN = 0.001
 _UNSIGNED_SECONDS = 1.0
@@ -58,59 +58,59 @@ _UNREACHED = kinds_of(ConnectionError)
 
 
 class CannotSign(DulyError):
-    """What a request is to be signed with cannot be had now, through no fault of the job or its destination."""
+    """The signing key cannot be read now, through no fault of the job or its destination."""
 
 
 class Secrets(Protocol):
-    """What requests to a destination are signed with."""
+    """The signing keys of destinations."""
 
     async def of(self, tenant: int, origin: str) -> Sequence[bytes]:
-        """Give the valid secrets, the newest first; a destination is made on first use. Raises CannotSign."""
+        """Return the valid secrets, the newest first; a destination is created on first use. Raises CannotSign."""
         ...
 
     def are_at_hand(self, tenant: int, origin: str) -> bool:
-        """Say whether a destination's have been read, so that there is such a destination."""
+        """Return whether a destination's keys have been read, so that it exists."""
         ...
 
     async def are_kept(self, tenant: int, origin: str) -> bool:
-        """Say whether there is such a destination; where nobody can tell, there is."""
+        """Return whether a destination exists; True if that cannot be known."""
         ...
 
 
 class Permits(Protocol):
-    """Who may call a destination now."""
+    """The admission of requests to destinations."""
 
     async def enter(self, tenant: int, origin: str, *, is_retry: bool = False) -> bool:
-        """Ask for a place. False: not now, and the run is parked. Who has entered must leave."""
+        """Ask for a slot. False: not now, and the run is parked. After True, call `leave`."""
         ...
 
     def is_trying(self, tenant: int, origin: str) -> bool:
-        """Say whether what is sent to a destination now shows how it is."""
+        """Return whether a request to a destination is a probe now."""
         ...
 
     def leave(self, tenant: int, origin: str, verdict: Verdict, retry_after: float | None = None) -> None:
-        """Give the place back, and say what the destination was like; `retry_after` is in seconds, where it asked for it."""
+        """Return the slot, and report the health of the destination; `retry_after` is in seconds, if it asked for it."""
         ...
 
 
 class ReceiverCallbacks:
-    """Runs that their receiver settles later, over the API: each attempt has a token, by which it may say what it came to."""
+    """Runs that their receiver settles later, over the API: each attempt has a token, with which it reports the outcome."""
 
     def __init__(self, tokens: CallbackTokens) -> None:
         self._tokens = tokens
 
     async def headers_for(self, run: Run, target: Webhook) -> Mapping[str, str]:
-        """Give the header with the token."""
+        """Return the header with the token."""
         return {HEADER: self._tokens.make(run.run_id, run.fence)}
 
     def awaited(self, run: Run, target: Webhook) -> Awaited:
-        """Leave a run whose receiver has answered 202 and repeated the token open for as long as its target says."""
+        """Await the outcome of a run whose receiver has answered 202 and repeated the token, for as long as its target says."""
         within = target.callback_within_seconds
         return Awaited(WITHIN_SECONDS_DEFAULT if within is None else callback_seconds(within))
 
 
 class _Call(msgspec.Struct, frozen=True):
-    """What one attempt is about, read and checked."""
+    """The request of one attempt, read and checked."""
 
     run: Run
     target: Webhook
@@ -120,7 +120,7 @@ class _Call(msgspec.Struct, frozen=True):
 
 
 class _End(msgspec.Struct, frozen=True):
-    """What one attempt came to: for the run, and for its destination."""
+    """The result of one attempt: for the run, and for its destination."""
 
     outcome: Outcome | Deferral
     verdict: Verdict
@@ -128,9 +128,9 @@ class _End(msgspec.Struct, frozen=True):
 
 
 class Sender:
-    """Sends webhooks; a part of a worker, which lends it the database's clock to sign by.
+    """Sends webhooks; a service of a worker, which signs by the database clock.
 
-    A receiver refuses a signature that is minutes old, so the clock of this host, which may be wrong, has no say in it.
+    A receiver refuses a signature that is minutes old, and the clock of this host may be wrong.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Sender:
 
     @property
     def handler(self) -> TargetHandler:
-        """What a worker offers."""
+        """The handler that a worker offers."""
         return TargetHandler(WEBHOOK, Kind.WEBHOOK, self.attempt, keeps_time=True)
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome | Deferral:
@@ -178,7 +178,7 @@ class Sender:
             # Checked again: a run that was inserted by SQL passed no API.
             check_method(target.method)
             check_headers(target.headers)
-            self._caller.check(target.url)  # Before it has a place and a secret: it is no destination.
+            self._caller.check(target.url)  # before it takes a slot and a secret: it is no destination
         except InvalidOption as error:
             return Failed(str(error), retryable=False)
         except NotAllowed as error:
@@ -186,7 +186,7 @@ class Sender:
         return await self._to_nowhere(context, call) or await self._within_permit(context, call)
 
     async def _to_nowhere(self, context: RunContext, call: _Call) -> Outcome | Deferral | None:
-        """Fail a run whose name leads nowhere that may be called, unless it did before: else it would become a destination."""
+        """Fail a run whose address may not be called, unless it was before: otherwise it would become a destination."""
         tenant, origin = call.run.tenant, call.url.origin
         if self._secrets.are_at_hand(tenant, origin):
             return None
@@ -194,7 +194,7 @@ class Sender:
             await self._caller.look_up(call.target.url, tenant=tenant, seconds=max(self._left(call), _SECONDS_MIN))
         except OutboundError as error:
             if await self._secrets.are_kept(tenant, origin):
-                return None  # How it is, is everybody's business who calls it.
+                return None  # its health is known from its other callers
             self._log(context, call, "webhook not answered", reason=str(error))
             return _unanswered(error, call).outcome
         return None
@@ -203,7 +203,7 @@ class Sender:
         tenant, origin = call.run.tenant, call.url.origin
         if not await self._permits.enter(tenant, origin, is_retry=is_retry(call.run)):
             return Parked(origin)
-        # The timeout counts from here: a receiver is not blamed for the time that others kept us waiting.
+        # The timeout counts from here: a receiver is not blamed for our waiting.
         call = msgspec.structs.replace(call, began=self._clock.monotonic())
         verdict, wait, is_probe = Verdict.IGNORED, None, self._permits.is_trying(tenant, origin)
         try:
@@ -244,9 +244,9 @@ class Sender:
         return self._taken(call, answer, extra)
 
     async def _unsigned(self, context: RunContext, call: _Call) -> _End:
-        """Put the run off: nothing was sent, so no attempt was made."""
+        """Postpone the run: nothing was sent, so no attempt was made."""
         self._log(context, call, "webhook put off: its signing secret cannot be read now")
-        # What is parked goes on at the next tick: holding the place for a moment keeps it from going round and round.
+        # A parked run goes on at the next tick: holding the slot for a moment keeps it from looping.
         await self._clock.sleep(min(_UNSIGNED_SECONDS, max(0.0, self._left(call) / 2)))
         return _End(Parked(call.url.origin), Verdict.IGNORED)
 
@@ -278,7 +278,7 @@ def _not_begun() -> datetime:
 def build_request(
     run: Run, target: Webhook, secrets: Sequence[bytes], timestamp: int, extra: Mapping[str, str]
 ) -> Request:
-    """Write the request of one attempt, signed. What we say stands last, so that nothing a job says overrides it."""
+    """Build the signed request of one attempt. Our headers come last, so that nothing of a job overrides them."""
     method = target.method.upper()
     body = b"" if method in WITHOUT_BODY and run.payload in _NO_PAYLOAD else (run.payload or "{}").encode()
     run_id = str(run.run_id)
@@ -328,13 +328,13 @@ def _unanswered(error: OutboundError, call: _Call) -> _End:
 
 
 def _forbidden(error: NotAllowed, detail: str | None = None) -> Failed:
-    """Nothing was sent. Whoever took the job found that it may be called: so another worker's settings may allow it."""
+    """Fail the attempt; nothing was sent. The address was allowed at submit, so another worker's settings may allow it."""
     reason = f"{error}; so say the settings of the worker that tried it; another worker's may allow it"
     return Failed(reason, detail=detail, kinds=_UNREACHED)
 
 
 def _as_probe(outcome: Outcome | Deferral) -> Outcome | Deferral:
-    """Say of a failure that it was spent on finding out how its destination is."""
+    """Mark a failure as a probe of its destination."""
     return msgspec.structs.replace(outcome, probe=True) if isinstance(outcome, Failed | TimedOut) else outcome
 
 
@@ -349,7 +349,7 @@ def _succeeded(answer: Answer) -> Succeeded:
 
 
 def _detail(call: _Call, answer: Answer) -> str:
-    """Write what stays with the attempt, as JSON, which is what details are; of the address, what may be shown."""
+    """Encode the detail of an attempt as JSON; of the address, only what may be shown."""
     body = "(compressed)" if _is_packed(answer) else excerpt(answer.body)
     return msgspec.json.encode({"to": call.url.shown, "status": answer.status, "body": body}).decode()
 

@@ -1,7 +1,7 @@
-"""What connects a worker with a program: a line to its launcher, pipes for what it says, and files for what it is given.
+"""The connections of a worker with a program: a socket to its launcher, pipes for its output, and files for its input.
 
-The pipes are ours and not the event loop's, which may use sockets: a program cannot open those again as `/dev/stdout`. The files
-have no name and cannot be changed, so that nobody else finds them and nothing is left of them.
+The pipes are ours and not the event loop's, which may use sockets: a program cannot open those again as `/dev/stdout`.
+The files are anonymous and sealed, so that nobody else finds them and nothing is left of them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ class Wires:
         self.stdin = _file_of(stdin)
         self.variables = _file_of(_lines_of(environment))
         self.given = [-1 if text is None else _file_of(text) for text in files]
-        if uid >= 0:  # Else the program could not open its own standard output.
+        if uid >= 0:  # otherwise the program could not open its own standard output
             os.fchown(self.their_stdout, uid, -1)
             os.fchown(self.their_stderr, uid, -1)
 
     @property
     def control(self) -> int:
-        """The launcher's end of the line."""
+        """The launcher's end of the socket."""
         return self._their_line.fileno()
 
     @property
     def files(self) -> tuple[int, ...]:
-        """Every file there is."""
+        """All files."""
         return (self.variables, *(file for file in self.given if file >= 0))
 
     def close_theirs(self) -> None:
@@ -49,7 +49,7 @@ class Wires:
             os.close(descriptor)
 
     def close_ours(self) -> None:
-        """Give up: nothing was started."""
+        """Close everything: nothing was started."""
         self.line.close()
         os.close(self.stdout)
         os.close(self.stderr)

@@ -1,7 +1,7 @@
-"""Workflows as targets: the run starts one and leaves our hands, until the workflow has ended.
+"""Workflows as targets: the run starts one and is awaited, until the workflow has ended.
 
-A run that comes again, because its worker died, finds the workflow it has started; one that was dead and was replayed does, and
-what failed in it is done again.
+A retry, after its worker died, finds the workflow it has started; so does a replay of a dead run, and what failed in it
+is repeated.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from duly.worker.context import RunContext
 from duly.worker.slots import Kind
 from duly.worker.targets import TargetHandler
 
-WITHIN_SECONDS = 365 * 86_400.0  # Nodes have timeouts of their own; a workflow ends when they have.
+WITHIN_SECONDS = 365 * 86_400.0  # nodes have timeouts of their own; a workflow ends when they have
 
 
 class Starter:
-    """Starts workflows. The database is the engine's, on whose loop it is asked."""
+    """Starts workflows. The database is the engine's, and is used on its loop."""
 
     def __init__(self, kind: Kind) -> None:
         self.handler = TargetHandler(WORKFLOW, kind, self.attempt)
@@ -32,15 +32,15 @@ class Starter:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def begin(self, database: Database, worker_id: UUID) -> None:
-        """A life of the worker begins."""
+        """Begin a life of the worker."""
         self._database, self._loop = database, asyncio.get_running_loop()
 
     async def end(self) -> None:
-        """That life is over."""
+        """End that life."""
         self._database = self._loop = None
 
     async def attempt(self, context: RunContext, run: Run) -> Outcome | Deferral:
-        """Start the workflow of a run, and wait for it elsewhere."""
+        """Start the workflow of a run, and await its end."""
         database, loop = self._database, self._loop
         if database is None or loop is None:
             return Failed("the worker is stopping")
@@ -48,7 +48,7 @@ class Starter:
 
 
 async def start(database: Database, run: Run) -> Outcome | Deferral:
-    """Start the workflow of a run, or take up the one that it has started, and wait for its end elsewhere."""
+    """Start the workflow of a run, or find the one that it has started, and await its end."""
     target = run.policy.target
     if not isinstance(target, WorkflowTarget):
         return Failed("the run has no workflow that this version of Duly can read", retryable=False)
@@ -57,4 +57,4 @@ async def start(database: Database, run: Run) -> Outcome | Deferral:
         await submit_workflow(database, run.tenant, str(run.run_id), workflow, for_run=run)
     except Refused as error:
         return Failed(str(error), retryable=False)
-    return Awaited(WITHIN_SECONDS)  # Also for one that has ended: whoever settles it asks whether that still holds.
+    return Awaited(WITHIN_SECONDS)  # also for one that has ended: settling checks whether that still holds

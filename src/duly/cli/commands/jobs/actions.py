@@ -1,4 +1,4 @@
-"""What people do to a schedule: pause and resume it, leave one occurrence out, run it now, end it."""
+"""Actions on a schedule: pause and resume it, skip one occurrence, run it now, end it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TRIGGERED = {
 @click.option("--reason", default="paused on request", show_default=True, help="Why, for whoever looks at it.")
 @with_client()
 async def pause_job(client: AsyncClient, job: str, many: Many | None, reason: str, as_json: bool) -> int:
-    """Pause JOB, given by its id or its name, or all that fit: it keeps its place, and what it leaves out is on record."""
+    """Pause JOB, given by its id or its name, or all that match: the occurrences it skips are recorded."""
     why = check_reason(reason)
     if many is not None:
         verb = Verb("Pause", "paused", "job", JOBS, partial(client.jobs.pause_many, reason=why))
@@ -62,7 +62,7 @@ async def pause_job(client: AsyncClient, job: str, many: Many | None, reason: st
 @click.option("--catch-up", is_flag=True, help="Treat what it left out as missed, so that its misfire policy decides.")
 @with_client()
 async def resume_job(client: AsyncClient, job: str, many: Many | None, catch_up: bool, as_json: bool) -> int:
-    """Resume JOB, given by its id or its name, or all that fit."""
+    """Resume JOB, given by its id or its name, or all that match."""
     if many is not None:
         verb = Verb("Resume", "resumed", "job", JOBS, partial(client.jobs.resume_many, catch_up=catch_up))
         return await change_many(verb, many, as_json=as_json)
@@ -75,7 +75,7 @@ async def resume_job(client: AsyncClient, job: str, many: Many | None, catch_up:
 @click.argument("job", metavar="JOB")
 @with_client()
 async def skip_next_of_job(client: AsyncClient, job: str, as_json: bool) -> None:
-    """Leave the next occurrence of JOB out, and no other."""
+    """Skip the next occurrence of JOB, and no other."""
     job_id = await job_id_of(client, job)
     skipped = await client.jobs.skip_next(job_id)
     await _tell(client, job_id, f"leaves out {moment(skipped.scheduled_at)}", as_json=as_json)
@@ -86,10 +86,10 @@ async def skip_next_of_job(client: AsyncClient, job: str, as_json: bool) -> None
 @many_options("job")
 @with_client()
 async def cancel(client: AsyncClient, job: str, many: Many | None, as_json: bool) -> int:
-    """Cancel JOB, given by its id or its name, or all that fit, and its runs that have not started.
+    """Cancel JOB, given by its id or its name, or all that match, and its runs that have not started.
 
-    What has started goes on: `duly runs cancel` is for that. The answer is `cancelled`; `requested`, where a worker holds the
-    last of it; or `too late`, with how it stands: then the exit code is 1.
+    Started runs go on: `duly runs cancel` is for them. The answer is `cancelled`; `requested`, where a worker holds the
+    last run; or `too late`, with its status: then the exit code is 1.
     """
     if many is not None:
         verb = Verb("Cancel", "cancelled", "job", JOBS, client.jobs.delete_many)
@@ -104,7 +104,7 @@ async def cancel(client: AsyncClient, job: str, many: Many | None, as_json: bool
 async def delete(client: AsyncClient, job: str, purge: bool, as_json: bool) -> int:
     """End JOB, given by its id or its name, with its runs that have not started; with --purge, remove it.
 
-    Its history goes in batches, when no run of it is under way any more. What was done to the job stays in the audit.
+    Its history is removed in batches, when no run of it is active any more. Its audit entries stay.
     """
     return await _cancel(client, job, as_json=as_json, purge=purge)
 
@@ -156,7 +156,7 @@ async def _cancel(client: AsyncClient, job: str, *, as_json: bool, purge: bool =
 async def _tell(
     client: AsyncClient, job_id: UUID, done: str, may_start: Sequence[UUID] | None = None, *, as_json: bool
 ) -> None:
-    """Say what became of a job and when it fires now."""
+    """Print the result of an action and the job's next fire."""
     found = await client.jobs.get(job_id)
     document = {"job_id": job_id, "answer": done, "state": found.status, "next_run_at": found.next_run_at}
     runs = {} if may_start is None else {"may_start": may_start}
@@ -172,7 +172,7 @@ def _may_start(run_ids: Sequence[UUID]) -> list[str]:
 
 
 def _checked(arguments: dict[str, Any], found: Job, app: Any | None) -> dict[str, Any]:
-    """Check the arguments; a handler that is known here does it by its annotations, and gives them as it reads them."""
+    """Check the arguments; a handler that is known here does it by its annotations, and returns them decoded."""
     handler = None if app is None else app.registry.get(found.target.handler)
     text = payloads.encode(arguments, "the payload") if handler is None else handler.encode((), arguments)
     return msgspec.json.decode(text, type=dict[str, Any])

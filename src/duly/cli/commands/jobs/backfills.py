@@ -1,4 +1,4 @@
-"""Backfills: the occurrences of a stretch made again, how far they have come, and an end to them."""
+"""Backfills: create the occurrences of a span again, show their progress, and stop them."""
 
 from __future__ import annotations
 
@@ -61,9 +61,10 @@ async def backfill_job(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Make the occurrences of JOB in a stretch again, below all that is on time.
+    """Create the occurrences of JOB in a span again, below everything on time.
 
-    They wait for each other, unless told otherwise, and the schedule is not moved. More than 10,000 are asked about first.
+    They wait for each other, unless told otherwise, and the schedule is not moved. More than 10,000 need a
+    confirmation.
     """
     stretch = _moment(start, "from"), _moment(end, "to")
     job_id = await job_id_of(client, job)
@@ -81,7 +82,7 @@ async def backfill_job(
 @limit_option
 @lists(COLUMNS, "no backfills; ask for one: duly jobs backfill JOB --from … --to …")
 async def list_backfills(client: AsyncClient, job: str | None, limit: int) -> list[BackfillStatus]:
-    """List what was made again or made up for, of JOB or of all, the newest first."""
+    """List the backfills of JOB or of all, the newest first."""
     return await first(client.backfills.list(None if job is None else await job_id_of(client, job)), limit)
 
 
@@ -89,7 +90,7 @@ async def list_backfills(client: AsyncClient, job: str | None, limit: int) -> li
 @click.argument("backfill_id", metavar="BACKFILL", type=click.UUID)
 @with_client()
 async def cancel(client: AsyncClient, backfill_id: UUID, as_json: bool) -> None:
-    """Stop BACKFILL, and take back what it made that has not started."""
+    """Stop BACKFILL, and remove its runs that have not started."""
     taken = (await client.backfills.cancel(backfill_id)).taken_back
     words = f"backfill {backfill_id}: cancelled, and {some(taken, 'run')} taken back that had not started"
     answer(as_json, {"backfill_id": backfill_id, "taken_back": taken}, words)

@@ -60,7 +60,7 @@ def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
 
     A one-shot without a name, given by its id, can be changed until its first attempt starts.
 
-    KEY=VALUE changes these arguments and leaves the others. `none` takes away what may be left out: --end none, --jitter
+    KEY=VALUE changes these arguments and leaves the others. `none` removes an optional value: --end none, --jitter
     none, --calendar none.
     """
     typed = {option: value for option, value in typed.items() if value not in (None, ())}
@@ -77,7 +77,7 @@ def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
         is_once = is_one_shot(found)
         if not as_json:
             say("\n".join([f"job {job_id}: version {version}", *([] if is_once else job_lines(found))]))
-        if is_once:  # Its run says it all.
+        if is_once:  # its run has everything
             await print_run(client, job_id, as_json=as_json)
         elif as_json:
             print_json(job_row(found))
@@ -86,24 +86,24 @@ def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
 
 
 async def amend(client: AsyncClient, job_id: UUID, change: Callable[[JobSpec], JobSpec]) -> int:
-    """Change something about a job, and give its new version. Raises NotFound, DeclaredInCode, Unsettled."""
+    """Change a part of a job, and return its new version. Raises NotFound, DeclaredInCode, Unsettled."""
     for _ in range(_LOOKS_MAX):
         standing = await client.jobs.get(job_id)
         before = _spec_of(standing)
         wanted = change(before)
         if wanted == before:
             return standing.version
-        job = compile_recurring(wanted, host_now())  # So that it is refused here, in our words.
+        job = compile_recurring(wanted, host_now())  # so that it is refused here, in our words
         try:
             fields = fields_of(job)
             return (await client.jobs.replace(job_id, wanted.target, version=standing.version, **fields)).version
-        except VersionChanged:  # Somebody was faster: what was typed is changed in what they have made of it.
+        except VersionChanged:  # a conflict: the typed change is applied to the new version
             continue
     raise Unsettled(f"job {job_id}")
 
 
 def _spec_of(job: Job) -> JobSpec:
-    """Give the spec of a job that the API shows."""
+    """Return the spec of a job that the API shows."""
     shown = msgspec.to_builtins(job)
     stated = {name: shown[name] for name in JobSpec.__struct_fields__ if shown.get(name) is not None}
     try:
@@ -115,7 +115,7 @@ def _spec_of(job: Job) -> JobSpec:
 
 
 def changed(spec: JobSpec, typed: dict[str, Any], app: Any | None) -> JobSpec:
-    """Give a spec in which only what was typed is changed. Raises UsageError, Refused."""
+    """Return a spec with only the typed fields changed. Raises UsageError, Refused."""
     name = spec.target.handler if isinstance(spec.target, FunctionTarget) else None
     handler = None if app is None or name is None else app.registry.get(name)
     options = NO_OPTIONS if handler is None else handler.options

@@ -42,7 +42,7 @@ _RUNS_SHOWN = 10
 
 
 def _state(job: Job | JobSummary) -> str:
-    """Say how a job stands; what is no longer declared is marked, because nobody took leave of it."""
+    """Return the status of a job; one that is no longer declared is marked."""
     return f"{job.status}, {REMOVED}" if job.removed_at else job.status
 
 
@@ -173,14 +173,14 @@ def _print_job(found: Job, last: Sequence[RunSummary]) -> None:
 
 
 def _print_callbacks(found: Job) -> None:
-    """Say who is told of its runs' ends."""
+    """Print the completion callbacks."""
     for word, callback in (("on_done", found.on_done), ("on_dead", found.on_dead)):
         if callback is not None:
             say(f"{word}  {callback.url or f'job {callback.job}'}")
 
 
 def _chosen(found: Job) -> list[str]:
-    """Write the options of a job that were chosen."""
+    """Write the chosen options of a job."""
     values = {name: getattr(found, name) for name in PolicySpec.__struct_fields__}
     return [f"{name} {value if isinstance(value, str) else _json(value)}" for name, value in values.items() if value]
 

@@ -1,4 +1,4 @@
-"""What a job was: the versions of its definition, and the next fires that new time zone data has moved."""
+"""Versions of a job's definition, and the next fires that new time zone data has moved."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOVED_COLUMNS: Columns = {
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 101))
 @lists(COLUMNS, "a one-shot has no versions")
 async def list_versions(client: AsyncClient, job: str, limit: int) -> list[Row]:
-    """Show what JOB, given by its id or its name, was: version by version, the one that stands first."""
+    """Show the versions of JOB, given by its id or its name, the current one first."""
     found = await first(client.jobs.versions(await job_id_of(client, job)), limit)
     return [
         {

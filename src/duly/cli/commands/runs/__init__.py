@@ -1,1 +1,1 @@
-"""`duly run`, `duly runs` and `duly dead`: runs, their logs, and why they are where they are."""
+"""`duly run`, `duly runs` and `duly dead`: runs, their logs, and explanations of their state."""

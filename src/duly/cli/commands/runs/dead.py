@@ -44,7 +44,7 @@ GROUP_COLUMNS: Columns = {
 
 
 def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what says which dead runs are meant to a command that takes `run_ids`, `many` and `queue`."""
+    """Add the flags that select dead runs to a command that takes `run_ids`, `many` and `queue`."""
     run_ids = click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
     queue = click.option("--queue", help="Only those of this queue; with --all or --filter.")
     return run_ids(many_options("run_ids")(queue(function)))
@@ -54,7 +54,7 @@ def choice_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def dead() -> None:
     """List, show, edit, replay and discard runs that gave up. Without a command: list.
 
-    What is chosen with --filter is changed up to 1,000 at once, unless --limit says otherwise; --dry-run counts all.
+    With --filter up to 1,000 are changed at once, unless --limit says otherwise; --dry-run counts all.
     """
 
 
@@ -92,7 +92,7 @@ async def show(client: AsyncClient, run_id: UUID, as_json: bool) -> None:
 @click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
 @with_client()
 async def replay(client: AsyncClient, rate: float | None, run_ids: tuple[UUID, ...], **choice: Any) -> int:
-    """Give dead runs another set of attempts. They keep their ids, and attempt numbers go on."""
+    """Replay dead runs with a new set of attempts. They keep their ids, and attempt numbers go on."""
     if rate is not None and run_ids:
         raise click.UsageError("--rate goes with --filter or --all; runs that are named are replayed at once")
     matching = partial(client.dead.replay_matching, rate=rate)
@@ -104,7 +104,7 @@ async def replay(client: AsyncClient, rate: float | None, run_ids: tuple[UUID, .
 @click.option("--payload", required=True, metavar="PAYLOAD", help="The new arguments as one JSON object.")
 @with_client()
 async def edit(client: AsyncClient, payload: str, **choice: Any) -> int:
-    """Give dead runs other arguments, which their replay is called with."""
+    """Change the arguments of dead runs, for their replay."""
     arguments = read_payload((), payload, "--payload")
     one = partial(client.dead.edit, payload=arguments)
     return await _move("Edit", "edited", one, partial(client.dead.edit_matching, payload=arguments), **choice)
@@ -114,7 +114,7 @@ async def edit(client: AsyncClient, payload: str, **choice: Any) -> int:
 @choice_options
 @with_client()
 async def discard(client: AsyncClient, **choice: Any) -> int:
-    """Give dead runs up for good; a record stays in history."""
+    """Discard dead runs for good; a record stays in history."""
     return await _move("Discard", "discarded", client.dead.discard, client.dead.discard_matching, **choice)
 
 
@@ -128,7 +128,7 @@ async def _move(
     queue: str | None,
     as_json: bool,
 ) -> int:
-    """Move the runs that are named, or those that fit; by a filter a thousand, unless told otherwise."""
+    """Move the named runs, or those that match; with a filter a thousand, unless told otherwise."""
 
     async def change(**which: Any) -> ManyDone:
         found = msgspec.structs.asdict(await matching(**which))

@@ -1,4 +1,4 @@
-"""`duly explain`: why a run or a job is where it is."""
+"""`duly explain`: the reasons of a run's or a job's state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from duly.wire.explanations import Explanation
 @click.argument("what", metavar="RUN|JOB|WORKFLOW")
 @with_client()
 async def explain(client: AsyncClient, what: str, as_json: bool) -> None:
-    """Say why a run, job or workflow, by its id, a job also by its name, is where it is: what it waits for, who holds it."""
+    """Explain the state of a run, job or workflow, given by its id, a job also by its name: what it waits for, who holds it."""
     identifier = await job_id_of(client, what)
     try:
         found = await explanation_of(client, identifier)

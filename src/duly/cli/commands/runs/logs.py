@@ -1,4 +1,4 @@
-"""`duly logs`: what a run said."""
+"""`duly logs`: the log of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patience: whoever waits for a run or a workflow goes on waiting while nobody answers, because that goes on as well."""
+"""Patience: waiting for a run or a workflow goes on while the server does not answer, because the work goes on too."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _SILENCE_SECONDS_MAX = 60.0
 
 
 def say_waiting(error: ApiError) -> None:
-    """Say why it is waited for."""
+    """Print why it waits."""
     why = re.sub(r"; given up after \d+ (try|tries)\.?$", "", error.detail)
     say(f"{why.rstrip('.')}; waiting", err=True)
 
 
 class Patience:
-    """Asks about something, again and again while nobody answers; `look_again` is the command for later."""
+    """Repeats a request while the server does not answer; `look_again` is the command for later."""
 
     def __init__(self, what: str, look_again: str) -> None:
         self._goes_on = f"The {what} goes on without us; to look again: {look_again}"
         self._clock = SystemClock()
 
     async def ask(self, question: Callable[[], Awaitable[T]]) -> T:
-        """Give the answer. Raises Unavailable, with where to look again, after a minute without one."""
+        """Return the response. Raises Unavailable, with where to look again, after a minute without one."""
         silent_since: float | None = None
         while True:
             try:
@@ -46,10 +46,10 @@ class Patience:
 
 
 def about_run(run_id: UUID) -> Patience:
-    """Be patient about a run."""
+    """Wait patiently for a run."""
     return Patience("run", f"duly logs {run_id} -f")
 
 
 def about_workflow(workflow_id: UUID) -> Patience:
-    """Be patient about a workflow."""
+    """Wait patiently for a workflow."""
     return Patience("workflow", f"duly workflows show {workflow_id} --watch")

@@ -1,4 +1,4 @@
-"""`duly run`: submit for now; with --wait, stay until the result is there."""
+"""`duly run`: submit for now; with --wait, wait for the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(settings: Settings, wait: bool, output: str, **typed: Any) -> int:
     """Submit HANDLER, or another target, for now.
 
     With --wait the log goes to standard error and the result, as JSON, to standard output. With --output json standard
-    output gets one JSON object, and with --wait how it ended is in it, with the result.
+    output gets one JSON object, which with --wait includes the outcome and the result.
     """
     job = submission.read(typed, apps.load(settings.app) if settings.app else None)
 
@@ -48,7 +48,7 @@ def run(settings: Settings, wait: bool, output: str, **typed: Any) -> int:
 
 
 async def _document(client: AsyncClient, made: dict[str, Any], wait: bool) -> int:
-    """Print one JSON object: what was accepted and, when it was waited for, what it came to. Gives the exit code."""
+    """Print one JSON object: the accepted run and, after waiting, its outcome. Returns the exit code."""
     if not wait:
         print_json(made)
         return 0
@@ -59,7 +59,7 @@ async def _document(client: AsyncClient, made: dict[str, Any], wait: bool) -> in
 
 
 async def wait_and_tell(client: AsyncClient, run_id: UUID) -> int:
-    """Stay until a run has ended: its log goes to standard error, its result to standard output. Gives the exit code."""
+    """Wait until a run has ended: its log goes to standard error, its result to standard output. Returns the exit code."""
     found = await _waited_for(client, run_id)
     say(ending(found), err=True)
     result = found.attempts[-1].result
@@ -69,7 +69,7 @@ async def wait_and_tell(client: AsyncClient, run_id: UUID) -> int:
 
 
 async def _waited_for(client: AsyncClient, run_id: UUID) -> Run:
-    """Write a run's log to standard error until it has ended, and give the run."""
+    """Write a run's log to standard error until it has ended, and return the run."""
     try:
         async for line in client.runs.follow_logs(run_id, on_silence=say_waiting):
             say(log_line(line), err=True)
@@ -80,7 +80,7 @@ async def _waited_for(client: AsyncClient, run_id: UUID) -> Run:
 
 
 def ending(found: Run) -> str:
-    """Say how a run ended."""
+    """Describe how a run ended."""
     last = found.attempts[-1]
     took = f" in {duration(last.finished_at - last.started_at)}" if last.started_at else ""
     tries = f" after {found.attempt} attempts" if found.attempt > 1 else ""

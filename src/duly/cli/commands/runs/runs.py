@@ -1,4 +1,4 @@
-"""`duly runs`: every run, wherever it stands."""
+"""`duly runs`: runs in every state."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ async def list_runs(
     filter_text: str,
     limit: int,
 ) -> None:
-    """List runs, wherever they stand: by the moment they are for, what is to come first.
+    """List runs in every state, by their scheduled moment, future ones first.
 
-    A stretch of occurrences that did not run is one line, with its reason, how many they are, the first and the last.
+    A span of occurrences that did not run is one line, with its reason, how many they are, the first and the last.
     """
 
     of = {name: None if one is None else str(one) for name, one in (("parent", parent), ("workflow", workflow))}
@@ -118,7 +118,7 @@ async def list_runs(
 @click.option("-f", "--follow", is_flag=True, help="Write its progress until it has ended, then show it.")
 @with_client()
 async def show_run(client: AsyncClient, run_id: UUID, follow: bool, as_json: bool) -> None:
-    """Show RUN: where it stands and what holds it back, how far it says it has come, its attempts, its last error."""
+    """Show RUN: its state and what holds it back, its progress, its attempts, its last error."""
     if follow:
         await _follow_progress(client, run_id)
     await print_run(client, run_id, as_json=as_json)
@@ -132,10 +132,10 @@ async def show_run(client: AsyncClient, run_id: UUID, follow: bool, as_json: boo
 async def cancel(
     client: AsyncClient, run_ids: tuple[UUID, ...], many: Many | None, children: bool, as_json: bool
 ) -> int:
-    """Cancel runs: those that are named, or all that fit and have not ended.
+    """Cancel runs: named ones, or all that match and have not ended.
 
-    The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and what it came to
-    will be on the run; or `too late`, with the state in which it had ended: then the exit code is 1.
+    The answer is `cancelled`: it was waiting, and will never start; `requested`: its worker has been asked, and the run
+    will show its outcome; or `too late`, with the state in which it had ended: then the exit code is 1.
     """
     if many is not None:
         if children:
@@ -148,7 +148,7 @@ async def cancel(
     try:
         for run_id in run_ids:
             done += [await client.runs.cancel(run_id, children=children)]
-    finally:  # One that is not there ends it; what was cancelled before is told all the same.
+    finally:  # a missing one ends it; earlier results are printed all the same
         _tell_cancelled(done, as_json=as_json)
     return REFUSED if any(one.status == "too_late" for one in done) else 0
 
@@ -161,7 +161,7 @@ async def cancel(
 async def replay(
     client: AsyncClient, run_ids: tuple[UUID, ...], many: Many | None, rate: float | None, as_json: bool
 ) -> int:
-    """Give dead runs another set of attempts: those that are named, or all that fit; as `duly dead replay` does."""
+    """Replay dead runs: named ones, or all that match; as `duly dead replay` does."""
     if many is not None:
         verb = Verb("Replay", "replayed", "run", RUNS, partial(client.runs.replay_many, rate=rate))
         return await change_many(verb, many, as_json=as_json)
@@ -188,7 +188,7 @@ async def again(
     key: str | None,
     as_json: bool,
 ) -> None:
-    """Make a new run of what RUN was, when RUN has ended: as it was, or with what is given.
+    """Create a new run from RUN, when RUN has ended: unchanged, or with changes.
 
     RUN stays as it is. Dead runs can also be replayed, which keeps their id: duly dead replay.
     """
@@ -200,7 +200,7 @@ async def again(
 
 
 async def _follow_progress(client: AsyncClient, run_id: UUID) -> None:
-    """Write how far a run has come, on standard error, whenever that has changed, until it has ended."""
+    """Print the progress of a run, on standard error, whenever it has changed, until it has ended."""
     last, patience = "", about_run(run_id)
     while True:
         found = await patience.ask(lambda: client.runs.get(run_id))
@@ -225,7 +225,7 @@ def _tell_cancelled(done: Sequence[RunCancelled], *, as_json: bool) -> None:
 
 
 def cancel_words(status: str, state: str) -> str:
-    """Say what became of a request to cancel."""
+    """Describe the result of a cancel."""
     remedy = "; `duly runs cancel` asks its worker to stop it" if state == "running" else ""
     known = {
         "too_late": f"too late: it is {state}{remedy}",
@@ -247,7 +247,7 @@ async def print_run(client: AsyncClient, run_id: UUID, *, as_json: bool) -> None
 
 
 def _live(state: str, sentences: Sequence[str]) -> str:
-    """Say what a run does that has not ended: all of what is under way, whose attempt is not told yet; or what holds it back."""
+    """Describe a run that has not ended: all of an active one, whose attempt is not recorded yet; or what holds it back."""
     return "; ".join(sentences if state == "running" else sentences[:1])
 
 
@@ -284,7 +284,7 @@ def _progress(told: Progress) -> str:
 
 
 def _made_line(found: Run) -> str:
-    """Say who submitted a run, and which definition it uses or used."""
+    """Describe who submitted a run, and which definition it uses or used."""
     by, definition = found.submitted_by, found.definition
     said: dict[str, object] = {
         "submitted by": None if by is None else f"{by.name} ({by.action}, {moment(by.at)})",
@@ -301,7 +301,7 @@ def _written(value: object) -> str:
 
 
 def _metadata_line(found: Run) -> str:
-    """Say what is known of a run besides: its tags, where it comes from and what it belongs to."""
+    """Describe the metadata of a run: its tags, its origin and what it belongs to."""
     said = {
         "tags": ", ".join(found.tags),
         "request": found.request_id,
@@ -315,7 +315,7 @@ def _metadata_line(found: Run) -> str:
 
 
 def reason(words: str | None, detail: object) -> str | None:
-    """Say why, with all that a record stands for: a stretch of skipped occurrences, or those that a run makes up for."""
+    """Describe a reason, with all that a record stands for: a span of skipped occurrences, or those that a run makes up for."""
     known = detail if isinstance(detail, dict) else {}
     if "count" in known:
         first, last = (datetime.fromisoformat(known[end]) for end in ("first", "last"))

@@ -11,7 +11,7 @@ from duly.settings import Settings, shown
 
 @click.command
 @json_option
-@with_settings(*FLAGS)  # A key is no flag: every user of a machine can read how a program was called.
+@with_settings(*FLAGS)  # a key is no flag: every user of a machine can read command lines
 def config(settings: Settings, as_json: bool) -> None:
     """Show every setting, its value, where it came from and what it means. Passwords and keys are not shown."""
     if as_json:

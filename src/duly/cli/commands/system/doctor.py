@@ -1,4 +1,4 @@
-"""`duly doctor`: what is wrong with this installation, and what to do about it."""
+"""`duly doctor`: findings about this installation, and their remedies."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _COLOURS = {"error": "red", "warning": "yellow", "notice": "cyan"}
 @json_option
 @with_settings("url")
 def doctor(settings: Settings, as_json: bool) -> int:
-    """Say what is wrong, the gravest first, and what to do about it. Exits with 1 when something needs a person.
+    """Report what is wrong, the gravest first, and what to do about it. Exits with 1 when something needs a person.
 
-    It looks at who stages and reaps, indexes, partitions, vacuum, the server's settings, replicas, clocks and versions, and
-    changes nothing.
+    It checks staging and reaping, indexes, partitions, vacuum, the server's settings, replicas, clocks and versions,
+    and changes nothing.
     """
     found = asyncio.run(_findings(settings))
     if as_json:
@@ -55,7 +55,7 @@ async def _findings(settings: Settings) -> list[Finding]:
 
 
 def _of_commands(settings: Settings) -> list[Finding]:
-    """Say whether commands that may be run here are held to their limits as a whole, as seen from this process."""
+    """Return whether commands that may be run here are limited as a whole, as seen from this process."""
     from duly.cli.up.programs import limits_in_words
     from duly.worker.targets import cgroup
 

@@ -1,4 +1,4 @@
-"""`duly init`: an app, its test and a config, to start from. It never overwrites."""
+"""`duly init`: an app, its test and a configuration, to start from. It never overwrites."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ next:
 @click.command
 @click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
 def init(folder: Path) -> None:
-    """Write an app, its test and a config into FOLDER. Nothing that exists is overwritten."""
+    """Write an app, its test and a configuration into FOLDER. Nothing that exists is overwritten."""
     taken = [name for name in _FILES if (folder / name).exists()]
     if taken:
         raise Refused(f"{', '.join(taken)} exist already in {folder}; choose another folder: duly init NEW_FOLDER")

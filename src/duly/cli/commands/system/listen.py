@@ -1,4 +1,4 @@
-"""`duly listen`: a receiver to try webhooks with. It shows each one, verified or why not, and answers as it is told."""
+"""`duly listen`: a receiver to try webhooks with. It shows each one, verified or why not, and answers as configured."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SHOWN = (
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """How to answer: `status`, but first, `fail_first` times for each run, a 500; and each time after `delay` seconds."""
+    """The responses: `status`, but first, `fail_first` times for each run, a 500; and each time after `delay` seconds."""
 
     status: int
     fail_first: int
@@ -89,7 +89,7 @@ def listen_(
 ) -> None:
     """Receive webhooks here and show each one: whether it is verified or why not, the headers that matter, the body.
 
-    With --status 500, or --fail-first 2, see how they are tried again. Ctrl-C ends it.
+    With --status 500, or --fail-first 2, see how they are retried. Ctrl-C ends it.
     """
     keys = [read_secret(secret) for secret in (*secrets, *_read_file(secret_file))]
     with listen(host, port, plain_http=True, command="duly listen") as listener:
@@ -172,7 +172,7 @@ class Listener:
 
 
 def plain(text: str) -> str:
-    """Write what a stranger sent so that it cannot command the terminal."""
+    """Write foreign text so that it cannot control the terminal."""
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 

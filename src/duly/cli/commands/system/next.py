@@ -1,4 +1,4 @@
-"""`duly next`: what a schedule means and when it fires, before anything is saved."""
+"""`duly next`: a description of a schedule and its next fires, before anything is saved."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Unreadable(click.ClickException):
 def next_(
     schedule: str, tz: str | None, count: int, start: str | None, after: str | None, job: str | None, as_json: bool
 ) -> None:
-    """Show what SCHEDULE means and when it fires next.
+    """Describe SCHEDULE and show its next fires.
 
     SCHEDULE is English ("every weekday at 9:30am"), cron ("30 9 * * 1-5"), an interval (PT90M), an ISO 8601 repetition
     (R/2026-01-31T09:00:00Z/P1M), an RRULE (with --start) or a single moment.
@@ -67,7 +67,7 @@ def next_(
 
 
 def trigger_of(text: str, tz: str | None, start: str | None) -> dict[str, Any]:
-    """Tell which kind of trigger a text is, by how it begins."""
+    """Return the kind of trigger of a text, by how it begins."""
     zone = {} if tz is None else {"tz": tz}
     if _REPEAT.match(text):
         return {"type": "iso8601", "text": text, **zone}

@@ -45,8 +45,8 @@ _VARIABLES = {
     "ssl_min_protocol_version": "PGSSLMINPROTOCOLVERSION",
     "ssl_max_protocol_version": "PGSSLMAXPROTOCOLVERSION",
 }
-_LEADING_ELSEWHERE = ("PGSERVICE", "PGHOSTADDR")  # They go before the host, wherever it is named.
-_ASKED_FOR = "sslpassword"  # No variable holds it: psql asks.
+_LEADING_ELSEWHERE = ("PGSERVICE", "PGHOSTADDR")  # these take precedence over the host, wherever it is named
+_ASKED_FOR = "sslpassword"  # no variable holds it: psql asks
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})

@@ -19,14 +19,14 @@ from duly.store.tenancy.keyring import MISSING, keyring_of
 
 @click.group
 def secrets() -> None:
-    """Make keys that secrets are sealed with, and change to another."""
+    """Create sealing keys, and rotate them."""
 
 
 @secrets.command("new-key")
 def new_key() -> None:
     """Write a new key, as a line of the file that DULY_SECRETS_KEY names.
 
-    The first line of that file seals, and every line opens: put a new key in front of the others, and leave those until
+    The first line of that file seals, and every line opens: put a new key in front of the others, and keep those until
     `duly secrets rotate` has sealed everything with the new one.
     """
     say(new_key_line(Rng().secret).reveal())

@@ -1,4 +1,4 @@
-"""`duly verify`: look for broken promises in one snapshot."""
+"""`duly verify`: check the invariants in one snapshot."""
 
 from __future__ import annotations
 

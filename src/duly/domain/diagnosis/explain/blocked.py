@@ -1,4 +1,4 @@
-"""What a run waits for that stands in `blocked`: a place, its turn, its parents, or its destination."""
+"""Explanations of runs in `blocked`: they wait for a slot, a reservation, their dependencies, or their destination."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from duly.domain.diagnosis.explain.words import moment_text, rate_text, spoken
 
 
 def at_gate(run: RunFacts) -> Reason:
-    """Say what keeps a blocked run from its queue."""
+    """Explain why a blocked run is not in its queue yet."""
     if run.parents is not None:
         return _for_parents(run.parents)
     if run.destination is not None:
@@ -63,7 +63,7 @@ def _for_place(run: RunFacts, gate: Gate) -> Reason:
 
 
 def _when_inside(run: RunFacts, gate: Gate) -> datetime | None:
-    """Guess when there is a place: those before it and itself, by places, each as long as a run of its queue takes."""
+    """Estimate when a slot is free: the runs ahead and itself, by slots, each as long as a run of its queue takes."""
     if run.pace.mean_seconds is None or gate.before >= POSITION_MAX:
         return None
     return run.now + timedelta(seconds=run.pace.mean_seconds * (gate.before + 1) / gate.places)
@@ -94,7 +94,7 @@ def _for_turn(turn: Turn) -> Reason:
 
 
 def _for_destination(awaited: Awaited, now: datetime) -> Reason:
-    """Say what keeps a run from its destination; no attempt of it is used up by that."""
+    """Explain why a run waits for its destination; waiting uses up no attempt."""
     facts = msgspec.structs.asdict(awaited)
     if awaited.state != "closed" or awaited.tried_at is not None:
         when = "now" if awaited.tried_at is None else f"in {spoken(awaited.tried_at - now)}"

@@ -1,10 +1,10 @@
-"""The codes of explanations: one vocabulary, and none is ever given another meaning."""
+"""The codes of explanations: stable, and never reused with another meaning."""
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-# What holds something back.
+# Reasons that hold a run or job back.
 HoldingCode = Literal[
     "not_due",
     "paused",
@@ -23,7 +23,7 @@ HoldingCode = Literal[
     "shed",
     "no_scheduler",
 ]
-# What is merely so.
+# Reasons that only inform.
 OtherCode = Literal[
     "due",
     "held_ahead",
@@ -63,5 +63,5 @@ CODES: frozenset[str] = HOLDING | frozenset(get_args(OtherCode))
 
 
 def code_of(text: str, otherwise: OtherCode) -> Code:
-    """Give a text that is a code as one."""
+    """Return a text as a code."""
     return text if text in CODES else otherwise  # type: ignore[return-value]

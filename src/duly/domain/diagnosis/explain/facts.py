@@ -1,4 +1,4 @@
-"""What is known of a run or a job at a moment, and what is said of it."""
+"""The facts known of a run or a job at a moment, and the shape of a reason."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from duly.domain.limits.overload import Overload
 from duly.domain.limits.pause import Hold
 from duly.domain.limits.scaling import Pace, slots_for
 
-POSITION_MAX = 10_000  # What waits before a run is counted up to this.
+POSITION_MAX = 10_000  # Runs ahead are counted up to this.
 
 
 def position_text(before: int) -> str:
-    """Write how many wait before a run, as far as they were counted."""
+    """Write how many runs are ahead, as far as they were counted."""
     return f"{POSITION_MAX} or more" if before >= POSITION_MAX else str(before)
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """One thing that is so: a code, a sentence, and its numbers. What holds back says what frees it, and until when it will."""
+    """One reason: a code, a sentence, and its numbers. A reason that holds back says what frees the run, and by when."""
 
     code: Code
     text: str
@@ -34,14 +34,14 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def holding_of(reasons: Sequence[Reason]) -> Reason | None:
-    """Give the first reason that holds something back; None when nothing does."""
+    """Return the first reason that holds something back; None when nothing does."""
     found = next((reason for reason in reasons if reason.code in HOLDING), None)
     assert found is None or found.frees is not None, found
     return found
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """Since when a worker starts nothing, and the handlers that hold it; to whom it is not to be named, they are not either."""
+    """The start of a worker's stall, and the handlers that block it; without names for callers that may not see them."""
 
     since: datetime
     handlers: Sequence[str] = ()
@@ -52,7 +52,7 @@ class Stall(msgspec.Struct, frozen=True):
 
 
 class Serving(msgspec.Struct, frozen=True):
-    """A live worker, as far as it matters here; to whom it is not to be named, it has no name, nor have its handlers."""
+    """A live worker, as far as it matters here; without names for callers that may not see them."""
 
     name: str | None
     queues: Sequence[str]
@@ -62,14 +62,14 @@ class Serving(msgspec.Struct, frozen=True):
     stall: Stall | None = None
 
     def slots_for(self, handler: str) -> int:
-        """Say how many runs of a handler it runs at once."""
+        """Return how many runs of a handler the worker runs at once."""
         return slots_for(self.slots, self.pools, handler)
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """What a run waits at: how many may be inside, how many are, and some of those; how many wait before it.
+    """A concurrency key at which a run waits: its slots, how many are taken and by whom, and how many runs are ahead.
 
-    Where the order is strict, `next_run` is the one that goes before all others.
+    With strict order, `next_run` is the one that goes first.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 class Parents(msgspec.Struct, frozen=True):
-    """What a run waits for in a workflow, or as one that follows other jobs: those that have not ended."""
+    """The unfinished runs that a run waits for, in a workflow or as dependencies."""
 
     names: Sequence[str]
     workflow_id: UUID | None = None
@@ -90,7 +90,7 @@ class Parents(msgspec.Struct, frozen=True):
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """A rate at which a run waits for its turn: how many of the key come before it, and from when on it may go."""
+    """A rate limit at which a run waits: how many runs of the key are ahead, and from when on it may start."""
 
     key: str
     per_second: float
@@ -100,7 +100,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Awaited(msgspec.Struct, frozen=True, kw_only=True):
-    """The destination that a run waits for: how it is, when it is tried, and what it may be sent."""
+    """The destination that a run waits for: its circuit, its next probe, and its limits."""
 
     origin: str
     state: str
@@ -112,7 +112,10 @@ class Awaited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Passed(msgspec.Struct, frozen=True):
-    """What a run had to pass besides its queue: a key's places or line, a rate, a destination. When it did is not kept."""
+    """The limits that a run had to pass besides its queue: a concurrency key, a rate limit, a destination.
+
+    When is not recorded.
+    """
 
     key: str | None = None
     is_fifo: bool = False
@@ -121,19 +124,19 @@ class Passed(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run or a recurring job alike."""
+    """The facts that runs and recurring jobs share."""
 
     now: datetime
     state: str
     queue: str
     handler: str
-    holds: Sequence[Hold] = ()  # those that cover it, or its runs
+    holds: Sequence[Hold] = ()  # pauses that cover it, or its runs
     workers: Sequence[Serving] = ()
     schedulers: int = 1
 
 
 class RunFacts(Facts, frozen=True, kw_only=True):
-    """What is known of a run at a moment."""
+    """The facts of a run at a moment."""
 
     attempt: int
     max_attempts: int | None = None  # unknown where it is left to the handler
@@ -144,13 +147,13 @@ class RunFacts(Facts, frozen=True, kw_only=True):
     worker_is_live: bool = True
     stall: Stall | None = None  # of its worker
     claimed_at: datetime | None = None
-    deadline_at: datetime | None = None  # by when its receiver, which has taken it on, has to say what it came to
+    deadline_at: datetime | None = None  # by when the receiver that accepted it must report its outcome
     started_at: datetime | None = None
     finished_at: datetime | None = None
     last_error: str | None = None
     replays: int = 0
-    before: int = 0  # how many of its tenant's in its queue come first, up to POSITION_MAX
-    pace: Pace = Pace()  # what its queue did lately
+    before: int = 0  # how many runs of its tenant in its queue are ahead, up to POSITION_MAX
+    pace: Pace = Pace()  # recent throughput of its queue
     gate: Gate | None = None
     passed: Passed = Passed()
     parents: Parents | None = None
@@ -159,14 +162,14 @@ class RunFacts(Facts, frozen=True, kw_only=True):
 
 
 class Excluded(msgspec.Struct, frozen=True):
-    """An occurrence that a job would have had next, and the calendars that exclude it."""
+    """The occurrence that a job would have had next, and the calendars that exclude it."""
 
     scheduled_at: datetime
     calendars: Sequence[str]
 
 
 class JobFacts(Facts, frozen=True, kw_only=True):
-    """What is known of a recurring job at a moment. `called`: how a command names it."""
+    """The facts of a recurring job at a moment. `called`: the name by which commands refer to it."""
 
     called: str
     priority: int = 5
@@ -179,4 +182,4 @@ class JobFacts(Facts, frozen=True, kw_only=True):
     excluded: Excluded | None = None
     overload: Overload | None = None  # of its queue
     failures: int = 0
-    last: Sequence[Mapping[str, Any]] = ()  # its last runs, the newest first
+    last: Sequence[Mapping[str, Any]] = ()  # its last runs, newest first

@@ -1,4 +1,4 @@
-"""Why a recurring job stands as it does."""
+"""Explanations of a recurring job's state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duly.domain.limits.overload import is_shed
 
 
 def explain_job(job: JobFacts) -> list[Reason]:
-    """Say how a job stands, what matters most first."""
+    """Explain the state of a job, most important first."""
     standing = {"active": _active, "paused": _paused}.get(job.state, _over)(job)
     lives = job.state in ("active", "paused")
     return [
@@ -55,7 +55,7 @@ def _without_moment(job: JobFacts) -> Reason:
 
 
 def _shed(job: JobFacts) -> list[Reason]:
-    """Say that what is due waits because its tenant has more in its queue than it can do."""
+    """Explain that due runs wait because their tenant overloads the queue."""
     overload = job.overload
     if overload is None or not is_shed(job.priority) or not _is_overdue(job):
         return []
@@ -105,7 +105,7 @@ def _removed(job: JobFacts) -> list[Reason]:
 
 
 def _failing(job: JobFacts) -> list[Reason]:
-    """Count the runs in a row that gave up, from the newest that has come to an end."""
+    """Count the consecutive dead runs, from the newest that has ended."""
     ended = [run for run in job.last if run["state"] in ("succeeded", "dead")]
     streak = next((number for number, run in enumerate(ended) if run["state"] != "dead"), len(ended))
     streak = max(streak, job.failures)

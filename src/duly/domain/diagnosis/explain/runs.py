@@ -1,4 +1,4 @@
-"""Why a run is where it is; of one that has started: with whom it runs, how late it was, and what it came to."""
+"""Explanations of a run's state; for one that has started: its worker, its start delay, and its outcome."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SKIPPED = {
 
 
 def explain_run(run: RunFacts) -> list[Reason]:
-    """Say why a run is where it is, what matters most first."""
+    """Explain the state of a run, most important first."""
     match run.state:
         case "scheduled":
             return [*waiting.until_due(run), *waiting.held(run.holds)]
@@ -52,7 +52,7 @@ def explain_run(run: RunFacts) -> list[Reason]:
 
 
 def _running(run: RunFacts) -> list[Reason]:
-    """Say with whom a run is, since when, and whether that one lives."""
+    """Report which worker runs it, since when, and whether that worker is alive."""
     since = run.claimed_at or run.due_at
     if run.deadline_at is not None:
         return [_awaits_receiver(run, since, run.deadline_at)]
@@ -68,7 +68,7 @@ def _running(run: RunFacts) -> list[Reason]:
 
 
 def _stalled(run: RunFacts) -> list[Reason]:
-    """Say that its worker stands still, and in which handlers: it starts nothing, and what it runs is not settled."""
+    """Report that the worker is stalled, and in which handlers: it starts nothing and settles nothing."""
     if run.stall is None:
         return []
     text = (
@@ -89,7 +89,7 @@ def _awaits_receiver(run: RunFacts, since: datetime, deadline_at: datetime) -> R
 
 
 def _late(run: RunFacts) -> list[Reason]:
-    """Say by how much it started late, and where that time went, as far as it can be known."""
+    """Explain the start delay, as far as it is known."""
     began = run.started_at or run.claimed_at
     if began is None or began - run.due_at < _LATE_LEAST:
         return []
@@ -99,12 +99,12 @@ def _late(run: RunFacts) -> list[Reason]:
 
 
 def _where(run: RunFacts) -> str:
-    """Say where a run waited. Of what it had to pass only that is kept, and not how long each took: that would cost every run."""
+    """Name the limits that a run had to pass; how long each took is not recorded, because that would cost every run."""
     if run.claimed_at is not None and run.claimed_at <= run.due_at:
         return "its worker was busy"
     others = list(_passed(run.passed))
     for_worker = f"in queue {run.queue} for a free worker"
-    if not others and run.claimed_at is None:  # It is over, and its record tells of no key or rate that it had to pass.
+    if not others and run.claimed_at is None:  # It has ended, and its record names no key or rate limit.
         return f"it waited {for_worker}, or for what else it had to pass; which of these is not kept"
     return f"it waited {' or '.join([*others, for_worker])}{'; which of these is not kept' if others else ''}"
 
@@ -119,7 +119,7 @@ def _passed(passed: Passed) -> Iterator[str]:
 
 
 def _dead(run: RunFacts) -> Reason:
-    """Say why a run gave up, and what can be done."""
+    """Explain why a run gave up, and what can be done."""
     again = f", after {run.replays} replay{'s' * (run.replays != 1)}" if run.replays else ""
     return Reason(
         "dead",
@@ -130,7 +130,7 @@ def _dead(run: RunFacts) -> Reason:
 
 
 def _ended(run: RunFacts) -> Reason:
-    """Say what a run came to."""
+    """Report the outcome of a run."""
     facts = {"finished_at": run.finished_at, "reason": run.reason}
     at = f" at {moment_text(run.finished_at)}" if run.finished_at else ""
     if run.state == "skipped":

@@ -1,4 +1,6 @@
-"""What a run waits for that is neither a gate's nor over: its moment, a retry, a hold, a worker, its turn in the queue."""
+"""Explanations of runs in `timers`, `ready` or a wheel: they wait for a moment, a retry, a pause, a worker, or their
+queue.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from duly.domain.targets.words import what_lets_it_run
 
 
 def until_due(run: RunFacts) -> list[Reason]:
-    """Say when a run that waits for its moment is due, or that it is about to be staged."""
+    """Report when a run in `timers` is due, or that it is about to be staged."""
     left = run.due_at - run.now
     if left > timedelta():
         return [not_due(run.due_at, left), *nobody_stages(run.schedulers)]
@@ -24,7 +26,7 @@ def until_due(run: RunFacts) -> list[Reason]:
 
 
 def not_due(due_at: datetime, left: timedelta) -> Reason:
-    """Say that something waits for its moment."""
+    """Report that something is not due yet."""
     return Reason(
         "not_due",
         f"it waits for its moment, {moment_text(due_at)}, in {spoken(left)}",
@@ -35,7 +37,7 @@ def not_due(due_at: datetime, left: timedelta) -> Reason:
 
 
 def backing_off(run: RunFacts) -> list[Reason]:
-    """Say when the next attempt is due, while it is not."""
+    """Report when the next attempt is due, while it is not."""
     left = run.due_at - run.now
     if left <= timedelta():
         return []
@@ -51,7 +53,7 @@ def backing_off(run: RunFacts) -> list[Reason]:
 
 
 def in_queue(run: RunFacts) -> list[Reason]:
-    """Say what a run that may be claimed waits for: who holds it up, who is missing, or how many come first."""
+    """Explain what a run in `ready` waits for: a pause, a missing worker, or the runs ahead."""
     missing = no_worker(run.queue, run.handler, run.workers)
     first = [*held(run.holds), *missing]
     if run.due_at > run.now:
@@ -60,7 +62,7 @@ def in_queue(run: RunFacts) -> list[Reason]:
 
 
 def with_worker(run: RunFacts) -> list[Reason]:
-    """Say which worker holds a run that has not started, and for what it waits: its moment, or its start."""
+    """Report which worker holds a run that has not started, and whether it waits for its moment or a slot."""
     left = run.due_at - run.now
     if left <= timedelta():
         text = f"worker {run.worker} holds it and has not started it; it has been due for {spoken(-left)}"
@@ -87,7 +89,7 @@ def _backlog(run: RunFacts) -> Reason:
 
 
 def _when_taken(run: RunFacts) -> datetime | None:
-    """Guess when it is its turn, by how many of its queue end a second; beyond what is counted nobody knows."""
+    """Estimate when a run is claimed, from its queue's throughput; unknown beyond the counted position."""
     if not run.pace.per_second or run.before >= POSITION_MAX:
         return None
     return run.now + timedelta(seconds=(run.before + 1) / run.pace.per_second)
@@ -106,7 +108,7 @@ def _busy(run: RunFacts) -> Reason:
 
 
 def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reason]:
-    """Say who is missing for a run of a queue: anybody who serves it, or who knows its handler."""
+    """Report the missing worker: nobody serves the queue, or nobody there has the handler."""
     serving = [one for one in workers if queue in one.queues]
     flag = "" if queue == QUEUE_DEFAULT else f" --queue {queue}"
     if not serving:
@@ -126,7 +128,7 @@ def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reas
 
 
 def _all_stalled(queue: str, able: Sequence[Serving]) -> list[Reason]:
-    """Say that every worker that could take a run stands still, and in which handlers."""
+    """Report that every worker that could take a run is stalled, and in which handlers."""
     stalled = [(one, one.stall) for one in able if one.stall is not None]
     if len(stalled) < len(able):
         return []
@@ -137,7 +139,7 @@ def _all_stalled(queue: str, able: Sequence[Serving]) -> list[Reason]:
 
 
 def held(holds: Sequence[Hold]) -> list[Reason]:
-    """Say which pauses cover something."""
+    """Report the pauses that cover something."""
     return [
         Reason(
             "queue_paused",
@@ -156,7 +158,7 @@ def _lifting(scope: Scope) -> str:
 
 
 def nobody_stages(schedulers: int) -> list[Reason]:
-    """Say that nothing falls due, where no scheduler lives."""
+    """Report that no scheduler is alive, so nothing becomes due."""
     if schedulers:
         return []
     text = "no scheduler is alive, so nothing falls due; this starts one: duly scheduler"
@@ -164,12 +166,12 @@ def nobody_stages(schedulers: int) -> list[Reason]:
 
 
 def last_error(run: RunFacts) -> list[Reason]:
-    """Say what its last attempt said."""
+    """Report the error of the last attempt."""
     if not run.last_error:
         return []
     return [Reason("last_error", f"its last attempt said: {run.last_error}", {"error": run.last_error})]
 
 
 def attempt_text(run: RunFacts) -> str:
-    """Number an attempt, of how many where that is known."""
+    """Number an attempt, with the maximum if it is known."""
     return f"attempt {run.attempt}" if run.max_attempts is None else f"attempt {run.attempt} of {run.max_attempts}"

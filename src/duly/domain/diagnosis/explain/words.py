@@ -1,4 +1,4 @@
-"""How spans and moments are written in explanations."""
+"""Spans, rates and moments as explanations write them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 
 def spoken(span: timedelta) -> str:
-    """Write a span in the unit that says most."""
+    """Write a span in the most telling unit."""
     seconds = abs(span.total_seconds())
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
@@ -15,7 +15,7 @@ def spoken(span: timedelta) -> str:
 
 
 def rate_text(per_second: float) -> str:
-    """Write a rate in the first unit of which there is at least one: 1 an hour, rather than 0.000277778 a second."""
+    """Write a rate in the first unit with at least one: 1 an hour, rather than 0.000277778 a second."""
     for unit, seconds in (("a second", 1), ("a minute", 60), ("an hour", 3_600), ("a day", 86_400)):
         count = per_second * seconds
         if count >= 1 - 1e-9:

@@ -1,4 +1,4 @@
-"""How often a cron expression fires between two moments, counted by months and not one by one."""
+"""Counts of a cron expression's fires between two moments, by months and not one by one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def count_shown(rule: Cron, start: int, end: int) -> int:
-    """Count the moments from `start` on and before `end` at which the clock shows a time that the rule names."""
+    """Count the moments from `start` on and before `end` at which the clock shows a time of the rule."""
     zone, count = rule.zone, 0
     for piece in range(zone.piece_at(start), zone.piece_at(end) + 1):
         offset = zone.offsets[piece]
@@ -20,18 +20,18 @@ def count_shown(rule: Cron, start: int, end: int) -> int:
 
 
 def count_named(rule: Cron, start: int, end: int) -> int:
-    """Count the fires from `start` on and before `end` of a rule that fires once for each local time it names."""
+    """Count the fires from `start` on and before `end` of a rule that fires once for each of its local times."""
     zone = rule.zone
     count = count_local(rule, zone.local_reaching(start), zone.local_reaching(end))
     for piece in range(zone.piece_at(start - 1) + 1, zone.piece_at(end - 1) + 1):
-        # All that a clock jumps over, and what it jumps to, are one fire.
+        # The times that a clock jumps over, and the time it jumps to, are one fire.
         folded = count_local(rule, zone.firsts[piece], zone.starts[piece] + 1)
         count -= max(0, folded - 1)
     return count
 
 
 def count_local(rule: Cron, start: int, end: int) -> int:
-    """Count the local times that a rule names from `start` on and before `end`."""
+    """Count the local times of a rule from `start` on and before `end`."""
     if end <= start:
         return 0
     (first_day, first_time), (last_day, last_time) = divmod(start, DAY), divmod(end, DAY)
@@ -57,7 +57,7 @@ def _days_between(rule: Cron, start: int, end: int) -> int:
 
 
 def _times_before(rule: Cron, time: int) -> int:
-    """Count the times of day that a rule names before `time`."""
+    """Count the times of day of a rule before `time`."""
     (hour, rest), seconds = divmod(time, 3600), rule.seconds.bit_count()
     minute, second = divmod(rest, 60)
     count = _below(rule.hours, hour) * rule.minutes.bit_count() * seconds

@@ -1,4 +1,4 @@
-"""Which days of a month a cron expression picks: one mask for each of the 28 shapes that a month can have."""
+"""Days of a month that a cron expression picks: one mask for each of the 28 shapes that a month can have."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class DayRule(msgspec.Struct, frozen=True):
 
     @property
     def is_either(self) -> bool:
-        """Whether both fields are set and one of them is enough."""
+        """Return whether both fields are set and one of them is enough."""
         return self.day_of_month is not None and self.day_of_week is not None and not self.needs_both
 
 
 def rule_of(day_of_month: Field, day_of_week: Field, *, needs_both: bool) -> DayRule:
-    """Join the two day fields, without what makes no difference to the days."""
+    """Join the two day fields, without parts that change nothing."""
     by_month = None if day_of_month.is_free else _bare(day_of_month)
     by_week = None if day_of_week.is_free else _bare(day_of_week)
     return DayRule(by_month, by_week, needs_both and by_month is not None and by_week is not None)
@@ -39,7 +39,7 @@ def _bare(field: Field) -> Field:
 
 
 class MonthMasks:
-    """The days that a rule picks, worked out once for each shape of month; bit d is day d."""
+    """The days that a rule picks, computed once for each shape of month; bit d is day d."""
 
     __slots__ = ("_masks", "_rule")
 
@@ -48,7 +48,7 @@ class MonthMasks:
         self._masks = [_UNKNOWN] * SHAPES
 
     def days(self, first_weekday: int, length: int) -> int:
-        """Give the days picked in a month that begins on that weekday (0 is Sunday) and has that length."""
+        """Return the days picked in a month that begins on that weekday (0 is Sunday) and has that length."""
         shape = first_weekday * 4 + length - 28
         mask = self._masks[shape]
         if mask == _UNKNOWN:
@@ -58,12 +58,12 @@ class MonthMasks:
 
 @lru_cache(maxsize=4096)
 def masks_of(rule: DayRule) -> MonthMasks:
-    """Give the masks of a rule, shared by all triggers that have it."""
+    """Return the masks of a rule, shared by all triggers that have it."""
     return MonthMasks(rule)
 
 
 def days_picked(rule: DayRule, first_weekday: int, length: int) -> int:
-    """Work out the days picked in one shape of month."""
+    """Compute the days picked in one shape of month."""
     every = (2 << length) - 2
     by_month = every if rule.day_of_month is None else _by_month(rule.day_of_month, first_weekday, length)
     by_week = every if rule.day_of_week is None else _by_week(rule.day_of_week, first_weekday, length)
@@ -107,7 +107,7 @@ def _weekly(weekday: int, first_weekday: int) -> int:
 
 
 def ever_picks(rule: DayRule, months: int) -> bool:
-    """Tell whether any date of the calendar is picked; over 400 years each month takes each of its shapes."""
+    """Return whether any date is picked; over 400 years each month takes each of its shapes."""
     masks = masks_of(rule)
     return any(
         masks.days(weekday, length)
@@ -119,5 +119,5 @@ def ever_picks(rule: DayRule, months: int) -> bool:
 
 
 def longest_month(months: int) -> int:
-    """Give the greatest length among months."""
+    """Return the greatest length among months."""
     return max(length for month, lengths in _LENGTHS.items() if months >> month & 1 for length in lengths)

@@ -51,7 +51,7 @@ class Cron(LocalRule):
         self.fires_per_hour_max = self.seconds.bit_count() * self.minutes.bit_count()
 
     def count_seconds(self, start: int, end: int, most: int) -> int:
-        """Count the occurrences from `start` on and before `end`; all of them, for it takes no longer."""
+        """Count the occurrences from `start` on and before `end`, all of them: it takes no longer."""
         count = counting.count_shown if self.kind == "wildcard" else counting.count_named
         return count(self, start, end)
 
@@ -111,7 +111,7 @@ class Cron(LocalRule):
                 return found if found >= floor else None
 
     def _time_from(self, time: int) -> int:
-        """Give the first time of day at or after `time`, or -1."""
+        """Return the first time of day at or after `time`, or -1."""
         hour, rest = divmod(time, 3600)
         hours = self.hours >> hour
         if hours & 1:
@@ -126,7 +126,7 @@ class Cron(LocalRule):
         return (hour + _lowest(hours) + 1) * 3600 + self._first_in_hour if hours else -1
 
     def _time_until(self, time: int) -> int:
-        """Give the last time of day at or before `time`, or -1."""
+        """Return the last time of day at or before `time`, or -1."""
         hour, rest = divmod(time, 3600)
         if self.hours >> hour & 1:
             minute, second = divmod(rest, 60)

@@ -1,4 +1,4 @@
-"""Reading one field of a cron expression into a mask of values and its special terms, or saying what is wrong with it."""
+"""Parsing of one field of a cron expression into a mask of values and special terms, or an error."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _WORD = re.compile(r"[A-Z]+(?:-[A-Z\d]+)?|\d+-[A-Z]+")
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """Reads the fields of one expression, of which it knows the place of each."""
+    """Parses the fields of one expression, and knows the position of each."""
 
     expression: str
     job_id: str | None
 
     def field(self, spec: Spec, text: str, at: int) -> Field:
-        """Read one field. Raises TriggerError that names the item and its place."""
+        """Parse one field. Raises TriggerError that names the item and its position."""
         if text == "?":
             if spec not in (DAY_OF_MONTH, DAY_OF_WEEK):
                 _refuse(self, "CRON_MODIFIER", f"? in {spec.title} has no meaning; write *", (at, at + 1), "*")

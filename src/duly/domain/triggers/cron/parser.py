@@ -1,4 +1,4 @@
-"""Reading a cron expression: zone, macro or fields; every wrong field is reported, not only the first."""
+"""Parsing of a cron expression: zone, macro or fields; every wrong field is reported, not only the first."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Expression(msgspec.Struct, frozen=True):
 
 
 def parse(text: str, job_id: str | None) -> Expression:
-    """Read a cron expression. Raises TriggerError that carries every field that is wrong."""
+    """Parse a cron expression. Raises TriggerError that carries every wrong field."""
     _check_characters(text)
     zone, at = _zone(text)
     words = [(word[0].upper(), word.start()) for word in _WORD.finditer(text, at)]

@@ -44,7 +44,7 @@ LAST = 0  # In `nears`: the last weekday. In `weekdays_of_month`: the last one o
 
 
 class Term(msgspec.Struct, frozen=True):
-    """What one item of a list stands for; most are only a mask."""
+    """One item of a list; most are only a mask."""
 
     mask: int = 0
     last: int | None = None
@@ -55,10 +55,10 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class Field(msgspec.Struct, frozen=True):
-    """A field as it was understood: plain values as bits, special terms as sorted tuples.
+    """A parsed field: plain values as bits, special terms as sorted tuples.
 
-    `lasts` counts days before the last, `nears` names days whose nearest weekday is meant, and `weekdays_of_month` holds
-    (weekday, which one of the month).
+    `lasts` counts days before the last, `nears` names days whose nearest weekday is meant, and `weekdays_of_month`
+    holds (weekday, which one of the month).
     """
 
     mask: int = 0
@@ -76,12 +76,12 @@ def mask_of(low: int, high: int, step: int = 1) -> int:
 
 
 def folded(spec: Spec, mask: int) -> int:
-    """Take Sunday written as 7 for the 0 that it is."""
+    """Read Sunday written as 7 as 0."""
     return (mask | mask >> 7) & 0x7F if spec.key == "dow" else mask
 
 
 def is_uneven(spec: Spec, low: int, step: int) -> bool:
-    """Tell whether the last step before the field starts again is shorter, or longer, than the others."""
+    """Return whether the last step before the field starts again differs from the others."""
     if step == 1:
         return False
     return spec is DAY_OF_MONTH or (spec.high - spec.low + 1) % step != 0 or low - spec.low >= step

@@ -1,4 +1,4 @@
-"""A compiled cron expression in writing: its canonical form, and a sentence."""
+"""Text of a compiled cron expression: its canonical form, and a sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NTH = {LAST: "last", 1: "first", 2: "second", 3: "third", 4: "fourth", 5: "fift
 
 
 def expression(spelled: Expression, days: DayRule) -> str:
-    """Write the expression so that all spellings of one rule come out the same, and fire the same when read again."""
+    """Write the expression in canonical form: all spellings of one rule give the same text, which fires the same."""
     second = "" if spelled.second.mask == 1 else _free_field(SECOND, spelled.second.mask) + " "
     minute, hour = _clock_field(MINUTE, spelled.minute), _clock_field(HOUR, spelled.hour)
     by_month = "*" if days.day_of_month is None else _day_terms(days.day_of_month)
@@ -22,7 +22,7 @@ def expression(spelled: Expression, days: DayRule) -> str:
 
 
 def _clock_field(spec: Spec, field: Field) -> str:
-    """Write minutes or hours: whether a star leads decides what a clock change does, so it stays as it was."""
+    """Write minutes or hours. A leading star decides what a clock change does, so it is kept."""
     return _starred(spec, field.mask) if field.is_star else _ranges(bits(field.mask))
 
 
@@ -51,7 +51,7 @@ def _step_text(step: int) -> str:
 
 
 def _ranges(values: list[int]) -> str:
-    """Write numbers as a list, three or more in a row as a range."""
+    """Write numbers as a list, with three or more in a row as a range."""
     parts: list[str] = []
     for low, high in runs(values):
         parts += [f"{low}-{high}"] if high - low > 1 else [str(value) for value in range(low, high + 1)]
@@ -72,7 +72,7 @@ def _weekday_terms(field: Field) -> str:
 
 
 def sentence(seconds: int, minutes: int, hours: int, months: int, days: DayRule, zone: str) -> str:
-    """Say when it fires."""
+    """Describe when it fires."""
     return in_zone((_clock(seconds, minutes, hours) + _days(days) + _months(months)).rstrip(","), zone)
 
 
@@ -111,7 +111,7 @@ def _of_hours(hours: int) -> str:
 
 
 def _rhythm(spec: Spec, mask: int) -> int | None:
-    """Give n where the values are every n-th from the first, and the field's length is a multiple of it."""
+    """Return n where the values are every n-th from the first, and the field's length is a multiple of it."""
     step = _whole_step(spec, mask)
     return step if step is not None and (spec.high + 1) % step == 0 else None
 

@@ -1,4 +1,4 @@
-"""Schedules in English: a closed grammar, read word by word. What is outside it is refused at the word where it left."""
+"""Schedules in English: a closed grammar, read word by word. Other text is refused at the first word that does not fit."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _parse(text: str, zone: Zone, now: int) -> dict[str, Any]:
 
 
 def _suggest(error: TriggerError, text: str, zone: Zone, now: int) -> None:
-    """Add the nearest sentences that can be read; the first is the hint."""
+    """Add the nearest valid sentences; the first is the hint."""
 
     def is_read(candidate: str) -> bool:
         try:
@@ -125,7 +125,7 @@ def _every(sentence: Sentence, zone: Zone, now: int) -> dict[str, Any]:
 
 
 def _every_so_often(sentence: Sentence, count: int, zone: Zone, now: int) -> dict[str, Any]:
-    """Read the unit that is counted, and what goes with it."""
+    """Read the unit, and what goes with it."""
     unit = sentence.word.removesuffix("s")
     if unit not in _UNITS and unit not in _CALENDAR_UNITS:
         sentence.refuse("expected seconds, minutes, hours, days, weeks, months or years")
@@ -158,7 +158,7 @@ def _every_few(sentence: Sentence, count: int, unit: str, zone: Zone, now: int) 
 
 
 def _candidates(today: int, unit: str, weekday: int) -> Iterator[int]:
-    """Give the days from today on at which a unit may begin: any day, one weekday, the first of a month or of a year."""
+    """Return the days from today on at which a unit may begin: any day, one weekday, the first of a month or of a year."""
     if unit == "day":
         return counting(today)
     if unit == "week":
@@ -169,7 +169,7 @@ def _candidates(today: int, unit: str, weekday: int) -> Iterator[int]:
 
 
 def _first_start(days: Iterator[int], time: int, zone: Zone, now: int) -> int:
-    """Give the first local time that is not past and names one moment, so that what is saved can be read again."""
+    """Return the first local time that is not past and names one moment, so that the stored form can be read again."""
     for day in days:
         found = zone.instants_of(day * DAY + time)
         if len(found) == 1 and found[0] >= now:
@@ -388,7 +388,7 @@ def _once(second: int, zone: Zone) -> dict[str, Any]:
 
 
 def _at_time(sentence: Sentence, otherwise: tuple[int, int] | None = None) -> tuple[int, int]:
-    """Read the time of day, unless it came first; what repeats has one without it."""
+    """Read the time of day, unless it came first; recurring schedules have a default."""
     if sentence.time is not None:
         time, sentence.time = sentence.time, None
         return time

@@ -1,4 +1,4 @@
-"""Small pieces of English that descriptions are made of."""
+"""Phrases that descriptions are made of."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bits(mask: int) -> list[int]:
 
 
 def runs(values: Sequence[int]) -> list[tuple[int, int]]:
-    """Group sorted numbers into stretches without a hole."""
+    """Group sorted numbers into runs without a gap."""
     found: list[tuple[int, int]] = []
     for value in values:
         if found and found[-1][1] == value - 1:
@@ -45,5 +45,5 @@ def runs(values: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def in_zone(sentence: str, zone: str) -> str:
-    """Add the zone, which goes without saying when it is UTC."""
+    """Add the zone, unless it is UTC."""
     return sentence if zone == "UTC" else f"{sentence}, {zone} time"

@@ -1,4 +1,4 @@
-"""The words of an English schedule, read from left to right, and the refusal at the word that does not fit."""
+"""The words of an English schedule, read from left to right, and the error at the word that does not fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TOKEN = re.compile(r"[^ \t,]+|,")
 
 
 class Token(msgspec.Struct, frozen=True):
-    """A word and its place."""
+    """A word and its position."""
 
     word: str
     start: int
@@ -27,29 +27,29 @@ class Sentence:
         self.text = text
         self.tokens = [Token(match[0].lower(), *match.span()) for match in _TOKEN.finditer(text)]
         self.at = 0
-        # A time of day that came first, until the days it goes with have been read.
+        # A time of day that came first, until its days have been read.
         self.time: tuple[int, int] | None = None
 
     @property
     def word(self) -> str:
-        """The word that comes next; empty at the end."""
+        """The next word; empty at the end."""
         return self.tokens[self.at].word if self.at < len(self.tokens) else ""
 
     def take(self) -> str:
-        """Give the next word and go past it."""
+        """Return the next word and advance."""
         word = self.word
         self.at += 1
         return word
 
     def expect(self, *words: str) -> None:
-        """Go past these words. Raises TriggerError at the first that is another."""
+        """Skip these words. Raises TriggerError at the first that differs."""
         for word in words:
             if self.word != word:
                 self.refuse(f'expected "{word}"')
             self.at += 1
 
     def end(self) -> None:
-        """Raise TriggerError if anything is left."""
+        """Raise TriggerError if any word is left."""
         if self.at < len(self.tokens):
             self.refuse("nothing may follow here")
 

@@ -1,4 +1,4 @@
-"""The sentences nearest to one that cannot be read: its own words put right where that helps, then the forms most like it."""
+"""Suggestions for a sentence that cannot be read: its own words corrected where that helps, then the most similar forms."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMS = (
     "in 20 minutes", "in an hour", "today at 5pm", "tomorrow at 9am", "next friday at 17:00", "2026-12-24 at noon",
 )  # fmt: skip
 SHOWN = 3
-# What may stand for one another; the brackets keep them apart from words.
+# Words that may replace each other; the brackets keep the classes apart from words.
 _TIMES, _NUMBERS, _NAMES, _MONTH_NAMES, _ORDINALS = _SLOTS = ("<time>", "<number>", "<day>", "<month>", "<ordinal>")
 _WORDS_MAX = 16
 _UNITS = ("second", "minute", "hour", "day", "week", "month", "year")
@@ -45,7 +45,7 @@ _WORKING_DAYS = re.compile(r"mon(day)?( to |-)fri(day)?")
 
 
 def nearest_sentences(text: str, stop: int, is_read: Callable[[str], bool]) -> list[str]:
-    """Give three sentences that can be read, the nearest to `text` first; reading it stopped at the character `stop`."""
+    """Return three valid sentences, the nearest to `text` first; reading it stopped at the character `stop`."""
     words = [match[0].lower() for match in _WORD.finditer(text)][:_WORDS_MAX]
     before = [match[0].lower() for match in _WORD.finditer(text[:stop])][:_WORDS_MAX]
     found = [one for one in (_mended(words), _mended(before)) if one and is_read(one)][:1]
@@ -54,7 +54,7 @@ def nearest_sentences(text: str, stop: int, is_read: Callable[[str], bool]) -> l
 
 
 def _mended(words: list[str]) -> str:
-    """Put each word right that is not known, and the times of day."""
+    """Correct unknown words and times of day."""
     mended = " ".join(_known_word(word) for word in words).replace(" ,", ",")
     return " ".join(_with_times(_WORKING_DAYS.sub("weekday", mended).split()))
 
@@ -97,7 +97,7 @@ def _with_at(words: list[str]) -> list[str]:
 
 
 def _by_likeness(words: list[str], is_read: Callable[[str], bool]) -> Iterable[str]:
-    """Give forms by how many words they share with what was written, with its own numbers, times and days put into them."""
+    """Return forms by how many words they share with the text, with its own numbers, times and days inserted."""
     mended = _mended(words).replace(",", " ").split()
     kinds = {_kind(word) for word in mended}
     text = " ".join(mended)
@@ -112,7 +112,7 @@ def _by_likeness(words: list[str], is_read: Callable[[str], bool]) -> Iterable[s
 
 
 def _kind(word: str) -> str:
-    """Take all numbers, times, weekdays and months for one another, and a unit for its plural."""
+    """Map all numbers, times, weekdays and months to their class, and a unit to its singular."""
     if _TIME.fullmatch(word) or word in ("noon", "midnight"):
         return _TIMES
     if word.removesuffix("s") in _DAYS:
@@ -125,7 +125,7 @@ def _kind(word: str) -> str:
 
 
 def _filled(form: str, words: list[str]) -> str:
-    """Put the times, numbers and weekdays that were written in the place of those of a form."""
+    """Insert the times, numbers and weekdays of the text into a form."""
     given = {kind: [word for word in words if _kind(word) == kind] for kind in _SLOTS}
     found = []
     for word in form.split():
@@ -135,7 +135,7 @@ def _filled(form: str, words: list[str]) -> str:
 
 
 def _like(word: str, own: str) -> str:
-    """Write a weekday in the singular or the plural, as the form has it."""
+    """Write a weekday in the singular or plural, as in the form."""
     if _kind(word) != _NAMES:
         return own
     return own.removesuffix("s") + ("s" if word.endswith("s") else "")

@@ -30,30 +30,30 @@ class Blocks(ABC):
 
     @abstractmethod
     def number_of(self, day: int) -> int:
-        """Give the number of the last block that begins at or before `day`."""
+        """Return the number of the last block that begins at or before `day`."""
 
     @abstractmethod
     def block(self, number: int) -> Block | None:
-        """Give a block by its number; None beyond the last year that is searched."""
+        """Return a block by its number; None beyond the last searched year."""
 
     def find(self, number: int, least: int) -> Block | None:
-        """Give the first block from `number` on that has at least so many days."""
+        """Return the first block from `number` on that has at least so many days."""
         while (block := self.block(number)) is not None and block[2].bit_count() < least:
             number = self.number_behind(block)
         return block
 
     def find_back(self, number: int, least: int) -> Block | None:
-        """Give the last block up to `number` that has at least so many days."""
+        """Return the last block up to `number` that has at least so many days."""
         blocks = (self.block(earlier) for earlier in range(number, -1, -1))
         return next((block for block in blocks if block is not None and block[2].bit_count() >= least), None)
 
     def number_behind(self, block: Block) -> int:
-        """Give the number of the next block that is worth a look."""
+        """Return the number of the next block that may have days."""
         return block[0] + 1
 
 
 class MonthBlocks(Blocks):
-    """Months, every `step`-th of them. A pattern, if there is one, starts anew every `turn` days from `start_day`."""
+    """Months, every `step`-th of them. A pattern, if there is one, restarts every `turn` days from `start_day`."""
 
     def __init__(self, parts: Parts, start_day: int, step: int, pattern: int = 0, turn: int = 1) -> None:
         first = date_of(start_day)
@@ -64,7 +64,7 @@ class MonthBlocks(Blocks):
         self._bases, self._shapes = _month_table()
 
     def with_origin(self, day: int) -> MonthBlocks:
-        """Let the pattern count from another day than the start: the first of its week."""
+        """Count the pattern from another day than the start: the first of its week."""
         self._origin = day
         return self
 
@@ -131,18 +131,18 @@ class WeekBlocks(Blocks):
         return number + 1 if mask else max(number + 1, self.number_of(self._next_month(base)))
 
     def _in_months(self, base: int) -> int:
-        """Cut a week to the months that are named."""
+        """Cut a week to the named months."""
         if not self._months:
             return self._mask
         first, last = date_of(base), date_of(base + 6)
         if first.month == last.month:
             return self._mask if first.month in self._months else 0
-        early = (1 << 7 - last.day) - 1  # The days that still belong to the first month.
+        early = (1 << 7 - last.day) - 1  # the days that still belong to the first month
         keep = (early if first.month in self._months else 0) | (~early if last.month in self._months else 0)
         return self._mask & keep & _EVERY_WEEKDAY
 
     def _next_month(self, base: int) -> int:
-        """Give the first day after the week from `base` that lies in a month that is named."""
+        """Return the first day after the week from `base` that lies in a named month."""
         last = date_of(base + 6)
         if last.month in self._months:
             return base + 7
@@ -152,7 +152,7 @@ class WeekBlocks(Blocks):
 
 
 def blocks_of(parts: Parts, start_day: int) -> Blocks:
-    """Cut time as the rule's frequency asks."""
+    """Split time as the rule's frequency asks."""
     interval = parts.interval
     if parts.frequency == "YEARLY":
         return YearBlocks(parts, start_day)
@@ -167,12 +167,12 @@ def blocks_of(parts: Parts, start_day: int) -> Blocks:
 
 
 def first_of_week(day: int, week_start: int) -> int:
-    """Give the first day of the week that a day lies in."""
+    """Return the first day of the week that a day lies in."""
     return day - (day + 4 - week_start) % 7
 
 
 def _repeated(bits: int, turn: int) -> int:
-    """Repeat a pattern far enough for any month at any phase; nothing where every day is in it."""
+    """Repeat a pattern far enough for any month at any phase; empty where every day is in it."""
     if bits.bit_length() == turn:
         return 0
     return sum(bits << at for at in range(0, turn + 32, turn))
@@ -180,7 +180,7 @@ def _repeated(bits: int, turn: int) -> int:
 
 @lru_cache(maxsize=1)
 def _month_table() -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Give the first day and the shape of every month that can be asked for."""
+    """Return the first day and the shape of every searched month."""
     bases, shapes = [], []
     for year in range(_FIRST_YEAR, _END_YEAR):
         for month in range(1, 13):
@@ -191,7 +191,7 @@ def _month_table() -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def month_mask(parts: Parts, month: int, first_weekday: int, length: int) -> int:
-    """Give the days of one shape of month; bit 0 is the 1st."""
+    """Return the days of one shape of month; bit 0 is the 1st."""
     if parts.months and month not in parts.months:
         return 0
     mask = (1 << length) - 1
@@ -203,7 +203,7 @@ def month_mask(parts: Parts, month: int, first_weekday: int, length: int) -> int
 
 
 def year_mask(parts: Parts, first_weekday: int, is_leap: bool) -> int:
-    """Give the days of one shape of year; bit 0 is 1 January."""
+    """Return the days of one shape of year; bit 0 is 1 January."""
     # Without BYMONTH the n-th weekday is that of the year, not of the month.
     by_month = parts if parts.months else msgspec.structs.replace(parts, weekdays=())
     mask, at = 0, 0

@@ -1,4 +1,4 @@
-"""Reading an RRULE: the parts of RFC 5545 that name dates and times of day."""
+"""Parsing of an RRULE: the parts of RFC 5545 that name dates and times of day."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from duly.domain.triggers.errors import TriggerError, check_length, nearest, sho
 from duly.domain.triggers.moments import LAST_SECOND, second_of
 
 CHARACTERS_MAX = 1024
-COUNT_MAX = 5_000  # Above it the last occurrence could not be found in the time that a compilation may take.
+COUNT_MAX = 5_000  # above it, the last occurrence could not be found quickly enough
 INTERVAL_MAX = 10_000
 _ERRORS_MAX = 10
 FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
@@ -160,7 +160,7 @@ def _until(text: str) -> datetime | None:
 
 
 def parse(text: str) -> Parts:
-    """Read an RRULE. Raises TriggerError."""
+    """Parse an RRULE. Raises TriggerError."""
     check_length(text, "rrule", CHARACTERS_MAX)
     reader = _Reader(text)
     reader.split()

@@ -44,20 +44,20 @@ class Rrule(StartedRule):
             self._last_local = self._nth_local(parts.count)
 
     def _days_needed(self) -> int:
-        """Give how many days a block must have before anything is picked from it."""
+        """Return how many days a block must have before anything is picked from it."""
         if not self._positions or not self._times:
             return 1
         return -(-min(abs(position) for position in self._positions) // len(self._times))
 
     def second_from(self, second: int) -> int | None:
-        """Give the first occurrence at or after `second`, which is not an exception."""
+        """Return the first occurrence at or after `second`, which is not an exception."""
         found = super().second_from(second)
         while found is not None and found in self.exdates:
             found = super().second_from(found + 1)
         return None if found is None or (self.parts.until is not None and found > self.parts.until) else found
 
     def second_until(self, second: int) -> int | None:
-        """Give the last occurrence at or before `second`, which is not an exception."""
+        """Return the last occurrence at or before `second`, which is not an exception."""
         found = super().second_until(second if self.parts.until is None else min(second, self.parts.until))
         while found is not None and found in self.exdates:
             found = super().second_until(found - 1)
@@ -90,7 +90,7 @@ class Rrule(StartedRule):
         return None
 
     def _nth_local(self, count: int) -> int:
-        """Find the local time of the last of `count` occurrences; if time ends before it, there is no last."""
+        """Return the local time of the last of `count` occurrences; None if the searched time ends before it."""
         left = count
         block = self._blocks.find(0, self._least_days)
         while block is not None:
@@ -108,7 +108,7 @@ class Rrule(StartedRule):
         return total if self._positions is None else len(_picked(self._positions, total))
 
     def _first_in(self, base: int, mask: int, local: int) -> int | None:
-        """Give the first local time in a block at or after `local`."""
+        """Return the first local time in a block at or after `local`."""
         if self._positions is not None:
             found = self._picked_in(base, mask)
             index = bisect_left(found, local)
@@ -125,7 +125,7 @@ class Rrule(StartedRule):
         return (max(base, day) + (later & -later).bit_length() - 1) * DAY + self._times[0]
 
     def _last_in(self, base: int, mask: int, local: int) -> int | None:
-        """Give the last local time in a block at or before `local`."""
+        """Return the last local time in a block at or before `local`."""
         if self._positions is not None:
             found = self._picked_in(base, mask)
             index = bisect_right(found, local)
@@ -139,7 +139,7 @@ class Rrule(StartedRule):
         return (base + earlier.bit_length() - 1) * DAY + self._times[-1] if earlier else None
 
     def _picked_in(self, base: int, mask: int) -> list[int]:
-        """Give the local times that BYSETPOS picks from a block."""
+        """Return the local times that BYSETPOS picks from a block."""
         assert self._positions is not None
         each = len(self._times)
         picked = _picked(self._positions, mask.bit_count() * each)
@@ -155,7 +155,7 @@ class Rrule(StartedRule):
 
     @property
     def canonical(self) -> dict[str, Any]:
-        """The parts in one order, the start as the zone's clock shows it."""
+        """The parts in canonical order, the start in the zone's local time."""
         shape: dict[str, Any] = {
             "type": "rrule",
             "rrule": rrule_text.rule(self.parts),
@@ -171,7 +171,7 @@ class Rrule(StartedRule):
 
 
 class _Product(Sequence[int]):
-    """Every time of day on every day, in order, without being written out."""
+    """Every time of day on every day, in order, without materializing them."""
 
     def __init__(self, days: list[int], times: list[int]) -> None:
         self._days, self._times = days, times
@@ -185,7 +185,7 @@ class _Product(Sequence[int]):
 
 
 def _with_defaults(parts: Parts, start: date) -> Parts:
-    """Take from the start what the rule leaves open."""
+    """Fill in from the start what the rule leaves open."""
     if parts.weekdays or parts.month_days or parts.year_days or parts.frequency == "DAILY":
         return parts
     if parts.frequency == "WEEKLY":
@@ -195,7 +195,7 @@ def _with_defaults(parts: Parts, start: date) -> Parts:
 
 
 def _times_and_positions(parts: Parts, time: int) -> tuple[list[int], tuple[int, ...] | None]:
-    """Give the times of day, and the positions to pick. A day's own positions are settled here, for good."""
+    """Return the times of day, and the positions to pick. Positions within a day are resolved here."""
     hours, minutes = parts.hours or (time // 3600,), parts.minutes or (time // 60 % 60,)
     times = [hour * 3600 + minute * 60 + time % 60 for hour in hours for minute in minutes]
     if not parts.positions:
@@ -240,5 +240,5 @@ def _check_limits(parts: Parts, exdates: Sequence[object]) -> None:
 
 def _exdate(value: object, index: int, zone: Zone) -> int:
     local, offset = stamps.read_local(value, f"exdates[{index}]")
-    # A local time lost in a clock change stands for the moment it was moved to.
+    # A local time skipped by a clock change stands for the moment it was moved to.
     return zone.first_instant(local) if offset is None else local - offset

@@ -1,4 +1,4 @@
-"""A recurrence rule in writing: its canonical form, and a sentence."""
+"""Text of a recurrence rule: its canonical form, and a sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TIMES_LISTED_MAX = 6
 
 
 def rule(parts: Parts) -> str:
-    """Write the parts in one order, without those that say nothing."""
+    """Write the parts in canonical order, without redundant ones."""
     until = None if parts.until is None else local_text(parts.until).replace("-", "").replace(":", "") + "Z"
     matters = parts.frequency == "WEEKLY" and parts.week_start != 1
     found = [
@@ -41,7 +41,7 @@ def _numbers(values: tuple[int, ...]) -> str:
 
 
 def sentence(parts: Parts, times: Sequence[int], exceptions: int, zone: Zone) -> str:
-    """Say when it fires."""
+    """Describe when it fires."""
     words = every(parts.interval, _UNITS[parts.frequency]) + _days(parts) + _times(times) + _bounds(parts, zone)
     if exceptions:
         words += f", except {some(exceptions, 'date')}"

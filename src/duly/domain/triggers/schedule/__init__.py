@@ -1,1 +1,1 @@
-"""Schedules: a trigger with its bounds, calendars, jitter and policies, and what staging needs of it."""
+"""Schedules: a trigger with its bounds, calendars, jitter and policies, and the plans that staging needs."""

@@ -1,6 +1,6 @@
-"""Many fires at once: those between two moments, how many they are, what calendars took, and where the last so many begin.
+"""Many fires at once: those between two moments, their number, what calendars block, and where the last so many begin.
 
-Counting crosses whole stretches of time at once: a stretch ends where a calendar's verdict may change.
+Counting crosses whole spans of time at once: a span ends where a calendar's verdict may change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from duly.domain.triggers import calendars
 from duly.domain.triggers.moments import moment_of, second_of
 from duly.domain.triggers.schedule.schedules import Schedule
 
-# Where occurrences have to be walked to be counted, it ends after so many steps, so that no question takes long.
+# A count that has to walk the occurrences ends after so many steps, so that it never takes long.
 COUNT_MAX = 30_000
 _STRETCHES_MAX = 5_000
 _CHUNK = 2_000
@@ -25,14 +25,14 @@ Verdict = Literal["run", "defer", "skip"]
 
 
 class Count(msgspec.Struct, frozen=True):
-    """How many fires there are; `is_partial`: at least so many, because counting went no further."""
+    """A number of fires; `is_partial`: a lower bound, because counting stopped early."""
 
     number: int
     is_partial: bool = False
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """Occurrences that calendars took: the first, the last, and how many."""
+    """Occurrences that calendars block: the first, the last, and how many."""
 
     first: datetime
     last: datetime
@@ -40,7 +40,7 @@ class Blocked(msgspec.Struct, frozen=True):
 
 
 def fires_between(schedule: Schedule, start: datetime, end: datetime) -> Iterator[datetime]:
-    """Give the fires from `start` on and before `end`, in order."""
+    """Return the fires from `start` on and before `end`, in order."""
     if not schedule.uses:
         yield from schedule.trigger.between(*schedule.within(start, end))
         return
@@ -56,9 +56,10 @@ def count_between(schedule: Schedule, start: datetime, end: datetime) -> int:
 
 
 def tally(schedule: Schedule, start: datetime, end: datetime) -> Count:
-    """Count the fires from `start` on and before `end`: all of cron and fixed periods, of others as far as can be walked soon.
+    """Count the fires from `start` on and before `end`: exactly for cron and fixed periods, for others as far as can be
+    walked.
 
-    Beyond 5,000 stretches of its calendars a count ends, too.
+    A count also ends beyond 5,000 spans of its calendars.
     """
     most = _most(schedule)
     if not schedule.uses:
@@ -71,7 +72,7 @@ def tally(schedule: Schedule, start: datetime, end: datetime) -> Count:
     for begin, until, verdict in _stretches(schedule, first.scheduled_at, end):
         reached = until
         if verdict == "run":
-            # What was deferred fires as the stretch begins, together with what is due just then.
+            # Deferred occurrences fire as the span begins, together with what is due then.
             count += is_owed and _first_within(schedule, begin, begin + _FINEST) is None
             count += _count(schedule, begin, until, count)
             is_owed = False
@@ -83,7 +84,7 @@ def tally(schedule: Schedule, start: datetime, end: datetime) -> Count:
 
 
 def blocked_between(schedule: Schedule, start: datetime, end: datetime) -> Blocked | None:
-    """Sum up the occurrences from `start` on and before `end` that a calendar skips; those it defers are not among them."""
+    """Sum up the occurrences from `start` on and before `end` that a calendar skips, without those it defers."""
     skipping = [(begin, until) for begin, until, verdict in _stretches(schedule, start, end) if verdict == "skip"]
     firsts = (_first_within(schedule, begin, until) for begin, until in skipping)
     lasts = (_last_within(schedule, begin, until) for begin, until in reversed(skipping))
@@ -97,7 +98,7 @@ def blocked_between(schedule: Schedule, start: datetime, end: datetime) -> Block
 
 
 def last_fires(schedule: Schedule, first: datetime, last: datetime, limit: int) -> tuple[datetime, int]:
-    """Give the fire at which the last `limit` of those from the fire `first` to the fire `last` begin, and their number."""
+    """Return the fire at which the last `limit` of those from the fire `first` to the fire `last` begin, and their number."""
     span = timedelta(hours=max(1, _CHUNK // schedule.trigger.fires_per_hour_max))
     count, end = 0, last
     while True:
@@ -125,20 +126,20 @@ def _last_within(schedule: Schedule, start: datetime, end: datetime) -> datetime
 
 
 def _count(schedule: Schedule, start: datetime, end: datetime, counted: int = 0) -> int:
-    """Count the occurrences of the trigger, whatever calendars say of them, where so many are counted already."""
+    """Count the occurrences of the trigger regardless of calendars, given the number counted already."""
     most = (_most(schedule) or COUNT_MAX) - counted
     return schedule.trigger.count_between(*schedule.within(start, end), max(0, most))
 
 
 def _most(schedule: Schedule) -> int | None:
-    """Say how many occurrences are counted at most, where they have to be walked."""
+    """Return the maximum number of occurrences to count where they have to be walked."""
     steps = schedule.trigger.steps_per_count
     return COUNT_MAX // steps if steps else None
 
 
 def _stretches(schedule: Schedule, start: datetime, end: datetime) -> Iterator[tuple[datetime, datetime, Verdict]]:
-    """Cut the time between two moments into stretches with one verdict each; the rest is left where they are too many."""
-    # Each asks every calendar and every member of the trigger.
+    """Split the time between two moments into spans with one verdict each; the rest is left out where there are too many."""
+    # Each step asks every calendar and every member of the trigger.
     asked = max(len(schedule.uses), schedule.trigger.steps_per_count) // 2
     return islice(_all_stretches(schedule, start, end), _STRETCHES_MAX // max(1, asked))
 

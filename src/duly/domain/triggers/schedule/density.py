@@ -1,6 +1,6 @@
-"""How close together the occurrences of a trigger can come, for a tenant that may have them only so dense.
+"""The minimum distance between occurrences of a trigger, for tenants with a limit on it.
 
-Cron and fixed periods are exact, by the clock on the wall: an hour that it jumps over brings nothing closer together. Others are
+Cron and fixed periods are exact, in local time: an hour that the clock skips brings nothing closer together. Others are
 walked for their first occurrences.
 """
 
@@ -21,12 +21,12 @@ from duly.domain.triggers.moments import DAY, EPOCH_ORDINAL, month_days
 _WALKED = 100
 _FINEST = timedelta(microseconds=1)
 _END = datetime.max.replace(tzinfo=UTC)
-# After as many years weekdays and leap days come again in the same order.
+# After as many years, weekdays and leap days repeat in the same order.
 _CYCLE = range(2000, 2029)
 
 
 def check_density(trigger: Compiled, now: datetime, least_seconds: int | None) -> None:
-    """Refuse a trigger whose occurrences can be closer together than is allowed. Raises TriggerError."""
+    """Refuse a trigger whose occurrences can be closer together than allowed. Raises TriggerError."""
     if least_seconds is None:
         return
     gap = least_gap(trigger, now)
@@ -41,7 +41,7 @@ def check_density(trigger: Compiled, now: datetime, least_seconds: int | None) -
 
 
 def least_gap(trigger: Compiled, now: datetime) -> int | None:
-    """Give the smallest distance between two occurrences in seconds; None when there is only one."""
+    """Return the smallest distance between two occurrences in seconds; None when there is only one."""
     if isinstance(trigger, FixedRate):
         return None if trigger.count == 1 else trigger.every
     if isinstance(trigger, Cron):
@@ -56,7 +56,7 @@ def _walked(trigger: Compiled, now: datetime) -> int | None:
 
 
 def _least_of_cron(rule: Cron) -> int:
-    """Look where two values of a field are closest, from the seconds up; what the finer fields span lies in between."""
+    """Compare the closest values of each field, from the seconds up; the span of the finer fields lies in between."""
     within: int | None = None
     span = 0
     for mask, unit in ((rule.seconds, 1), (rule.minutes, 60), (rule.hours, 3600)):
@@ -69,7 +69,7 @@ def _least_of_cron(rule: Cron) -> int:
 
 
 def _least_days(rule: Cron) -> int:
-    """Give the smallest distance between two days that a rule picks."""
+    """Return the smallest distance between two days that a rule picks."""
     least = len(_CYCLE) * 366
     last: int | None = None
     for day in _days(rule):

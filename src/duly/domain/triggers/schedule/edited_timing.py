@@ -1,4 +1,4 @@
-"""The timing of a job whose definition is changed: as it was where the change leaves it alone, else anew from the change on."""
+"""The timing of a job whose definition is changed: kept where the change does not touch it, else new from the change on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from duly.domain.triggers.schedule.timing import AFTER_END, Timing, schedule_of,
 
 
 class Before(msgspec.Struct, frozen=True):
-    """The timing that a job has: as it is stored, and compiled."""
+    """The current timing of a job: as stored, and compiled."""
 
     stored: str | None
     cohort: int | None
@@ -38,12 +38,12 @@ def edited_timing(
     calendars: Mapping[str, Calendar],
     least_period: int | None = None,
 ) -> Timing:
-    """Compile a changed schedule. Raises TriggerError, also where it is denser than its tenant may have it from now on.
+    """Compile a changed schedule. Raises TriggerError, also where it is denser than its tenant now allows.
 
-    Its first fire comes after `now`, and after `floor`, which cannot be taken back; there is none when the timing is as before.
+    Its first fire comes after `now`, and after `floor`, which cannot be undone; None when the timing is unchanged.
     """
     kept = _as_before(shape, before.stored)
-    since = now if before.pending_at == NEVER else min(now, before.pending_at)  # The pending fire may be the last.
+    since = now if before.pending_at == NEVER else min(now, before.pending_at)  # the pending fire may be the last
     timing = timing_of(kept, job_id=job_id, now=since, calendars=calendars)
     if _is_unchanged(timing, shape, before):
         return msgspec.structs.replace(timing, first_at=None, anchor_at=before.anchor_at)
@@ -61,7 +61,7 @@ def edited_timing(
 
 
 def _as_before(shape: Mapping[str, Any], stored: str | None) -> Mapping[str, Any]:
-    """Read a trigger that was asked for in the same words before as what it became then, not as what it would be now."""
+    """Resolve a trigger requested in the same words as before to its stored form, not to what it would be now."""
     kept = {} if stored is None else msgspec.json.decode(stored)
     if "asked" in kept and kept["asked"] == shape.get("trigger"):
         return {**shape, "asked": kept["asked"], "trigger": kept["trigger"]}
@@ -69,12 +69,12 @@ def _as_before(shape: Mapping[str, Any], stored: str | None) -> Mapping[str, Any
 
 
 def _is_unchanged(timing: Timing, shape: Mapping[str, Any], before: Before) -> bool:
-    """Say whether the new timing names the moments that the old one does."""
+    """Return whether the new timing has the same moments as the old one."""
     if is_on_event(shape):
         return timing.cohort == before.cohort
     was_delay = isinstance(before.schedule.trigger, FixedDelay)
     same_anchor = shape["trigger"].get("anchor") is None or timing.anchor_at == before.anchor_at
-    if timing.overlap == AFTER_END:  # Its period may differ; the store moves what is pending by as much.
+    if timing.overlap == AFTER_END:  # its period may differ; the store moves the pending fire by as much
         return was_delay and same_anchor
     if timing.cohort is not None:
         return timing.cohort == before.cohort

@@ -1,7 +1,7 @@
-"""What people say of a schedule, option by option, made into the one shape that schedules are compiled from.
+"""Options of a schedule, combined into the shape that schedules are compiled from.
 
-Options that contradict each other are refused here, with the remedy; whether their values make sense is seen when the shape
-is compiled. A door spells its options in its own way, so it hands in how.
+Options that contradict each other are refused here, with the remedy; their values are checked when the shape is
+compiled. Each interface spells its options in its own way, so it passes its spelling.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from duly.domain.triggers.zones.zones import UTC_ZONE
 KINDS = ("every", "cron", "when", "schedule")
 PARTS = tuple(name for name in spec.Schedule.__struct_fields__ if name != "trigger")
 OPTIONS = (*KINDS, "at", "tz", "mode", *PARTS)
-# What a trigger of another kind takes over from the one before it.
+# Fields that a trigger of another type takes over from the one before it.
 _KEPT = {"every": "mode", "cron": "tz", "when": "tz"}
-# The triggers that are read or shown in a zone, and so can be moved to another.
+# Triggers with a zone, which can be moved to another.
 _ZONED = ("cron", "text", "rrule", "iso8601", "interval")
 
 Said = Mapping[str, Any]
@@ -38,7 +38,7 @@ Shape = dict[str, Any]
 
 
 def compose(said: Said, spell: Spell) -> Shape | None:
-    """Give the shape that options ask for; None when they ask for no schedule. Raises InvalidOption, InvalidSchedule."""
+    """Return the shape of a schedule from options; None when they name none. Raises InvalidOption, InvalidSchedule."""
     kind = _kind(said, spell)
     if kind is None:
         _refuse_strays(said, ("tz", "mode", *PARTS), spell)
@@ -47,7 +47,7 @@ def compose(said: Said, spell: Spell) -> Shape | None:
 
 
 def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
-    """Give a shape in which only what was said is changed; None takes a part away. Raises InvalidOption, InvalidSchedule."""
+    """Return a shape with only the given parts changed; None removes a part. Raises InvalidOption, InvalidSchedule."""
     kind = _kind(said, spell)
     if kind is None and is_on_event(shape):
         _refuse(said, OPTIONS, lambda key: f"{spell(key)} belongs to a schedule, and this job waits for events")
@@ -61,7 +61,7 @@ def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
 
 
 def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
-    """Give the shape that a stored schedule was asked with."""
+    """Return the shape in which a stored schedule was requested."""
     if stored is None:
         assert every_seconds is not None
         return every_shape(every_seconds)
@@ -73,7 +73,7 @@ def asked_shape(stored: str | None, every_seconds: int | None) -> Shape:
 
 
 def check(shape: Mapping[str, Any]) -> Schedule:
-    """Refuse what can be refused without the database, which alone knows the calendars. Raises TriggerError."""
+    """Refuse everything that can be refused without the database, which alone knows the calendars. Raises TriggerError."""
     return check_schedule(shape, {name: Calendar(name, UTC_ZONE) for name in calendars_in(shape)})
 
 
@@ -121,7 +121,7 @@ def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
 
 
 def _amended_trigger(trigger: Mapping[str, Any], said: Said, spell: Spell, kind: str | None) -> Mapping[str, Any]:
-    """Change a trigger: to one that keeps its zone or its mode, or these alone."""
+    """Change a trigger: to one that keeps its zone or its mode, or only these."""
     if kind is not None:
         kept = ("mode", "tz") if trigger["type"] == "interval" and kind == "every" else (_KEPT[kind],)
         return {**_kept(trigger, kept), **_base(kind, said, spell)["trigger"]}
@@ -142,7 +142,7 @@ def _kept(trigger: Mapping[str, Any], keys: Iterable[str]) -> Mapping[str, Any]:
 
 
 def read_part(key: str, value: Any) -> Any:
-    """Read a part of a schedule that may be said in short, such as a policy by its name. Raises InvalidSchedule."""
+    """Read a part of a schedule that has a short form, such as a policy by its name. Raises InvalidSchedule."""
     match key, value:
         case (("start" | "end"), datetime()):
             return check_moment(value, key).isoformat()

@@ -1,7 +1,7 @@
-"""What becomes of an occurrence that is due, for all jobs of one cohort at once.
+"""Plans for a due occurrence, for all jobs of one cohort at once.
 
-A *cohort* is all that decides when a schedule fires and what happens when it is late: its canonical trigger, bounds,
-calendars, jitter and misfire policy. Jobs of one cohort share the answer, so it is computed once for all of them.
+A *cohort* is everything that decides when a schedule fires and what happens when it is late: its canonical trigger,
+bounds, calendars, jitter and misfire policy. Jobs of one cohort share the plan, so it is computed once for all of them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from duly.domain.triggers.zones import zones
 _FINEST = timedelta(microseconds=1)
 _COHORT_BITS = 62
 _BY_CALENDAR = "skipped_calendar"
-# As each job of the cohort looks through them. Beyond, a count is a lower bound.
+# Each job of the cohort walks them. Beyond this, a count is a lower bound.
 _CUTS_MAX = 256
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """How many of a stretch are left from one of its occurrences on."""
+    """The number of a span's occurrences left from one of them on."""
 
     first: datetime
     count: int
 
 
 class Skip(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A stretch of occurrences that do not run, for one reason.
+    """A span of occurrences that do not run, for one reason.
 
-    `count` is exact for cron and fixed periods. Other triggers are walked, and calendars looked at, only so far (see
-    `counting`); beyond that it is a lower bound. `cuts` are for jobs that came in the midst of it.
+    `count` is exact for cron and fixed periods. Other triggers are walked, and calendars checked, only so far (see
+    `counting`); beyond that it is a lower bound. `cuts` are for jobs created in the midst of it.
     """
 
     reason: str
@@ -50,11 +50,11 @@ class Skip(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FirePlan(msgspec.Struct, frozen=True):
-    """What to do about an occurrence that is due.
+    """The plan for a due occurrence.
 
-    `run_at` is the occurrence to run now, and `missed` how many late ones it stands for, itself included: 0 on time.
-    `catch_up` holds those to run in the backfill lane, from its first moment up to, and without, its second.
-    `next_at` is the occurrence to arm, None when there is none left, and `next_window` its room for jitter in seconds.
+    `run_at` is the occurrence to run now, and `missed` how many late ones it stands for, including itself: 0 on time.
+    `catch_up` holds those to run in the backfill lane, from its first moment up to, and without, its second. `next_at`
+    is the occurrence to arm, None when there is none left, and `next_window` its room for jitter in seconds.
     """
 
     run_at: datetime | None
@@ -67,7 +67,7 @@ class FirePlan(msgspec.Struct, frozen=True):
 
 
 def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now: datetime) -> FirePlan:
-    """Say what to do about the occurrence at `scheduled_at`, and, when it is late, about all that are missed by `now`."""
+    """Plan the occurrence at `scheduled_at`, and, when it is late, all that are missed by `now`."""
     if is_late:
         return _plan_late(schedule, scheduled_at, now)
     # From the occurrence and not from now, so that nothing between the two is lost.
@@ -79,7 +79,7 @@ def plan_fire(schedule: Schedule, scheduled_at: datetime, *, is_late: bool, now:
 
 
 def hold_fire(schedule: Schedule, scheduled_at: datetime, now: datetime) -> FirePlan:
-    """Leave undecided what becomes of the fires that are missed by `now`, from `scheduled_at` on, and go on behind them."""
+    """Leave undecided the fires that are missed by `now`, from `scheduled_at` on, and arm the next after them."""
     latest, next_at, next_window = _behind(schedule, scheduled_at, now)
     missed = stretch(schedule, scheduled_at, latest, "skipped_misfire")
     skips = left_out_by_calendars(schedule, scheduled_at, latest) + left_out_behind(schedule, latest, next_at)
@@ -87,7 +87,7 @@ def hold_fire(schedule: Schedule, scheduled_at: datetime, now: datetime) -> Fire
 
 
 def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
-    """Give the first fire after a moment and the seconds of jitter there is room for; None when there is none left."""
+    """Return the first fire after a moment and its room for jitter in seconds; None when there is none left."""
     fire = schedule.next_after(after)
     return None if fire is None else (fire.scheduled_at, schedule.jitter_window(fire.scheduled_at))
 
@@ -95,9 +95,9 @@ def arm(schedule: Schedule, after: datetime) -> tuple[datetime, int] | None:
 def arm_anew(
     schedule: Schedule, pending_at: datetime, now: datetime, passed: Iterable[datetime | None]
 ) -> tuple[datetime | None, int]:
-    """Give what takes the place of a pending fire by another rule, after `now` and all that has passed.
+    """Return the replacement of a pending fire under another rule, after `now` and all past fires.
 
-    One that is late already stands: whoever stages it decides about all since then.
+    A fire that is already late stays: staging it decides about all since then.
     """
     if pending_at <= now:
         return pending_at, schedule.jitter_window(pending_at)
@@ -107,10 +107,10 @@ def arm_anew(
 def arm_after_calendar(
     schedule: Schedule, pending_at: datetime, now: datetime, made_at: datetime, passed: Sequence[datetime | None]
 ) -> tuple[datetime | None, int]:
-    """Give what takes the place of a pending fire by other calendars.
+    """Return the replacement of a pending fire under other calendars.
 
-    One that stood for occurrences which were put off, and are no longer blocked, comes at once: that is the first instant
-    permitted.
+    A fire that stood for deferred occurrences which are no longer blocked comes at once: that is the first permitted
+    instant.
     """
     since = max(moment for moment in (made_at, *passed) if moment is not None)
     if pending_at > now and _was_put_off(schedule, pending_at):
@@ -122,14 +122,14 @@ def arm_after_calendar(
 
 
 def _was_put_off(schedule: Schedule, pending_at: datetime) -> bool:
-    """Say whether a fire stands for an occurrence before it: the trigger itself does not name its moment."""
+    """Return whether a fire stands for an earlier, deferred occurrence: its moment is not one of the trigger's."""
     return any(use.on_hit == "defer" for use in schedule.uses) and (
         schedule.trigger.latest_at_or_before(pending_at) != pending_at
     )
 
 
 def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | None:
-    """Give the last fire of a job that is due by now, its jitter counted in."""
+    """Return the last fire of a job that is due by now, with its jitter."""
     fire = schedule.latest_at_or_before(now)
     if fire is not None and schedule.due_at(fire, job_id) > now:
         fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
@@ -137,13 +137,13 @@ def latest_due(schedule: Schedule, job_id: str, now: datetime) -> datetime | Non
 
 
 def stretch(schedule: Schedule, first: datetime, last: datetime, reason: str) -> Skip:
-    """Give the fires from one to another, both included, as one stretch that does not run."""
-    # At least the one that was armed, even if the schedule would no longer name it.
+    """Return the fires from one to another, both included, as one span that does not run."""
+    # At least the armed one, even if the schedule no longer has it.
     return Skip(reason, first, last, max(1, counting.count_between(schedule, first, last + _FINEST)))
 
 
 def moments_between(schedule: Schedule, start: datetime, end: datetime, limit: int) -> list[datetime]:
-    """Give the fires from `start` on and before `end`, at most `limit` of them."""
+    """Return the fires from `start` on and before `end`, at most `limit` of them."""
     return list(islice(counting.fires_between(schedule, start, end), limit))
 
 
@@ -163,25 +163,25 @@ def _plan_late(schedule: Schedule, scheduled_at: datetime, now: datetime) -> Fir
 
 
 def _behind(schedule: Schedule, scheduled_at: datetime, now: datetime) -> tuple[datetime, datetime | None, int]:
-    """Give the last fire that is missed by `now`, and what is armed behind it."""
-    # The armed occurrence stands, even if the schedule would no longer name it.
+    """Return the last fire that is missed by `now`, and the one to arm after it."""
+    # The armed occurrence counts, even if the schedule no longer has it.
     latest = max(scheduled_at, _latest_missed(schedule, now) or scheduled_at)
     return latest, *(arm(schedule, latest) or (None, 0))
 
 
 def plan_missed(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
-    """Say what becomes of the missed fires from `first` to `last` by the schedule's policy; what comes next is not said."""
+    """Plan the missed fires from `first` to `last` by the schedule's policy, without the next one."""
     misfire = schedule.misfire
     if misfire.policy == "skip":
         return _none(schedule, first, last)
-    # A one-shot has nothing to catch up with.
+    # A one-shot has nothing to catch up on.
     if misfire.policy == "fire_once" or isinstance(schedule.trigger, At):
         return _once(schedule, first, last, now)
     return _all(schedule, first, last, now)
 
 
 def _latest_missed(schedule: Schedule, now: datetime) -> datetime | None:
-    """Give the last fire that is due by now for every job of the cohort, however its jitter falls."""
+    """Return the last fire that is due by now for every job of the cohort, whatever its jitter."""
     fire = schedule.latest_at_or_before(now)
     if fire is not None and fire.scheduled_at + timedelta(seconds=schedule.jitter_window(fire.scheduled_at)) > now:
         fire = schedule.latest_at_or_before(fire.scheduled_at - _FINEST)
@@ -202,7 +202,7 @@ def _once(schedule: Schedule, first: datetime, last: datetime, now: datetime) ->
 
 
 def _all(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> FirePlan:
-    """Keep those within the window, and of them the latest up to the limit."""
+    """Keep the fires within the window, and of them the latest up to the limit."""
     window = DAY if schedule.misfire.window_seconds is None else schedule.misfire.window_seconds
     kept = _first_from(schedule, first, now - timedelta(seconds=window))
     if kept is None or kept > last:
@@ -213,7 +213,7 @@ def _all(schedule: Schedule, first: datetime, last: datetime, now: datetime) -> 
 
 
 def _first_from(schedule: Schedule, first: datetime, moment: datetime) -> datetime | None:
-    """Give the first fire from a moment on, where `first` is the first of all."""
+    """Return the first fire from a moment on, where `first` is the first of all."""
     if first >= moment:
         return first
     fire = schedule.next_after(moment - _FINEST)
@@ -221,7 +221,7 @@ def _first_from(schedule: Schedule, first: datetime, moment: datetime) -> dateti
 
 
 def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> tuple[Skip, ...]:
-    """Give the stretch from the fire `first` up to, and without, the fire `end`; nothing when they are one."""
+    """Return the span from the fire `first` up to, and without, the fire `end`; None when they are the same."""
     if first >= end:
         return ()
     fire = schedule.latest_at_or_before(end - _FINEST)
@@ -231,7 +231,7 @@ def _before(schedule: Schedule, first: datetime, end: datetime, reason: str) -> 
 def taken_by_calendars(
     schedule: Schedule, now: datetime, pending_at: datetime | None
 ) -> tuple[datetime, list[str]] | None:
-    """Give the occurrence that the trigger names before the pending fire, where calendars take it, and their names."""
+    """Return the trigger's occurrence before the pending fire, if calendars block it, and their names."""
     start, end = schedule.within(now, pending_at or now + timedelta(days=BLOCKED_DAYS_MAX))
     moment = schedule.trigger.next_after(start)
     if moment is None or moment >= end:
@@ -241,18 +241,20 @@ def taken_by_calendars(
 
 
 def left_out_before(schedule: Schedule, pending_at: datetime, since: datetime, *, is_last: bool) -> tuple[Skip, ...]:
-    """Give what calendars took between the fire before the pending one, or `since`, and it; behind the last, the rest too."""
+    """Return what calendars blocked between the fire before the pending one, or `since`, and it; after the last fire,
+    the rest too.
+    """
     before = left_out_by_calendars(schedule, pending_at, pending_at, since)
     return before + left_out_behind(schedule, pending_at) if is_last else before
 
 
 def first_left_out(plan: FirePlan) -> datetime | None:
-    """Give the first occurrence that calendars took before a fire, if they took any."""
+    """Return the first occurrence that calendars blocked before a fire, if any."""
     return next((skip.first for skip in plan.skips if skip.reason == _BY_CALENDAR), None)
 
 
 def cut_to(schedule: Schedule, plan: FirePlan, moments: Iterable[datetime]) -> FirePlan:
-    """Say with a plan what is left of what calendars took from each of the moments on."""
+    """Add to a plan what is left of the blocked occurrences from each of the moments on."""
     skips = tuple(_cut(schedule, skip, moments) if skip.reason == _BY_CALENDAR else skip for skip in plan.skips)
     return msgspec.structs.replace(plan, skips=skips)
 
@@ -270,11 +272,13 @@ def _cut(schedule: Schedule, skip: Skip, moments: Iterable[datetime]) -> Skip:
 def left_out_by_calendars(
     schedule: Schedule, first: datetime, last: datetime, since: datetime | None = None
 ) -> tuple[Skip, ...]:
-    """Give what calendars took from the fire before `first`, or `since`, to the fire `last`, so that each is recorded once."""
+    """Return what calendars blocked from the fire before `first`, or `since`, to the fire `last`, so that each is
+    recorded once.
+    """
     if not schedule.uses:
         return ()
     before = schedule.latest_at_or_before(first - _FINEST)
-    # A schedule that has never fired before was blocked for ever; as much is said as is ever looked at.
+    # A schedule that never fired was blocked for ever; the record covers as much as is ever searched.
     earliest = first - timedelta(days=BLOCKED_DAYS_MAX)
     earliest = earliest if since is None else max(earliest, since)
     start = earliest if before is None else max(earliest, before.scheduled_at + _FINEST)
@@ -282,7 +286,7 @@ def left_out_by_calendars(
 
 
 def left_out_behind(schedule: Schedule, last: datetime, next_at: datetime | None = None) -> tuple[Skip, ...]:
-    """Give what calendars take behind the last fire of all, since none will tell of it; nothing where another comes."""
+    """Return what calendars block after the last fire of all, since no later fire reports it; None where another comes."""
     if next_at is not None or not schedule.uses:
         return ()
     until = last + timedelta(days=BLOCKED_DAYS_MAX)
@@ -295,7 +299,7 @@ def _blocked(schedule: Schedule, start: datetime, end: datetime) -> tuple[Skip, 
 
 
 def cohort_text(schedule: Schedule) -> str:
-    """Write down all that decides when a schedule fires, in one way for all spellings of it."""
+    """Write everything that decides when a schedule fires, in one form for all its spellings."""
     return msgspec.json.encode(
         {
             "trigger": schedule.trigger.canonical,
@@ -313,14 +317,14 @@ def cohort_text(schedule: Schedule) -> str:
 
 
 def cohort_of(schedule: Schedule) -> int:
-    """Give the number of a schedule's cohort: the first 62 bits of the SHA-256 of its text."""
+    """Return the number of a schedule's cohort: the first 62 bits of the SHA-256 of its text."""
     return int.from_bytes(sha256(cohort_text(schedule).encode()).digest()[:8], "big") >> 64 - _COHORT_BITS
 
 
 def stored_shape(shape: Mapping[str, Any], schedule: Schedule) -> dict[str, Any]:
-    """Give what the store keeps of a schedule: its trigger in canonical form, and beside it what was asked for.
+    """Return the stored form of a schedule: its canonical trigger, and beside it the requested one.
 
-    What was local or relative is made absolute, so that it means the same whenever it is loaded.
+    Local and relative times are made absolute, so that it means the same whenever it is loaded.
     """
     canonical = schedule.trigger.canonical
     bounds = {"start": schedule.start, "end": schedule.end}

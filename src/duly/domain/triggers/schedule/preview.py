@@ -1,4 +1,4 @@
-"""Preview: what a schedule means, in words and in its next fires. It runs the code that the scheduler runs."""
+"""Preview of a schedule: a description and its next fires, computed by the code that the scheduler runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FINEST = timedelta(microseconds=1)
 
 
 def fires_left(job: Mapping[str, Any], most: int) -> int:
-    """Say how many coming fires of a stored job to show: `max_runs` bounds those that are armed, not the one that is staged."""
+    """Return how many coming fires of a stored job to show: `max_runs` bounds those that are armed, not the staged one."""
     left: int | None = job["runs_left"]
     next_at: datetime | None = job["next_run_at"]
     if left is None or next_at is None:
@@ -37,7 +37,7 @@ def preview_schedule(
     known_calendars: Mapping[str, Calendar],
     least_period: int | None = None,
 ) -> dict[str, Any]:
-    """Show a schedule as seen from `after`; what is wrong is listed under `errors`."""
+    """Preview a schedule as seen from `after`; problems are listed under `errors`."""
     try:
         _check_count(n)
         compiled = compile_schedule(
@@ -76,7 +76,7 @@ def _check_count(n: object) -> None:
 
 
 def fires(schedule: Schedule, after: datetime, n: int, job_id: str | None) -> list[dict[str, Any]]:
-    """Give the next fires with all that a reader wants to know of each."""
+    """Return the next fires with their details."""
     return _fires(schedule, schedule.next_after(after), n, job_id)
 
 
@@ -102,7 +102,7 @@ def _shape(schedule: Schedule, fire: Fire, job_id: str | None, *, is_first: bool
 
 
 def _due(schedule: Schedule, fire: Fire, job_id: str | None) -> str | None:
-    """Give the due moment; which it is with jitter cannot be known without a job."""
+    """Return the due moment; with jitter it is unknown without a job."""
     if schedule.jitter is not None and job_id is None:
         return None
     due = schedule.due_at(fire, job_id or "")

@@ -1,4 +1,4 @@
-"""From the JSON shape of a schedule to its compiled form, with all that is wrong said at once."""
+"""Compilation of a schedule's JSON, with all problems reported at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from duly.domain.triggers.schedule.schedules import GRACE_SECONDS, MISFIRE_LIMIT
 
 _FINEST = timedelta(microseconds=1)
 _NO_JOB = "00000000-0000-0000-0000-000000000000"
-# No clock changes anywhere in the week that follows, so every local time that is relative to it exists once.
+# No clock changes anywhere in the following week, so every local time relative to it exists once.
 _QUIET_DAY = datetime(2024, 1, 10, tzinfo=UTC)
 
 
@@ -33,7 +33,7 @@ def compile_schedule(
     known_calendars: Mapping[str, Calendar] | None = None,
     least_period: int | None = None,
 ) -> Schedule:
-    """Compile a schedule that is being created at `now`. Raises TriggerError, which carries all that is wrong.
+    """Compile a schedule that is created at `now`. Raises TriggerError, which carries every problem.
 
     With a `least_period`, in seconds, its occurrences may not be closer together.
     """
@@ -43,14 +43,14 @@ def compile_schedule(
 
 
 def check_schedule(shape: object, known_calendars: Mapping[str, Calendar]) -> Schedule:
-    """Refuse what neither another moment nor another job could mend, before either is known. Raises TriggerError."""
+    """Refuse a schedule that is invalid at any moment and for any job. Raises TriggerError."""
     schedule = _read(check_object(shape, "schedule"), _NO_JOB, _QUIET_DAY, known_calendars)
     _check_bounds(schedule)
     return schedule
 
 
 def load_schedule(stored: Mapping[str, Any], known_calendars: Mapping[str, Calendar]) -> Schedule:
-    """Compile what the store keeps. What is checked of a new schedule may no longer hold, and it loads all the same."""
+    """Compile a stored schedule. It loads even if it would be refused as a new one."""
     kept = {key: value for key, value in stored.items() if key != "asked"}
     # Nothing in it is relative to a job or to its creation any more.
     return _read(kept, None, EPOCH, known_calendars)
@@ -91,7 +91,7 @@ def _trigger(shape: object, job_id: str | None, now: datetime) -> Compiled:
 
 
 def _check(schedule: Schedule, now: datetime, least_period: int | None) -> None:
-    """Refuse a schedule that can never fire, or more often than it may."""
+    """Refuse a schedule that never fires, or fires too often."""
     trigger = schedule.trigger
     check_density(trigger, now, least_period)
     if isinstance(trigger, At) and trigger.moment < now - timedelta(seconds=schedule.misfire.grace_seconds):
@@ -102,7 +102,7 @@ def _check(schedule: Schedule, now: datetime, least_period: int | None) -> None:
 
 
 def _check_delay(schedule: Schedule) -> None:
-    """Refuse what means nothing to a schedule that counts from the end of its runs, rather than leave it out."""
+    """Refuse options that mean nothing to a schedule that counts from the end of its runs."""
     said = {
         "calendars": schedule.uses != (),
         "jitter": schedule.jitter is not None,
@@ -134,7 +134,7 @@ def _check_window(schedule: Schedule, now: datetime) -> None:
 
 
 def check_calendars(schedule: Schedule, now: datetime) -> None:
-    """Refuse calendars that leave a schedule nothing for 400 days, though it would fire. Raises TriggerError."""
+    """Refuse calendars that block a schedule for 400 days. Raises TriggerError."""
     if not schedule.uses:
         return
     limit = now + timedelta(days=BLOCKED_DAYS_MAX)
@@ -229,7 +229,7 @@ def _choice(value: object, field: str, choices: Sequence[str]) -> str:
 
 
 def _length(value: object, field: str) -> int | None:
-    """Read a duration in which a calendar day counts as 24 hours; months and years are refused."""
+    """Parse a duration in which a calendar day counts as 24 hours; months and years are refused."""
     if value is None:
         return None
     period = periods.read(value, field)

@@ -1,4 +1,4 @@
-"""A schedule: a trigger with its bounds, calendars, jitter and policies, in the order in which they act."""
+"""Schedules: a trigger with its bounds, calendars, jitter and policies, in the order in which they act."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from duly.domain.triggers.jitter import Jitter
 from duly.domain.triggers.moments import DAY, FIRST_SECOND, moment_of, second_of
 
 GRACE_SECONDS = 60
-# As many as one backfill may have without being confirmed.
+# As many as one backfill may have without a confirmation.
 MISFIRE_LIMIT_MAX = 10_000
 _FINEST = timedelta(microseconds=1)
 _EARLIEST = moment_of(FIRST_SECOND)
 _RARE_DAYS, _CLOCK_CHANGE_DAYS = 366, 400
-# How many stretches to look through for an occurrence that one calendar defers, behind those that another skips.
+# The number of spans to search for an occurrence that one calendar defers, behind those that another skips.
 _STRETCHES_MAX = 5_000
 
 
 class Fire(msgspec.Struct, frozen=True):
-    """One occurrence: the moment it stands for, and the calendar that deferred it, if one did."""
+    """One occurrence: its moment, and the calendar that deferred it, if any."""
 
     scheduled_at: datetime
     deferred_by: str | None = None
 
 
 class Misfire(msgspec.Struct, frozen=True):
-    """What becomes of an occurrence that is noticed too late."""
+    """The policy for an occurrence that is noticed too late."""
 
     policy: str = "fire_once"
     grace_seconds: int = GRACE_SECONDS
@@ -40,14 +40,14 @@ class Misfire(msgspec.Struct, frozen=True):
 
 
 class Overlap(msgspec.Struct, frozen=True):
-    """What becomes of an occurrence that is due while the last run is active."""
+    """The policy for an occurrence that is due while the last run is active."""
 
     policy: str = "skip"
     limit: int | None = None
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A compiled schedule. It can be asked for its fires as a trigger can."""
+    """A compiled schedule. It gives its fires as a trigger does."""
 
     trigger: Compiled
     start: datetime | None = None
@@ -60,11 +60,13 @@ class Schedule(msgspec.Struct, frozen=True):
     pause_on_failure: int | None = None
 
     def next_after(self, moment: datetime) -> Fire | None:
-        """Give the first fire after a moment, with calendars applied."""
+        """Return the first fire after a moment, with calendars applied."""
         return self._deferred_past(moment) or self._from_trigger(moment)
 
     def first_from(self, moment: datetime) -> Fire | None:
-        """Give the first fire that stands for an occurrence from a moment on: what was put off before it never was."""
+        """Return the first fire that stands for an occurrence from a moment on; occurrences deferred from before do not
+        count.
+        """
         fire = self.next_after(moment - _FINEST)
         if fire is None or fire.deferred_by is None:
             return fire
@@ -72,21 +74,21 @@ class Schedule(msgspec.Struct, frozen=True):
         return fire if stands_for is not None and stands_for >= moment else self.next_after(fire.scheduled_at)
 
     def latest_at_or_before(self, moment: datetime) -> Fire | None:
-        """Give the last fire at or before a moment, with calendars applied; None when there is none."""
+        """Return the last fire at or before a moment, with calendars applied; None when there is none."""
         last = self._latest_within(moment)
         if not self.uses:
             return None if last is None else Fire(last)
         if last is not None and not calendars.blockers(self.uses, second_of(last)):
-            # Asked from just before it, so that one into which others are folded carries their calendar's name.
+            # Searched from just before it, so that a fire into which others are folded carries their calendar's name.
             return self.next_after(last - _FINEST)
         return self._searched_back(moment)
 
     def within(self, start: datetime, end: datetime) -> tuple[datetime, datetime]:
-        """Cut a stretch of time to the bounds; it may come out empty."""
+        """Cut a span to the bounds; it may come out empty."""
         return start if self.start is None else max(start, self.start), end if self.end is None else min(end, self.end)
 
     def jitter_window(self, scheduled_at: datetime) -> int:
-        """Give the seconds by which the fire at a moment may be delayed: jitter, up to what comes next; 0 without it."""
+        """Return the maximum jitter in seconds of the fire at a moment, limited by the next fire; 0 without jitter."""
         if self.jitter is None:
             return 0
         scheduled = second_of(scheduled_at)
@@ -97,14 +99,14 @@ class Schedule(msgspec.Struct, frozen=True):
         return calendars.next_blocked(self.uses, scheduled, limit) - scheduled
 
     def due_at(self, fire: Fire, job_id: str) -> datetime:
-        """Give the moment at which a fire should start: scheduled, and delayed by the jitter there is room for."""
+        """Return the moment at which a fire should start: scheduled, plus the jitter there is room for."""
         if self.jitter is None:
             return fire.scheduled_at
         window = self.jitter_window(fire.scheduled_at)
         return fire.scheduled_at + timedelta(seconds=self.jitter.delay(job_id, second_of(fire.scheduled_at), window))
 
     def warnings_after(self, moment: datetime) -> list[TriggerWarning]:
-        """Give all that may not be meant, seen from a moment."""
+        """Return the warnings as seen from a moment."""
         found = [*self.trigger.warnings]
         fire = self.next_after(moment)
         if fire is not None and fire.scheduled_at - moment > timedelta(days=_RARE_DAYS):
@@ -118,7 +120,7 @@ class Schedule(msgspec.Struct, frozen=True):
         return found
 
     def _deferred_past(self, moment: datetime) -> Fire | None:
-        """Give the fire after `moment` that stands for an occurrence blocked before it."""
+        """Return the fire after `moment` that stands for an occurrence blocked before it."""
         if not any(use.on_hit == "defer" for use in self.uses):
             return None
         last = self._latest_unskipped(moment)
@@ -128,9 +130,10 @@ class Schedule(msgspec.Struct, frozen=True):
         return fire if fire is not None and fire.scheduled_at > moment else None
 
     def _latest_unskipped(self, moment: datetime) -> datetime | None:
-        """Give the last occurrence at or before a moment that no calendar skips, as far back as one may be deferred from.
+        """Return the last occurrence at or before a moment that no calendar skips, as far back as one may be deferred
+        from.
 
-        What is skipped says nothing of those before it, and may be many: it is crossed in stretches, ever longer ones.
+        Skipped occurrences say nothing of earlier ones, and may be many: they are crossed in ever longer spans.
         """
         last = self._latest_within(moment)
         skipping = [use for use in self.uses if use.on_hit == "skip"]
@@ -147,9 +150,10 @@ class Schedule(msgspec.Struct, frozen=True):
             reach = min(4 * reach, BLOCKED_DAYS_MAX * DAY)
 
     def _searched_back(self, moment: datetime) -> Fire | None:
-        """Find the last fire at or before `moment` by looking ahead from ever earlier moments, and then ever closer ones.
+        """Return the last fire at or before `moment` by searching forward from ever earlier moments, and then ever
+        closer ones.
 
-        What lies between two fires may be blocked for long, and calendars are only asked forwards.
+        The time between two fires may be blocked for long, and calendars only answer forwards.
         """
         before, step = moment, timedelta(seconds=1)
         while (found := self._next_until(before, moment)) is None:
@@ -171,16 +175,16 @@ class Schedule(msgspec.Struct, frozen=True):
         return found if found is not None and found.scheduled_at <= until else None
 
     def _latest_within(self, moment: datetime) -> datetime | None:
-        """Give the last occurrence of the trigger at or before a moment, if it lies within the bounds."""
+        """Return the last occurrence of the trigger at or before a moment, if it lies within the bounds."""
         last = self.trigger.latest_at_or_before(moment if self.end is None else min(moment, self.end - _FINEST))
         return None if last is None or (self.start is not None and last < self.start) else last
 
     def _deferred(self, moment: datetime) -> Fire | None:
-        """Give the fire that a blocked occurrence is put off to; None when nothing is permitted for too long."""
+        """Return the fire that a blocked occurrence is deferred to; None when nothing is permitted for too long."""
         permitted = calendars.first_permitted(self.uses, second_of(moment))
         if permitted is None:
             return None
-        # The last to block gives its name, so that all that are folded into this fire agree on it.
+        # The last calendar to block gives its name, so that all occurrences folded into this fire agree on it.
         return Fire(moment_of(permitted), calendars.blockers(self.uses, permitted - 1)[0].calendar.name)
 
     def _from_trigger(self, moment: datetime) -> Fire | None:
@@ -194,7 +198,7 @@ class Schedule(msgspec.Struct, frozen=True):
             if all(use.on_hit == "defer" for use in blocking):
                 return self._deferred(found)
             limit = limit or found + timedelta(days=BLOCKED_DAYS_MAX)
-            # While one that skips is in force, nothing else matters; after it, another may still defer.
+            # While a skipping calendar blocks, nothing else matters; after it, another may still defer.
             over = calendars.first_permitted([use for use in self.uses if use.on_hit == "skip"], second_of(found))
             if over is None or found > limit:
                 return None

@@ -1,4 +1,4 @@
-"""A schedule in short: a sentence, and the moments at which it starts next."""
+"""Summary of a schedule: a sentence, and its next moments."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from duly.domain.triggers.schedule.schedules import Fire, Schedule
 
 
 def is_once(schedule: Schedule) -> bool:
-    """Say whether a schedule has one occurrence and no rule for more."""
+    """Return whether a schedule has one occurrence and no rule for more."""
     return isinstance(schedule.trigger, At)
 
 
 def only_run_id(schedule: Schedule, job_id: UUID, pending_at: datetime | None) -> UUID | None:
-    """Give the id of the only run of a job that fires once; None where it may fire more often.
+    """Return the id of the only run of a job that fires once; None where it may fire more often.
 
     `pending_at` is the moment it waits for; None: it has fired.
     """
@@ -30,13 +30,13 @@ def only_run_id(schedule: Schedule, job_id: UUID, pending_at: datetime | None) -
 
 
 def is_period(schedule: Schedule) -> bool:
-    """Say whether a schedule is a period without end, counted from a moment."""
+    """Return whether a schedule is an endless period, counted from a moment."""
     trigger = schedule.trigger
     return isinstance(trigger, FixedRate) and not trigger.is_estimate and trigger.count is None
 
 
 def sentence(schedule: Schedule) -> str:
-    """Say when a schedule fires; where a period counts from is seen in its next fires."""
+    """Describe when a schedule fires; the anchor of a period shows in its next fires."""
     trigger = schedule.trigger
     if isinstance(trigger, FixedRate) and is_period(schedule):
         return describe_every(timedelta(seconds=trigger.every))
@@ -44,13 +44,13 @@ def sentence(schedule: Schedule) -> str:
 
 
 def brief(canonical: Mapping[str, Any]) -> str:
-    """Write a trigger in its canonical form as it could be typed again."""
+    """Write a canonical trigger as it could be typed."""
     parts = [str(value) for key, value in canonical.items() if key not in ("tz", "type")]
     return f"{canonical['type']} {' from '.join(parts)}"
 
 
 def due_moments(schedule: Schedule, first: datetime, n: int, job_id: str) -> list[datetime]:
-    """Give when a schedule's occurrences start, from the one at `first` on, as far as they can be known: `n` at most."""
+    """Return when a schedule's occurrences start, from the one at `first` on, as far as they are known: at most `n`."""
     most = min(n, schedule.max_runs or n)
     found: list[datetime] = []
     fire: Fire | None = Fire(first)

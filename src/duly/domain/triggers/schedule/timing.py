@@ -1,6 +1,6 @@
-"""What the store keeps of a schedule: when its next fire is due, and what staging that needs to know.
+"""The timing of a job as stored: when its next fire is due, and the fields that staging needs.
 
-A plain interval is kept in closed form, so that the database arms its next fire alone. All others belong to a cohort,
+A plain interval is stored in closed form, so that the database arms its next fire alone. All others belong to a cohort,
 whose next moments are computed in Python, once for all its jobs.
 """
 
@@ -24,7 +24,7 @@ from duly.domain.triggers.schedule.reading import compile_schedule, load_schedul
 from duly.domain.triggers.schedule.schedules import GRACE_SECONDS, Schedule
 
 AFTER_END = "after_end"
-# What leaves a plain interval in closed form.
+# Options that keep a plain interval in closed form.
 _CLOSED_KEYS = {"trigger", "overlap", "max_runs", "pause_on_failure", "misfire"}
 
 
@@ -46,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 def every_shape(every_seconds: int, anchor: datetime | None = None) -> dict[str, Any]:
-    """Give the shape of a plain interval."""
+    """Return the shape of a plain interval."""
     trigger: dict[str, Any] = {"type": "interval", "every": to_iso(timedelta(seconds=every_seconds))}
     if anchor is not None:
         trigger["anchor"] = anchor.isoformat()
@@ -54,9 +54,9 @@ def every_shape(every_seconds: int, anchor: datetime | None = None) -> dict[str,
 
 
 def calendars_in(shape: Mapping[str, Any]) -> list[str]:
-    """Name the calendars that a shape asks for, as far as it can be read.
+    """Return the names of the calendars in a shape, as far as it can be read.
 
-    No calendar's name holds a NUL, and PostgreSQL cannot be asked for one.
+    No calendar's name contains a NUL, and PostgreSQL accepts none.
     """
     given = shape.get("calendars")
     if not isinstance(given, Sequence) or isinstance(given, str):
@@ -66,7 +66,7 @@ def calendars_in(shape: Mapping[str, Any]) -> list[str]:
 
 
 def is_closed(shape: Mapping[str, Any]) -> bool:
-    """Say whether a shape is an interval that the database can arm alone, so that neither clock nor calendar is needed."""
+    """Return whether a shape is an interval that the database can arm alone, without clock changes and calendars."""
     trigger, misfire = shape.get("trigger"), shape.get("misfire")
     return (
         isinstance(trigger, Mapping)
@@ -86,10 +86,10 @@ def timing_of(
     calendars: Mapping[str, Calendar],
     least_period: int | None = None,
 ) -> Timing:
-    """Compile a schedule that is created at `now`. Raises TriggerError, which carries all that is wrong.
+    """Compile a schedule that is created at `now`. Raises TriggerError, which carries every problem.
 
-    `least_period` is how close together its occurrences may be, in seconds. A trigger may stand there as it was stored, with
-    what was `asked` for beside it.
+    `least_period` is the minimum distance of its occurrences, in seconds. The trigger may be a stored one, with the
+    requested one in `asked`.
     """
     if is_on_event(shape):
         return Timing(_json(shape), event_cohort(shape), first_at=NEVER, overlap="allow")
@@ -104,14 +104,14 @@ def timing_of(
 
 
 def _closed(shape: Mapping[str, Any], schedule: Schedule, trigger: FixedRate) -> Timing:
-    """Keep an interval that the database arms alone."""
+    """Return the timing of an interval that the database arms alone."""
     anchor = moment_of(trigger.anchor) if shape["trigger"].get("anchor") is not None else None
     kept = None if _given(shape) == {"trigger"} else _json(shape)
     return Timing(kept, every_seconds=trigger.every, anchor_at=anchor, first_at=anchor, **_policies(schedule))
 
 
 def _after_end(stored: str, schedule: Schedule, trigger: FixedDelay, now: datetime) -> Timing:
-    """Keep what counts from the end of its runs."""
+    """Return the timing of a schedule that counts from the end of its runs."""
     anchor = moment_of(trigger.anchor)
     first = max(anchor, schedule.start or anchor)
     policies = _policies(schedule) | {"overlap": AFTER_END, "overlap_limit": None}
@@ -119,8 +119,8 @@ def _after_end(stored: str, schedule: Schedule, trigger: FixedDelay, now: dateti
 
 
 def _of_cohort(stored: str, schedule: Schedule, now: datetime) -> Timing:
-    """Keep what is computed for all jobs of a cohort. Raises TriggerError when nothing is left of it."""
-    # One-shots may be past by the grace.
+    """Return the timing that is computed for all jobs of a cohort. Raises TriggerError when no fire is left."""
+    # One-shots may be past by the grace period.
     since = now - timedelta(seconds=schedule.misfire.grace_seconds) if isinstance(schedule.trigger, At) else now
     first = schedule.first_from(since)
     if first is None:
@@ -131,7 +131,7 @@ def _of_cohort(stored: str, schedule: Schedule, now: datetime) -> Timing:
 
 
 def _policies(schedule: Schedule) -> dict[str, Any]:
-    """Give what every kind of timing says beside its moments."""
+    """Return the fields that every kind of timing has beside its moments."""
     grace = schedule.misfire.grace_seconds
     return {
         "overlap": schedule.overlap.policy,
@@ -145,7 +145,7 @@ def _policies(schedule: Schedule) -> dict[str, Any]:
 def schedule_of(
     stored: str | None, every_seconds: int | None, anchor_at: datetime | None, calendars: Mapping[str, Calendar]
 ) -> Schedule:
-    """Compile what the store keeps of a job."""
+    """Compile the stored schedule of a job."""
     shape: dict[str, Any] = {} if stored is None else msgspec.json.decode(stored)
     if is_on_event(shape):
         return event_schedule(shape)
@@ -157,7 +157,7 @@ def schedule_of(
 
 
 def read_calendars(definitions: Mapping[str, Any]) -> dict[str, Calendar]:
-    """Read calendars as the store keeps them."""
+    """Read calendars as stored."""
     return {name: read_calendar(definition) for name, definition in definitions.items()}
 
 

@@ -1,8 +1,8 @@
-"""What becomes of a pending fire when the rules of its zone have changed.
+"""Pending fires after a change of their zone's rules.
 
-The occurrences before the pending one have been dealt with, by the old rules. A *fixed* schedule knows an occurrence by its
-local time, so the first to come is the one after the local time that the last of them had. A *wildcard* or elapsed one keeps
-its rhythm in real time, so it goes on after the moment of the last. A moment that has been does not come again either way.
+The occurrences before the pending one were handled by the old rules. A *fixed* schedule identifies an occurrence by its
+local time, so the next is the one after the local time of the last. A *wildcard* or elapsed one keeps its rhythm in
+real time, so it goes on after the moment of the last. Either way, a past moment does not come again.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _FINEST = timedelta(microseconds=1)
 
 
 def zones_of(schedule: Schedule) -> frozenset[str]:
-    """Name the zones that decide when a schedule fires."""
+    """Return the zones that decide when a schedule fires."""
     clocks = [trigger.zone.name for trigger in _members(schedule.trigger)]
     return frozenset([*clocks, *(use.calendar.zone.name for use in schedule.uses)])
 
 
 def pending_after_change(old: Schedule, new: Schedule, pending_at: datetime, made_at: datetime) -> datetime | None:
-    """Give the occurrence that takes the place of a pending one; it may be past, and is then a misfire. None: there is none."""
-    # What was before the job was made never existed; but a one-shot may be past by its grace.
+    """Return the occurrence that replaces a pending one; if it is past, it is a misfire. None: there is none."""
+    # Nothing before the creation of the job counts; but a one-shot may be past by its grace period.
     least = min(made_at, pending_at - _FINEST)
     found = []
     for was, becomes in zip(_parts(old), _parts(new), strict=True):
@@ -41,12 +41,12 @@ def pending_after_change(old: Schedule, new: Schedule, pending_at: datetime, mad
 
 
 def is_listed(was_at: datetime, becomes_at: datetime | None) -> bool:
-    """Say whether a fire moved so far that the owner of its job wants to know."""
+    """Return whether a fire moved so far that the owner of its job wants to know."""
     return becomes_at is None or abs(becomes_at - was_at) > MOVED_MIN
 
 
 def _dealt_with(old: Schedule, new: Schedule, pending_at: datetime) -> datetime | None:
-    """Give the moment up to which everything before the pending occurrence lies, by the new rules too."""
+    """Return the moment up to which everything before the pending occurrence lies, by the new rules too."""
     last = old.latest_at_or_before(pending_at - _FINEST)
     if last is None:
         return None
@@ -57,7 +57,7 @@ def _dealt_with(old: Schedule, new: Schedule, pending_at: datetime) -> datetime 
 
 
 def _parts(schedule: Schedule) -> Iterator[Schedule]:
-    """Take a schedule apart where its trigger is several, each with a zone of its own."""
+    """Split a schedule whose trigger is a union into its members, each with a zone of its own."""
     for member in _members(schedule.trigger):
         yield msgspec.structs.replace(schedule, trigger=member)
 

@@ -1,4 +1,4 @@
-"""Days of a zone: which one a moment lies in, when one begins, and on which of them clocks are set."""
+"""Days of a zone: the day of a moment, the beginning of a day, and the days of clock changes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from duly.domain.triggers.zones.zones import Zone
 
 
 def day_in(zone: Zone, second: int) -> date:
-    """Give the day that a moment lies in."""
+    """Return the day that a moment lies in."""
     return date_of(zone.local_at(second) // DAY)
 
 
 def begin_of(zone: Zone, day: date) -> datetime:
-    """Give the first moment of a day; where midnight is jumped over, that of the jump."""
+    """Return the first moment of a day; where midnight is skipped, that of the jump."""
     return moment_of(zone.first_instant((day.toordinal() - EPOCH_ORDINAL) * DAY))
 
 
 def change_days(zone: Zone, since: datetime, until: datetime) -> list[date]:
-    """Give the days between two moments on which clocks are set."""
+    """Return the days between two moments on which clocks change."""
     first, last = round(since.timestamp()), round(until.timestamp())
     return sorted({day_in(zone, moment) for moment in zone.instants if first <= moment < last})

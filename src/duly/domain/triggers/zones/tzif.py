@@ -16,11 +16,11 @@ _RULE = re.compile(
     r"(?:[A-Za-z]+|<[^>]+>)(?P<standard>[+-]?[\d:]+)"
     r"(?:(?:[A-Za-z]+|<[^>]+>)(?P<summer>[+-]?[\d:]+)?,(?P<begin>[^,]+),(?P<end>[^,]+))?"
 )
-_YEARS_AFTER = 2  # The table reaches a little beyond the last year that is searched.
+_YEARS_AFTER = 2  # the table reaches a little beyond the last searched year
 
 
 def read(content: bytes) -> tuple[int, list[Change]]:
-    """Give the offset before all changes, and every change up to the end of the searched years."""
+    """Return the offset before all changes, and every change up to the end of the searched years."""
     first, changes, rule = _read_table(content)
     return first, changes + _changes_of_rule(rule, changes)
 
@@ -90,7 +90,7 @@ def _seconds(text: str) -> int:
 
 
 def merged(first: int, changes: list[Change]) -> Iterator[Change]:
-    """Drop the changes of name alone, which move no clock."""
+    """Drop changes of name alone, which move no clock."""
     offset = first
     for moment, changed in changes:
         if changed != offset:

@@ -1,8 +1,8 @@
 """Time zones: for each a table of the moments when its clocks change, shared by all triggers in that zone.
 
-The data is that of the pinned `tzdata` package alone; the files of the host are never read, so that no two nodes
-disagree. One version of it is an *edition*; a rule that was compiled with another one is read with `using`. The stretch of
-time between two changes is a *piece*, numbered from 0; in it the offset from UTC is constant.
+The data comes from the pinned `tzdata` package alone; the files of the host are never read, so that no two nodes
+disagree. One version of it is an *edition*; a rule that was compiled with another one is read with `using`. The span
+between two changes is a *piece*, numbered from 0; in it the offset from UTC is constant.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _MEANT = {
 class Zone(msgspec.Struct, frozen=True):
     """A zone, piece by piece.
 
-    Of each piece: the moment it begins (`instants`), its `offsets`, the local time it begins at (`starts`), and the first
-    local time it is answerable for (`firsts`). The last differs from the start around a change: a piece after a forward
-    jump answers for the local times that were jumped, a piece after a backward one only for those not yet seen. So the
-    pieces share out the whole line of local times, each once and in order.
+    Of each piece: the moment it begins (`instants`), its `offsets`, the local time it begins at (`starts`), and the
+    first local time that it maps (`firsts`). The last differs from the start around a change: a piece after a forward
+    jump maps the skipped local times, a piece after a backward one only those not yet seen. So the pieces divide the
+    whole line of local times, each once and in order.
     """
 
     name: str
@@ -63,40 +63,40 @@ class Zone(msgspec.Struct, frozen=True):
         return bisect_right(self.instants, second) - 1
 
     def piece_end(self, piece: int) -> int:
-        """Give the moment at which the next piece begins."""
+        """Return the moment at which the next piece begins."""
         return self.instants[piece + 1] if piece + 1 < len(self.instants) else _NEVER
 
     def offset_at(self, second: int) -> int:
-        """Give the offset from UTC at a moment."""
+        """Return the offset from UTC at a moment."""
         return self.offsets[bisect_right(self.instants, second) - 1]
 
     def local_at(self, second: int) -> int:
-        """Give the local time at a moment."""
+        """Return the local time at a moment."""
         return second + self.offsets[bisect_right(self.instants, second) - 1]
 
     def from_then(self, second: int) -> tuple[int, tuple[tuple[int, int], ...]]:
-        """Give the offset at a moment, and every change after it."""
+        """Return the offset at a moment, and every change after it."""
         piece = self.piece_at(second)
         return self.offsets[piece], tuple(zip(self.instants[piece + 1 :], self.offsets[piece + 1 :], strict=True))
 
     def first_instant(self, local: int) -> int:
-        """Give the first moment at which the clock shows `local`, or, if it was jumped over, the moment of the jump."""
+        """Return the first moment at which the clock shows `local`, or, if it was skipped, the moment of the jump."""
         piece = bisect_right(self.firsts, local) - 1
         return max(local, self.starts[piece]) - self.offsets[piece]
 
     def local_reaching(self, second: int) -> int:
-        """Give the least local time whose `first_instant` is at or after a moment."""
+        """Return the least local time whose `first_instant` is at or after a moment."""
         piece = bisect_right(self.instants, second) - 1
         first = self.firsts[piece]
         return first if second == self.instants[piece] else max(second + self.offsets[piece], first)
 
     def local_reached(self, second: int) -> int:
-        """Give the greatest local time whose `first_instant` is at or before a moment."""
+        """Return the greatest local time whose `first_instant` is at or before a moment."""
         piece = bisect_right(self.instants, second) - 1
         return max(second + self.offsets[piece], self.firsts[piece] - 1)
 
     def instants_of(self, local: int) -> tuple[int, ...]:
-        """Give every moment at which the clock shows `local`: none in a jump, two where it went back."""
+        """Return every moment at which the clock shows `local`: none in a forward jump, two where it went back."""
         earliest = max(0, self.piece_at(local - 2 * 86_400))
         latest = self.piece_at(local + 2 * 86_400)
         return tuple(
@@ -107,7 +107,7 @@ class Zone(msgspec.Struct, frozen=True):
 
 
 def build(name: str, first: int, changes: list[tuple[int, int]]) -> Zone:
-    """Lay out the pieces between changes."""
+    """Build the pieces between changes."""
     instants, offsets, starts, firsts = [_LONG_AGO], [first], [_LONG_AGO], [_LONG_AGO]
     for moment, offset in changes:
         firsts.append(max(firsts[-1], moment + offsets[-1]))
@@ -121,7 +121,7 @@ UTC_ZONE = build(UTC_NAME, 0, [])
 
 
 class Edition:
-    """One version of the tz database: for each zone what its file says."""
+    """One version of the tz database: the file of each zone."""
 
     def __init__(self, version: str, contents: Mapping[str, bytes]) -> None:
         self.version = version
@@ -134,7 +134,7 @@ class Edition:
         return frozenset(name for name in self.contents if "/" in name or name in (UTC_NAME, "GMT"))
 
     def zone(self, name: str) -> Zone:
-        """Give a zone that is known to exist."""
+        """Return a zone that is known to exist."""
         found = self._zones.get(name)
         if found is None:
             first, changes = tzif.read(self.contents[name])
@@ -143,27 +143,27 @@ class Edition:
 
     @cached_property
     def packed(self) -> bytes:
-        """The contents in one piece, for the store."""
+        """The contents as one blob, for the store."""
         return pack(self.contents)
 
     def changed_since(self, before: Edition, second: int) -> list[str]:
-        """Name the zones whose clocks this edition sets otherwise than another one did, at or after a moment."""
+        """Return the zones whose clocks this edition sets otherwise than another one, at or after a moment."""
         shared = sorted(name for name in self.names & before.names if self.contents[name] != before.contents[name])
         return [name for name in shared if self.zone(name).from_then(second) != before.zone(name).from_then(second)]
 
 
 def pack(contents: Mapping[str, bytes]) -> bytes:
-    """Put the files of zones into one piece."""
+    """Pack the files of zones into one blob."""
     return zlib.compress(msgspec.msgpack.encode(dict(contents)))
 
 
 def unpack(packed: bytes) -> dict[str, bytes]:
-    """Read the files of zones from one piece."""
+    """Unpack the files of zones."""
     return msgspec.msgpack.decode(zlib.decompress(packed), type=dict[str, bytes])
 
 
 class _Files(Mapping[str, bytes]):
-    """The files of the installed package, each read when it is first wanted."""
+    """The files of the installed package, each read on first use."""
 
     def __init__(self) -> None:
         self._folder = files("tzdata").joinpath("zoneinfo")
@@ -186,7 +186,7 @@ class _Files(Mapping[str, bytes]):
 
 @cache
 def installed() -> Edition:
-    """Give the edition of the installed package."""
+    """Return the edition of the installed package."""
     return Edition(str(import_module("tzdata").IANA_VERSION), _Files())
 
 
@@ -194,13 +194,13 @@ _edition: ContextVar[Edition | None] = ContextVar("edition", default=None)
 
 
 def current() -> Edition:
-    """Give the edition that zones are read from: the installed one, unless another is being used."""
+    """Return the edition that zones are read from: the installed one, unless another is in use."""
     return _edition.get() or installed()
 
 
 @contextmanager
 def using(edition: Edition) -> Iterator[None]:
-    """Read zones from an edition for a while. What is compiled meanwhile keeps them."""
+    """Read zones from an edition for a while. Rules compiled meanwhile keep them."""
     token = _edition.set(edition)
     try:
         yield
@@ -209,19 +209,19 @@ def using(edition: Edition) -> Iterator[None]:
 
 
 def names() -> frozenset[str]:
-    """Name the zones that a trigger may use: those with a slash, UTC and GMT."""
+    """Return the zones that a trigger may use: those with a slash, UTC and GMT."""
     return current().names
 
 
 def database_version() -> str:
-    """Give the version of the tz database."""
+    """Return the version of the tz database."""
     return current().version
 
 
 def find(
     name: object, field: str = "tz", *, expression: str | None = None, span: tuple[int, int] | None = None
 ) -> Zone:
-    """Give the zone of that name. Raises TriggerError with the name that was probably meant."""
+    """Return the zone of that name. Raises TriggerError with the most similar name."""
     if name == UTC_NAME:
         return UTC_ZONE
     if isinstance(name, str) and len(name) <= _CHARACTERS_MAX and name in names():
@@ -235,7 +235,7 @@ def find(
 
 
 def suggestion(name: str) -> str | None:
-    """Guess which zone was meant."""
+    """Return the most similar zone."""
     if name[:40].upper() in _MEANT:
         return _MEANT[name[:40].upper()]
     if len(name) > _CHARACTERS_MAX:
