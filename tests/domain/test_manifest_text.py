@@ -57,12 +57,12 @@ def test_only_what_json_knows_is_more_than_text(written, read):
 @pytest.mark.parametrize(
     ("text", "place", "words"),
     [
-        ("a: b\n c: d: e", (2, 3), "this is not YAML: mapping values are not allowed"),
-        ("a: 1\nb: 2\na: 3", (3, 1), "key 'a' stands there twice, first on line 1"),
+        ("a: b\n c: d: e", (2, 3), "the file is not YAML: mapping values are not allowed"),
+        ("a: 1\nb: 2\na: 3", (3, 1), "key 'a' is given twice, first on line 1"),
         ("a: !!python/object:os.system x", (1, 4), "tag 'tag:yaml.org,2002:python/object:os.system' is not read"),
         ("a: !!binary x", (1, 4), "is not read"),
         ("? [a]\n: b", (1, 3), "a key is a word"),
-        ("a: *b", (1, 4), "alias *b names nothing that came before it"),
+        ("a: *b", (1, 4), "alias *b has no anchor before it; define &{event.anchor} first"),
         ("a: &a [*a]", (1, 8), "alias *a names nothing"),
         ("a: 1\n---\nb: 2", (3, 1), "there is a second document"),
         ("a: " + "9" * 5000, (1, 4), "is too long; put it in quotes"),

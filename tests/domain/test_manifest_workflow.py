@@ -136,7 +136,11 @@ def test_a_plan_names_the_nodes_that_differ_and_no_secret():
             "$result: call",
             "jobs.nightly.target.nodes.load.payload: node 'load' is to be given the result",
         ),
-        ("queue: big", "queu: big", "jobs.nightly.target.nodes.load.queu: 'queu' is no key here; did you mean queue?"),
+        (
+            "queue: big",
+            "queu: big",
+            "jobs.nightly.target.nodes.load.queu: 'queu' is not a key here; did you mean queue?",
+        ),
         ("type: workflow", "type: workflows", "'workflows' is no type of target; did you mean workflow?"),
         ("on: always", "on: sometimes", "it is one of success, failure, always"),
         (
@@ -213,5 +217,5 @@ def test_each_node_that_waits_for_none_or_names_none_is_told():
 
 def test_a_result_of_no_node_is_refused_with_those_that_there_are():
     nodes = {"a": {"target": "t"}, "b": {"target": "t", "after": ["a"], "payload": {"x": {"$result": "zz"}}}}
-    with pytest.raises(InvalidManifest, match=r"the result of 'zz', which is no node of this workflow; there are a"):
+    with pytest.raises(InvalidManifest, match=r"the result of 'zz', which is not a node of this workflow; there are a"):
         read_workflow({"name": "w", "nodes": nodes})

@@ -43,10 +43,10 @@ def refusal(workflow):
 @pytest.mark.parametrize(
     ("shape", "message", "where"),
     [
-        ("a:a", "node 'a' waits for itself: a → a", ("nodes", "a", "after", 0)),
-        ("a:b b:a", "nodes wait for each other in a circle: a → b → a", ("nodes", "a", "after")),
-        ("x a:c,x b:a c:b d:c", "nodes wait for each other in a circle: a → b → c → a", ("nodes", "a", "after")),
-        ("a b:a,z", "node 'b' waits for 'z', which is no node of this workflow: z → b", ("nodes", "b", "after", 1)),
+        ("a:a", "node 'a' depends on itself: a → a", ("nodes", "a", "after", 0)),
+        ("a:b b:a", "nodes depend on each other in a cycle: a → b → a", ("nodes", "a", "after")),
+        ("x a:c,x b:a c:b d:c", "nodes depend on each other in a cycle: a → b → c → a", ("nodes", "a", "after")),
+        ("a b:a,z", "node 'b' waits for 'z', which is not a node of this workflow: z → b", ("nodes", "b", "after", 1)),
         ("a b:a,a!", "node 'b' names parent 'a' twice; leave one out", ("nodes", "b", "after", 1)),
         ("a a", "node 'a' is there twice; give each a name of its own", ("nodes", "a")),
         ("", "a workflow needs at least one node", ()),
@@ -87,7 +87,7 @@ def test_a_node_has_no_moment_of_its_own():
 @pytest.mark.parametrize(
     ("payload", "message"),
     [
-        ({"rows": {"$result": "z"}}, "result of 'z', which is no node of this workflow; there are a, c"),
+        ({"rows": {"$result": "z"}}, "result of 'z', which is not a node of this workflow; there are a, c"),
         ({"rows": {"$result": "c"}}, "result of 'c', which does not come before it"),
         ({"rows": {"$result": "b"}}, "result of 'b', which does not come before it"),
         ({"rows": [{"$result": 7}]}, "is no reference"),

@@ -177,7 +177,7 @@ async def test_one_that_never_stands_still_is_given_up_with_a_sentence(database,
 
     monkeypatch.setattr("duly.moves.schedules.retry_on_conflict.ATTEMPTS_MAX", 2)
     monkeypatch.setattr(schedules, "retime", overtaken)
-    with pytest.raises(Unsettled, match="a job of calendar 'holidays': it kept changing while we looked; try again"):
+    with pytest.raises(Unsettled, match="a job of calendar 'holidays': it kept changing; try again"):
         await put_calendar(database, a_calendar("2026-11-02"))
 
 
