@@ -133,7 +133,7 @@ async def test_whatever_is_no_token_of_a_run_is_answered_alike(front, database, 
             (
                 404,
                 "not_found",
-                "no such callback; a token is good for one attempt, while that is under way or on record",
+                "no such callback; a token is valid for one attempt, while it runs and while its history is kept",
             )
         ]
         * 2

@@ -518,7 +518,7 @@ def test_a_rotation_says_what_is_missing(database_url: str, tmp_path: Path) -> N
     nothing = inside("secrets", "rotate", "--database-url", database_url, cwd=tmp_path, DULY_SECRETS_KEY="key")
 
     assert missing.returncode == 1
-    assert "there is no key to seal secrets with; make one: `duly secrets new-key" in missing.stderr
+    assert "no key to seal secrets with; create one: `duly secrets new-key" in missing.stderr
     assert nothing.returncode == 0, nothing.stderr
     assert "0 rows" in nothing.stdout
 

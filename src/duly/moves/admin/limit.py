@@ -25,7 +25,7 @@ async def limit(database: Database, scope: Scope, places: int, *, set_by: str, i
     if not await _put(database, scope, check_places(places), by, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)
         raise Refused(
-            f"{scope} cannot have a limit beside {scope.rows_max} others; remove some, or limit a whole queue or tenant"
+            f"{scope} cannot have a limit: {scope.rows_max} others are set; delete some, or limit a whole queue or tenant"
         )
     await hints.send_holds_changed(database)
     return await _found(database, scope)

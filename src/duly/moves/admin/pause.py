@@ -79,7 +79,9 @@ def check_scope(scope: Scope) -> None:
     if scope.queue is not None:
         check_name(scope.queue, "queue")
     if scope.tenant is not None and not 1 <= scope.tenant < 2**31:
-        raise InvalidOption(f"tenant {scope.tenant} is not the number of a tenant; they begin at 1")
+        raise InvalidOption(
+            f"tenant {scope.tenant} is not the number of a tenant, which is 1 or more; `duly tenants` lists them"
+        )
 
 
 async def _change(database: Database, scope: Scope, answer: HoldAnswer) -> Change:

@@ -29,7 +29,7 @@ async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant
     """Make a tenant. Raises NameTaken, InvalidOption."""
     check_name(name, "tenant")
     if name.isdecimal():
-        raise InvalidOption(f"tenant {name!r} would be taken for the number of a tenant; add a letter", "tenant")
+        raise InvalidOption(f"tenant {name!r} is a number, which names tenants too; add a letter", "tenant")
     check_limits(limits)
     made = await tenants.create(database, name, limits)
     await _note(database, Action.TENANT_CREATED, made, limits=_told(limits) or None)

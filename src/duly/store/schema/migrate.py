@@ -166,11 +166,11 @@ def _refuse_others(applied: dict[int, str]) -> None:
     """Refuse data that another version has made and this one cannot bring up to date."""
     if applied.get(1, _BASELINE) != _BASELINE:
         raise DatabaseUnusable(
-            "the data is of a development version of Duly before its first schema, and cannot be converted."
+            "the data belongs to a development version of Duly and cannot be converted."
             " Export its schedules with that version (`duly export`), then start on a new database or data folder"
         )
     if applied and max(applied) > newest():
         raise DatabaseUnusable(
-            f"the data is of a newer Duly (schema {max(applied)}, this one knows {newest()})."
+            f"the data belongs to a newer Duly (schema {max(applied)}, this one knows {newest()})."
             " Upgrade Duly: pip install --upgrade duly"
         )
