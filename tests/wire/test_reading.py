@@ -35,13 +35,13 @@ def test_a_whole_job_is_read():
 
 
 def test_a_misspelt_field_is_refused_with_the_nearest_known_one():
-    assert wrong(f'{{{TARGET}, "prioritty": 3}}') == ("/prioritty", "is no field here; did you mean priority?")
+    assert wrong(f'{{{TARGET}, "prioritty": 3}}') == ("/prioritty", "is not a field here; did you mean priority?")
 
 
 def test_a_misspelt_field_inside_is_named_with_its_place():
     pointer, message = wrong(f'{{{TARGET}, "retry": {{"max_atempts": 3}}}}')
 
-    assert (pointer, message) == ("/retry/max_atempts", "is no field here; did you mean max_attempts?")
+    assert (pointer, message) == ("/retry/max_atempts", "is not a field here; did you mean max_attempts?")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_may_be_a_secret_is_not_repeated(name):
     ("part", "pointer", "message"),
     [
         ({"after": [{"node": "a", "on": "bogus"}]}, "/after/0/on", "'bogus' is not known here; give one of always,"),
-        ({"prio": 1}, "/prio", "is no field here; did you mean priority?"),
+        ({"prio": 1}, "/prio", "is not a field here; did you mean priority?"),
         ({"priority": 99}, "/priority", "99 does not do"),
         ({"target": {"type": "command"}}, "/target/argv", "is missing"),
     ],
@@ -185,7 +185,7 @@ def test_a_query_is_read_from_text_and_each_parameter_once():
 
     with pytest.raises(Misshapen, match="page_size: is given twice"):
         read_query([("page_size", "7"), ("page_size", "8")], Query)
-    with pytest.raises(Misshapen, match="pagesize: is no field here; did you mean page_size"):
+    with pytest.raises(Misshapen, match="pagesize: is not a field here; did you mean page_size"):
         read_query([("pagesize", "7")], Query)
     with pytest.raises(
         Misshapen, match="page_size: 'many' does not do: expected `int`, got `str`; give a whole number"

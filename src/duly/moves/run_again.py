@@ -93,7 +93,7 @@ def _payload(found: Mapping[str, Any], carried: Mapping[str, Any]) -> str:
         raise InvalidOption(f"run {run_id} {why}; give one{again}")
     if found["node"] is not None and has_references(payload):
         raise InvalidOption(
-            f"run {run_id} is node {found['node']!r} of workflow {found['workflow_id']}, and its payload names results of"
+            f"run {run_id} is node {found['node']!r} of workflow {found['workflow_id']}, and its payload refers to results of"
             " other nodes; give a payload, or replay the workflow from that node"
         )
     return str(payload)

@@ -158,7 +158,9 @@ class Connection(asyncio.Protocol):
         if self._has_head and not self._has_length and error is None:
             self._end(is_whole=True)
         else:
-            self._fail(NoAnswer(NO_ANSWER, f"it hung up: {error!r}" if error else "it closed the connection"))
+            self._fail(
+                NoAnswer(NO_ANSWER, f"it closed the connection: {error!r}" if error else "it closed the connection")
+            )
         self._parser = None  # It holds us, as we hold it.
 
     # -------------------------------------------------------------------------------------------------- for the parser
@@ -199,7 +201,7 @@ class Connection(asyncio.Protocol):
         version, coding = self._parser.get_http_version(), self._headers.get("transfer-encoding", "chunked")
         if self._headers_bytes > HEADERS_BYTES_MAX:
             size, most = self._headers_bytes, HEADERS_BYTES_MAX
-            return BadAnswer(f"its response has {size:,} bytes of headers; the limit is {most:,} are taken")
+            return BadAnswer(f"its response has {size:,} bytes of headers; the limit is {most:,}")
         if status < 100 or status == _SWITCHING:
             return BadAnswer(f"it answered {status}, which is not a valid response to a webhook")
         if version not in _VERSIONS or coding.lower() != "chunked":

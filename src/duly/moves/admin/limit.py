@@ -62,8 +62,8 @@ async def _check_not_operators(database: Database, scope: Scope, *, is_operator:
     standing = None if is_operator else await limits.find(database, scope)
     if standing is not None and standing.is_of_operator:
         raise Refused(
-            f"{scope} has a limit of {standing.places}, set by {standing.set_by}; it stays until the operator changes or removes"
-            " it: ask for that, or bound your jobs by a concurrency key of their own"
+            f"{scope} has a limit of {standing.places}, set by {standing.set_by}; only the operator can change it: ask"
+            " for that, or limit your jobs with a concurrency key"
         )
 
 

@@ -42,7 +42,7 @@ async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -
     answer = await _hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
     if answer == "full":
         raise Refused(
-            f"{scope} cannot be paused beside {scope.rows_max} other pauses; resume some of them, or pause more at once:"
+            f"{scope} cannot be paused: {scope.rows_max} pauses exist already; resume some of them, or pause more at once:"
             " a whole queue, a whole tenant or everything"
         )
     await hints.send_holds_changed(database)

@@ -82,7 +82,7 @@ def check_limits(limits: Limits) -> None:
         check_places(limits.running_max)
     if not 1 <= limits.weight <= _WEIGHT_MAX:
         raise InvalidOption(
-            f"weight {limits.weight} is outside 1 to {_WEIGHT_MAX:,}; a tenant that is to start nothing is paused:"
+            f"weight {limits.weight} is outside 1 to {_WEIGHT_MAX:,}; to start nothing of a tenant, pause it:"
             " duly pause --tenant NUMBER"
         )
     check_rate(limits.submit_rate)

@@ -112,7 +112,7 @@ async def _keep_trying(database: Database) -> Applied:
         except asyncpg.InsufficientPrivilegeError as error:
             raise DatabaseUnusable(await _not_ours(database, error)) from None
     raise DatabaseUnusable(
-        f"the schema could not be brought up to date: {await _holder(database)} holds one of its tables all the time."
+        f"the schema could not be migrated: {await _holder(database)} keeps one of its tables locked."
         " See pg_stat_activity for a long transaction, end it, then run `duly migrate`"
     )
 
