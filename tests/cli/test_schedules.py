@@ -342,7 +342,7 @@ def test_many_occurrences_are_asked_about_first(duly, monkeypatch):
         (["--from", "x", "--to", "y"], 1, "from 'x' is not a moment"),
         (["--from", "2026-10-26T00:00:00", "--to", "2026-10-27T00:00:00Z"], 1, "has no time zone"),
         (["--from", "2026-10-27T00:00:00Z", "--to", "2026-10-26T00:00:00Z"], 1, "is not after from"),
-        ([*WEEK, "--rate", "0"], 1, "/rate: 0.0 does not do: expected `float` > 0.0; give a number above 0"),
+        ([*WEEK, "--rate", "0"], 1, "/rate: 0.0 is invalid: expected `float` > 0.0; give a number above 0"),
         ([*WEEK, "--rate", "x"], 2, "not a valid float"),
     ],
 )

@@ -504,7 +504,7 @@ async def test_without_a_key_a_secret_is_refused_and_nothing_is_stored(database_
             app.webhook(f"https://a.example/?sig={CANARY}"),
         ):
             with pytest.raises(
-                InvalidOption, match="no key to seal it with; make one: `duly secrets new-key"
+                InvalidOption, match="no key to seal it with; create one: `duly secrets new-key"
             ) as refused:
                 await target.submit(order=1)
             assert CANARY not in str(refused.value)

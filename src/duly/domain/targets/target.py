@@ -28,7 +28,7 @@ CONTAINER = "@container:"
 WORKFLOW = "@workflow"
 _UNSIGNED = (
     "webhooks cannot be signed: the server has no key to seal their secrets with; create one:"
-    " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
+    " `duly secrets new-key > FILE`, and name that file in DULY_SECRETS_KEY"
 )
 
 FUNCTION = "function"  # the type of a target that is one
