@@ -133,7 +133,7 @@ async def test_whatever_is_no_token_of_a_run_is_answered_alike(front, database, 
             (
                 404,
                 "not_found",
-                "no such callback; a token is good for one attempt, while that is under way or on record",
+                "no such callback; a token is valid for one attempt, while it runs and while its history is kept",
             )
         ]
         * 2
@@ -281,7 +281,7 @@ async def test_where_nobody_could_sign_a_url_that_is_told_is_refused_at_every_do
     ]
 
     for answer in answers:
-        assert "webhooks cannot be signed here" in answer.text
+        assert "webhooks cannot be signed" in answer.text
     assert (await api.post("/v1/jobs", json={"target": A_TARGET, word: {"job": "hourly"}})).status_code == 202
 
 

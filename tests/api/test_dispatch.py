@@ -300,7 +300,7 @@ class TestAnswers:
 
         assert answer.status_code == 422
         assert answer.json()["errors"] == [
-            {"pointer": "/prioritty", "message": "is no field here; did you mean priority?"}
+            {"pointer": "/prioritty", "message": "is not a field here; did you mean priority?"}
         ]
 
     async def test_a_wrong_schedule_says_where_in_the_body(self, api):

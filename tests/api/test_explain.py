@@ -122,7 +122,7 @@ async def test_gate_rate(api, database, clock):
 
     assert len(found) >= 2
     assert all(one["probable_start_at"] is not None for one in found)
-    assert "'provider' starts 30 a minute" in found[0]["text"]
+    assert "'provider' allows 30 a minute" in found[0]["text"]
 
 
 async def test_queue_paused(api, database):
@@ -159,7 +159,7 @@ async def test_queue_backlog(api, database, clock):
 
     assert (found["code"], found["probable_start_at"]) == ("queue_backlog", at(11)), "five of half a run a second"
     assert "with 4 before it" in found["text"]
-    assert "0.5 runs of it end a second" in found["text"]
+    assert "0.5 runs a second" in found["text"]
 
 
 async def test_retry_backoff(api, database):
@@ -206,7 +206,8 @@ async def test_blocked_parent_of_a_node(api):
     found = await holding(api, load)
 
     assert (found["code"], found["frees"]) == ("blocked_parent", "the end of extract")
-    assert (found["text"], found["probable_start_at"]) == ("it waits for the end of extract", None)
+    assert "extract" in found["text"]
+    assert found["probable_start_at"] is None
 
 
 async def test_blocked_parent_of_a_job_that_follows_others(api, database):

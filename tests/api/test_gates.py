@@ -69,7 +69,7 @@ async def test_a_rate_that_is_set_counts_for_those_who_wait(api, database):
     [
         ("customer", {}, "nothing is to be limited at 'customer'"),
         ("mail", {"rate": {"limit": 1, "per": 0}}, "must be more than 0"),
-        ("mail", {"rate": {"limit": 1_000_000, "per": 0.5}}, "outside one in 366 days to 1,000,000 a second"),
+        ("mail", {"rate": {"limit": 1_000_000, "per": 0.5}}, "outside 1 per 366 days to 1,000,000 a second"),
     ],
 )
 async def test_what_cannot_be_is_refused_with_the_remedy(api, key, body, words):

@@ -86,7 +86,7 @@ async def test_what_is_paused_is_named_and_leaves_it_ready(parts, database):
 
     assert await failing(parts) == []
     says = {check.name: (check.value, check.says) for check in (await readiness(parts.vitals)).checks}
-    assert says["holds"] == (2, "paused, and kept until it is resumed: queue mail, tenant 7")
+    assert says["holds"] == (2, "paused until resumed: queue mail, tenant 7")
 
 
 async def test_of_many_pauses_some_are_named_and_the_others_counted(parts, database):
@@ -125,7 +125,7 @@ async def test_the_number_of_workers_expected_is_the_limit(parts, database, expe
 @pytest.mark.parametrize(
     ("expected", "says"),
     [
-        (0, "1 worker is alive; this process starts none itself"),
+        (0, "1 worker is alive; this process runs none"),
         (2, "1 worker is alive; this process is to keep 2 running"),
     ],
 )

@@ -71,7 +71,7 @@ async def test_a_line_of_a_batch_with_a_blank_name_is_refused_with_its_pointer(a
     [fault] = answer.json()["error"]["errors"]
     assert (fault["pointer"], fault["message"]) == (
         "/queue",
-        "'  ' is blank; give at least one character that is no space",
+        "'  ' is blank; write at least one visible character",
     )
 
 

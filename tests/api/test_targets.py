@@ -119,8 +119,8 @@ async def test_a_run_of_a_function_tells_its_target_too(api):
             "Send the value",
         ),
         ({"type": "webhook", "url": "https://receiver.example", "header": {}}, 422, "did you mean headers?"),
-        ({"type": "command", "argv": ["/bin/rm", "-rf", "/"]}, 422, "command '/bin/rm' is not allowed here"),
-        ({"type": "container", "image": "alpine"}, 422, "container image 'alpine' is not allowed here"),
+        ({"type": "command", "argv": ["/bin/rm", "-rf", "/"]}, 422, "command '/bin/rm' is not allowed"),
+        ({"type": "container", "image": "alpine"}, 422, "container image 'alpine' is not allowed"),
         ({"type": "robot"}, 422, "robot"),
         ({"handler": "app:mail"}, 422, "type"),
     ],
@@ -329,12 +329,12 @@ class TestFiles:
         assert [(one["pointer"], one["message"][:40]) for one in wrong] == [
             ("/jobs/a/target/type", "'webhok' is no type of target; did you m"),
             ("/jobs/b/target", "webhook url 'ftp://x': it must begin wit"),
-            ("/jobs/c/target/ok/0", "'1' does not do: expected `int`, got `st"),
+            ("/jobs/c/target/ok/0", "'1' is invalid: expected `int`, got `st"),
             ("/jobs/d/target", "handler '@webhook' begins with @, as no "),
             ("/jobs/e/target", "7 is no target; name a function, or writ"),
         ]
         assert [(one["pointer"], one["message"][:44]) for one in forbidden] == [
-            ("/jobs/g/target", "command '/bin/rm' is not allowed here; the o"),
+            ("/jobs/g/target", "command '/bin/rm' is not allowed; the o"),
         ]
 
 

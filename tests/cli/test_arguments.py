@@ -49,7 +49,7 @@ def test_a_value_is_json_if_it_reads_as_json_and_text_if_not(pair, value):
         ("-1.5e999", "Number out of range"),
         ("[1,", "truncated"),
         (' "abc', "truncated"),
-        ('["\\ud800"]', "half a character, a lone surrogate, stands before byte 8"),
+        ('["\\ud800"]', "a lone surrogate stands before byte 8"),
     ],
 )
 def test_a_value_that_was_meant_as_json_and_is_none_is_refused_with_the_remedy(value, why):
@@ -74,9 +74,7 @@ def test_a_whole_payload_that_is_no_json_is_refused_with_the_remedy(text, flag):
 
 
 def test_half_a_character_is_named_as_the_api_names_it():
-    with pytest.raises(
-        InvalidPayload, match="--json is not JSON: half a character, a lone surrogate, stands before byte 12"
-    ):
+    with pytest.raises(InvalidPayload, match="--json is not JSON: a lone surrogate stands before byte 12"):
         read_payload([], '{"a":"\\ud800"}')
 
 

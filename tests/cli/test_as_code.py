@@ -80,7 +80,7 @@ def test_changes_drift_and_orphans_are_told_apart(run, write):
     said = run("plan").stdout.splitlines()
 
     assert said[:4] == [
-        "- hourly   the file names it no more: it is kept; --prune cancels it",
+        "- hourly   the file no longer has it: it is kept; --prune cancels it",
         "~ nightly   changed since it was applied: version 2, applied 1   (drift)",
         '    queue: "slow" → "mail"',
         "billing: 1 to change, 1 orphaned, 0 as they are",
@@ -98,8 +98,8 @@ def test_what_is_not_the_files_is_refused_until_it_is_adopted(run, write):
     for verb in (("plan",), ("apply", "--yes")):
         refused = run(*verb)
         assert refused.returncode == 1
-        assert "duly: job 'hourly' was made by hand; adopt it with --adopt" in refused.stderr
-    assert "< hourly   was made by hand; it is adopted" in run("plan", "--adopt").stdout
+        assert "duly: job 'hourly' was created by hand; adopt it with --adopt" in refused.stderr
+    assert "< hourly   was created by hand; it is adopted" in run("plan", "--adopt").stdout
     assert run("apply", "--yes", "--adopt").returncode == 0
     assert run("plan", "--check").returncode == 0
 
@@ -115,7 +115,7 @@ def test_all_errors_are_said_with_their_line(run, write, database_url):
     assert refused.stderr.splitlines() == [
         "duly: duly.yaml:3:29: jobs.a.schedule.cron: minute 61 is outside 0–59",
         "duly.yaml:4:3: jobs.b: target is missing; give it",
-        "duly.yaml:4:7: jobs.b.targt: 'targt' is no key here; did you mean target?",
+        "duly.yaml:4:7: jobs.b.targt: 'targt' is not a key here; did you mean target?",
         "duly.yaml:4:28: jobs.b.schedule.every: every '5m' is not a duration; write PT5M",
     ]
     assert jobs_in(database_url) == []

@@ -48,7 +48,7 @@ def test_nobody_answers(tmp_path):
 
     for command in (["jobs"], ["up", "--port", "0"]):
         said = duly(*command, cwd=tmp_path, DULY_DATABASE_URL=url)
-        refused(said, f"no database answers at {url}: ", "Check that the address is right and that its server runs")
+        refused(said, f"no database responds at {url}: ", "Check the address, and that its server runs")
         assert "duly up" not in said.stderr
 
 

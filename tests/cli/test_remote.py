@@ -348,7 +348,7 @@ class TestFiles:
         refused = remote.duly("apply", "--yes")
 
         assert refused.returncode == 1
-        assert f"job '{name}' was made by hand; adopt it with --adopt" in refused.stderr
+        assert f"job '{name}' was created by hand; adopt it with --adopt" in refused.stderr
         assert "1 adopted" in remote.says("apply", "--yes", "--adopt")
 
 

@@ -26,7 +26,7 @@ def test_a_job_is_typed_with_or_without_its_end(typed, on):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ([("nightly", "success")], "'nightly' is not a job's id"),
+        ([("nightly", "success")], "'nightly' is not a job id"),
         ([(JOB, "maybe")], "success, failure or always"),
         ([(JOB, "success"), (JOB, "always")], f"job {JOB} twice"),
         ([(UUID(int=number), "success") for number in range(AFTER_MAX + 1)], "names 101 jobs; the limit is 100"),

@@ -60,13 +60,13 @@ def test_a_key_that_is_no_name_is_refused(key):
 @pytest.mark.parametrize(
     ("rate", "words"),
     [
-        (Rate("k", 0), "outside one in 366 days"),
-        (Rate("k", 1e-14), "outside one in 366 days"),
-        (Rate("k", 1, per="P367D"), "outside one in 366 days"),
-        (Rate("k", 2_000_000), "outside one in 366 days"),
+        (Rate("k", 0), "outside 1 per 366 days"),
+        (Rate("k", 1e-14), "outside 1 per 366 days"),
+        (Rate("k", 1, per="P367D"), "outside 1 per 366 days"),
+        (Rate("k", 2_000_000), "outside 1 per 366 days"),
         (Rate("k", 1, per="PT0S"), "must be more than 0"),
         (Rate("k", 1, burst=0), "burst 0 is outside"),
-        (Rate("k", True), "outside one in 366 days"),
+        (Rate("k", True), "outside 1 per 366 days"),
     ],
 )
 def test_a_rate_that_cannot_be_kept_is_refused(rate, words):

@@ -171,7 +171,7 @@ class TestRules:
         policy, history = ruled(Rule("snooze", status="5xx", delay_seconds=60)), RunHistory(snoozes=SNOOZES_MAX)
 
         assert after(Failed("ill", status=503), policy=policy, history=history) == Bury(
-            "ill; a rule has put it off 1,000 times"
+            "ill; a retry rule has snoozed it 1,000 times"
         )
 
     def test_a_timeout_is_a_timeout_error(self):

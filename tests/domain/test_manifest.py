@@ -136,31 +136,31 @@ jobs:
   i: {target: x, schedule: daily, retry: {base: PT9S, cap: PT1S}, <<: {a: b}}
 """
     ) == [
-        "f:1:1: sources: 'sources' is no key here; did you mean source?",
+        "f:1:1: sources: 'sources' is not a key here; did you mean source?",
         "f:1:1: source is missing; give it",
-        "f:2:12: defaults.prio: 'prio' is no key here; did you mean priority?",
-        "f:4:31: calendars.hols.name: a calendar's name is the key above it; take this line out",
+        "f:2:12: defaults.prio: 'prio' is not a key here; did you mean priority?",
+        "f:4:31: calendars.hols.name: a calendar's name is the key above it; remove this line",
         "f:5:18: calendars.days.dates[0]: dates[0] '2026-02-30': there is no such day; check month and day",
         "f:6:3: calendars.bad: 7 is not a mapping with keys such as dates",
         "f:9:5: jobs.a.target: handler is missing; give it",
-        "f:9:14: jobs.a.target.handlr: 'handlr' is no key here; did you mean handler?",
+        "f:9:14: jobs.a.target.handlr: 'handlr' is not a key here; did you mean handler?",
         "f:10:16: jobs.a.schedule.cron: minute 61 is outside 0–59",
-        "f:11:13: jobs.a.retry.max_attempts: '3' does not do: expected `int`, got `str`",
-        "f:12:42: jobs.b.schedule.cron: every and cron both say when it fires; keep one",
-        "f:13:46: jobs.c.schedule.mode: mode is for every, not for cron; take it out",
-        "f:13:56: jobs.c.priority: 11 does not do: expected `int` <= 9",
-        "f:14:18: jobs.d.schedule: nothing says when it fires; give every, cron, when, at, delay or trigger",
+        "f:11:13: jobs.a.retry.max_attempts: '3' is invalid: expected `int`, got `str`",
+        "f:12:42: jobs.b.schedule.cron: every and cron are both triggers; keep one",
+        "f:13:46: jobs.c.schedule.mode: mode is for every, not for cron; remove it",
+        "f:13:56: jobs.c.priority: 11 is invalid: expected `int` <= 9",
+        "f:14:18: jobs.d.schedule: the schedule has no trigger; give every, cron, when, at, delay or trigger",
         "f:14:32: jobs.d.timeout: timeout -1.0 must be more than 0; leave it out for none",
         "f:14:45: jobs.d.payload: the payload of x contains a NUL character, which PostgreSQL cannot store; remove it",
         "f:15:3: jobs.e: 7 is not a mapping with keys such as target",
         "f:16:65: jobs.f.schedule.tz: tz goes into the trigger",
-        "f:17:18: jobs.g.schedule: 7 is no schedule; write {cron: …}, {every: …} or words",
-        "f:17:53: jobs.g.concurrency.limit: 0 does not do: expected `int` >= 1",
+        "f:17:18: jobs.g.schedule: 7 is not a schedule; write {cron: …}, {every: …} or words",
+        "f:17:53: jobs.g.concurrency.limit: 0 is invalid: expected `int` >= 1",
         "f:18:66: jobs.h.schedule.trigger.of[0].at: at 7 is not text; write 2026-11-01T09:00:00Z",
-        "f:18:75: jobs.h.schedule.trigger.of[1].type: type 'crn' is no kind of trigger; did you mean cron?",
+        "f:18:75: jobs.h.schedule.trigger.of[1].type: type 'crn' is not a trigger type; did you mean cron?",
         "f:18:89: jobs.h.schedule.misfire.policy: misfire.policy 'twice' is unknown; use fire_once, fire_all, skip",
         "f:19:35: jobs.i.retry: retry base 'PT9S' and cap 'PT1S': base must be 0 or more, and cap at least base",
-        "f:19:67: jobs.i.<<: merge keys are not read; what several jobs share goes under defaults",
+        "f:19:67: jobs.i.<<: merge keys are not supported; put shared values under defaults",
     ]
 
 
@@ -170,11 +170,11 @@ jobs:
         ("", "f:1:1: None is not a mapping with keys such as source"),
         ("[a]", "f:1:1: ['a'] is not a mapping with keys such as source"),
         ("source: s\njobs: [a]", "f:2:1: jobs: ['a'] is not a mapping of names"),
-        ("source: ''", "f:1:1: source: '' does not do: expected `str` of length >= 1"),
+        ("source: ''", "f:1:1: source: '' is invalid: expected `str` of length >= 1"),
         (
             "source: s\njobs: {a: {target: {handler: h}, schedule: {every: PT1H}, retry: {policy: often}}}",
             (
-                "f:2:67: jobs.a.retry.policy: 'often' does not do: invalid enum value 'often';"
+                "f:2:67: jobs.a.retry.policy: 'often' is invalid: invalid enum value 'often';"
                 " give one of exponential, fixed, linear, list"
             ),
         ),
@@ -202,7 +202,7 @@ def test_a_file_holds_so_many_and_no_more(key, most):
         return {"source": "s", key: {f"n{number}": entry for number in range(count)}}
 
     assert len(getattr(read_manifest(a_file(most)), key)) == most
-    with pytest.raises(InvalidManifest, match=f"there are {most + 1}; the limit is {most} a file"):
+    with pytest.raises(InvalidManifest, match=f"there are {most + 1}; the limit is {most} per file"):
         read_manifest(a_file(most + 1))
 
 
@@ -269,4 +269,4 @@ def test_a_rule_that_makes_no_sense_is_refused_at_its_place():
     [problem] = problems("source: s\njobs:\n  j: {target: greet, schedule: daily, retry: {rules: [{then: bury}]}}")
 
     assert "jobs.j.retry: " in problem
-    assert "give one of error, status and exit" in problem
+    assert "exactly one of error, status and exit" in problem

@@ -128,21 +128,25 @@ def test_a_plan_names_the_nodes_that_differ_and_no_secret():
         (
             "after: [page]",
             "after: [pages]",
-            ":15:38: jobs.nightly.target.nodes.load.after[0]: node 'load' waits for 'pages'",
+            ":15:38: jobs.nightly.target.nodes.load.after[0]: node 'load' depends on 'pages'",
         ),
-        ("after: [extract]", "after: [load]", "wait for each other in a circle: load → page → load"),
+        ("after: [extract]", "after: [load]", "in a cycle: load → page → load"),
         (
             "$result: page",
             "$result: call",
-            "jobs.nightly.target.nodes.load.payload: node 'load' is to be given the result",
+            "jobs.nightly.target.nodes.load.payload: node 'load' uses the result",
         ),
-        ("queue: big", "queu: big", "jobs.nightly.target.nodes.load.queu: 'queu' is no key here; did you mean queue?"),
-        ("type: workflow", "type: workflows", "'workflows' is no type of target; did you mean workflow?"),
-        ("on: always", "on: sometimes", "it is one of success, failure, always"),
+        (
+            "queue: big",
+            "queu: big",
+            "jobs.nightly.target.nodes.load.queu: 'queu' is not a key here; did you mean queue?",
+        ),
+        ("type: workflow", "type: workflows", "'workflows' is not a type of target; did you mean workflow?"),
+        ("on: always", "on: sometimes", "use success, failure or always"),
         (
             "    target:\n      type",
             "    payload: {a: 1}\n    target:\n      type",
-            "a job that starts a workflow has no payload of its own",
+            "a job that starts a workflow takes no payload",
         ),
     ],
 )
@@ -155,7 +159,7 @@ def test_what_nodes_do_is_held_to_what_is_allowed():
     text = FILE.replace("target: load", "target: {type: command, argv: [/bin/rm]}")
 
     read(text).check_allowed(Allowed(commands={"/bin/rm": ()}))
-    with pytest.raises(InvalidManifest, match="command '/bin/rm' is not allowed here"):
+    with pytest.raises(InvalidManifest, match="command '/bin/rm' is not allowed"):
         read(text).check_allowed(Allowed())
 
 
@@ -213,5 +217,5 @@ def test_each_node_that_waits_for_none_or_names_none_is_told():
 
 def test_a_result_of_no_node_is_refused_with_those_that_there_are():
     nodes = {"a": {"target": "t"}, "b": {"target": "t", "after": ["a"], "payload": {"x": {"$result": "zz"}}}}
-    with pytest.raises(InvalidManifest, match=r"the result of 'zz', which is no node of this workflow; there are a"):
+    with pytest.raises(InvalidManifest, match=r"the result of 'zz', which is not a node of this workflow; there are a"):
         read_workflow({"name": "w", "nodes": nodes})

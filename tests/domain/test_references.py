@@ -66,9 +66,9 @@ def test_errors_are_put_in_and_are_null_where_there_are_none():
         ({"a": {"$result": "extract", "path": [0]}}, "has nothing at"),
         ({"a": {"$result": "list", "path": ["x"]}}, "has nothing at"),
         ({"a": {"$item": True, "path": ["x"]}}, "the item has nothing at"),
-        ({"a": {"$result": "list", "or": 1}}, "is no reference"),
-        ({"a": {"$error": "list", "or": 1}}, "is no reference"),
-        ({"a": {"$error": 7}}, "is no reference"),
+        ({"a": {"$result": "list", "or": 1}}, "is not a reference"),
+        ({"a": {"$error": "list", "or": 1}}, "is not a reference"),
+        ({"a": {"$error": 7}}, "is not a reference"),
     ],
 )
 def test_what_leads_nowhere_says_so(payload, message):

@@ -125,11 +125,11 @@ def test_what_stood_in_rows_before_means_what_it_meant():
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ({"policy": "random"}, "retry policy 'random' is none; known are exponential, linear, fixed, list"),
+        ({"policy": "random"}, "retry policy 'random' is unknown; use one of exponential, linear, fixed, list"),
         ({"policy": "list"}, "retry policy list needs its delays"),
         ({"policy": "list", "delays": []}, "retry policy list needs its delays"),
         ({"policy": "list", "delays": [-1]}, "retry delay -1 is negative"),
-        ({"delays": [1]}, "retry delays go with the policy list, and this one is exponential"),
+        ({"delays": [1]}, "policy list, not exponential"),
         ({"jitter": "some"}, "retry jitter 'some' is none; write full, equal, none"),
         ({"jitter": 1.5}, "retry jitter 1.5 is none"),
         ({"jitter": True}, "retry jitter True is none"),

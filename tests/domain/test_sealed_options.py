@@ -42,7 +42,7 @@ def test_what_is_sealed_opens_where_it_was_sealed_for(target):
     assert sealed(kept) == kept, "what is sealed is not sealed again"
     with pytest.raises(CannotOpen):
         opened(kept, tenant=2)
-    with pytest.raises(InvalidOption, match="no key to seal it with; make one: `duly secrets new-key"):
+    with pytest.raises(InvalidOption, match="no key to seal it with; create one: `duly secrets new-key"):
         sealed(target, ring=None)
 
 

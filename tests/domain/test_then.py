@@ -27,17 +27,17 @@ def test_what_is_taken(given, expected):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "one of them"),
-        ({"url": "https://a.example/", "job": "b"}, "one of them"),
+        ({}, "either a URL or a job"),
+        ({"url": "https://a.example/", "job": "b"}, "either a URL or a job"),
         ({"job": "b", "queue": "c"}, "has its own"),
         ({"job": ""}, "1 to 200"),
         ({"job": "two\nlines"}, "1 to 200"),
         ({"url": "https://a.example/", "queue": ""}, "1 to 200"),
         ({"url": "ftp://a.example/"}, "http"),
         ("http://user@a.example/", "Authorization"),
-        ({"address": "https://a.example/"}, "who is told"),
-        ({"url": 7}, "who is told"),
-        (7, "who is told"),
+        ({"address": "https://a.example/"}, "has no receiver"),
+        ({"url": 7}, "has no receiver"),
+        (7, "has no receiver"),
         ("", "1 to 200"),
     ],
 )

@@ -19,7 +19,7 @@ def test_a_method_is_taken_in_any_case(given, method):
     "method", ["", "CONNECT", "Trace", "X" * 33, "POST /x HTTP/1.1\r\nHost: inner\r\n\r\nGET", "PÖST"]
 )
 def test_a_method_that_is_not_sent_is_refused(method):
-    with pytest.raises(InvalidOption, match="is none that a webhook is sent with"):
+    with pytest.raises(InvalidOption, match="is not supported; use POST"):
         check_method(method)
 
 
@@ -53,7 +53,7 @@ def test_what_we_say_ourselves_cannot_be_said_by_a_job(name):
 
 @pytest.mark.parametrize("name", ["", "a b", "a:", "a\r\nHost", "ä", "a\0", "x" * 201])
 def test_a_name_that_is_none_is_refused(name):
-    with pytest.raises(InvalidOption, match="is no name of one"):
+    with pytest.raises(InvalidOption, match="is not a header name"):
         check_headers({name: "x"})
 
 

@@ -225,7 +225,7 @@ async def test_what_was_made_by_hand_is_adopted_only_when_asked(database):
     made = await submit_recurring(database, a_schedule(name="noon", queue="mail"), key=a_key())
     before = await rows(database)
 
-    with pytest.raises(NotTheFiles, match="job 'noon' was made by hand; adopt it with --adopt"):
+    with pytest.raises(NotTheFiles, match="job 'noon' was created by hand; adopt it with --adopt"):
         await applied(database, a_file(new={}, noon={}))
     assert await rows(database) == before
 

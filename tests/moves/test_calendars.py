@@ -160,7 +160,7 @@ async def test_a_calendar_that_blocks_a_job_for_long_is_refused_and_the_job_is_n
     job_id = await a_job(database, name="nightly")
     everything = {"name": "holidays", "weekly": [{"days": "MON-SUN", "from": "00:00", "to": "24:00"}]}
 
-    with pytest.raises(TriggerError, match=r"job nightly would not fire any more: .* for 400 days") as refused:
+    with pytest.raises(TriggerError, match=r"job nightly would never fire again: .* for 400 days") as refused:
         await put_calendar(database, everything)
 
     assert refused.value.code == "WINDOW_EMPTY"
@@ -177,7 +177,7 @@ async def test_one_that_never_stands_still_is_given_up_with_a_sentence(database,
 
     monkeypatch.setattr("duly.moves.schedules.retry_on_conflict.ATTEMPTS_MAX", 2)
     monkeypatch.setattr(schedules, "retime", overtaken)
-    with pytest.raises(Unsettled, match="a job of calendar 'holidays': it kept changing while we looked; try again"):
+    with pytest.raises(Unsettled, match="a job of calendar 'holidays': it kept changing; try again"):
         await put_calendar(database, a_calendar("2026-11-02"))
 
 

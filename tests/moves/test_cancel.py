@@ -118,7 +118,7 @@ class TestOneThatNeverStandsStill:
         monkeypatch.setattr("duly.moves.cancel._LOOKS_MAX", 2)
         monkeypatch.setattr(runs, "cancel", nothing)
 
-        with pytest.raises(Unsettled, match=f"run {run_id}: it kept changing while we looked; try again"):
+        with pytest.raises(Unsettled, match=f"run {run_id}: it kept changing; try again"):
             await cancel_run(database, run_id)
 
     async def test_so_is_a_schedule(self, database, monkeypatch):
@@ -126,7 +126,7 @@ class TestOneThatNeverStandsStill:
         monkeypatch.setattr("duly.moves.cancel._LOOKS_MAX", 2)
         monkeypatch.setattr(jobs, "cancel_schedule", nothing)
 
-        with pytest.raises(Unsettled, match=f"job {job_id}: it kept changing while we looked; try again"):
+        with pytest.raises(Unsettled, match=f"job {job_id}: it kept changing; try again"):
             await cancel_job(database, job_id)
 
 

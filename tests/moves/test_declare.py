@@ -364,7 +364,10 @@ async def test_a_schedule_whose_end_is_past_is_refused_and_not_a_fault(database)
     job = Recurring("nightly", "{}", "default", 5, {"trigger": rule}, NAME, owner="code", source="app:app")
 
     [one] = await declare(database, Declarations(1, "app:app", [job]), RNG)
-    assert (one.became, one.reason) == ("refused", "trigger: no occurrence is left from now on; give a later one")
+    assert (one.became, one.reason) == (
+        "refused",
+        "trigger: it has no future occurrence; give a later end or another trigger",
+    )
 
 
 async def test_what_is_over_stays_over_until_it_is_declared_anew(database, clock):

@@ -100,7 +100,7 @@ def test_a_misspelt_setting_is_named(elsewhere, monkeypatch):
 async def test_a_database_that_is_down_is_said_with_the_remedy(tmp_path):
     app, tick = ticking(f"postgresql:///duly?host={tmp_path}")
 
-    with pytest.raises(DatabaseUnusable, match=r"no database answers at .* Check that the address is right"):
+    with pytest.raises(DatabaseUnusable, match=r"no database responds at .* Check that the address is right"):
         await tick.submit()
     await app.close()
 

@@ -145,7 +145,7 @@ async def test_a_key_that_is_none_is_refused_before_anything_is_made(noon, datab
 @pytest.mark.parametrize("reference", [5, None, "", "a\0b", "x" * 201, b"noon"])
 def test_what_can_name_no_job_is_refused_when_it_is_said(reference):
     with pytest.raises(
-        InvalidOption, match=r"^job .{0,70} is neither an id nor a name: give a UUID, or 1 to 200 printable"
+        InvalidOption, match=r"^job .{0,70} is neither an id nor a name: write a UUID, or 1 to 200 printable"
     ):
         App("postgresql:///nowhere").job(reference)
 
@@ -163,8 +163,8 @@ async def test_a_reason_is_a_line_of_text(noon, reason):
 @pytest.mark.parametrize(
     ("start", "end", "words"),
     [
-        ("x", START, "from 'x' is not a moment; give a datetime with its time zone"),
-        (START, 5, "to 5 is not a moment; give a datetime with its time zone"),
+        ("x", START, "from 'x' is not a timestamp; use a datetime with a time zone"),
+        (START, 5, "to 5 is not a timestamp; use a datetime with a time zone"),
         (START, START.date(), r"to datetime.date\(.*\) is not a moment"),
         (START.replace(tzinfo=None), START, "from .* has no time zone"),
     ],

@@ -57,7 +57,7 @@ async def test_waiting_ends_at_its_deadline_or_after_a_long_silence(server, gree
     monkeypatch.setattr(waiting, "_SILENCE_SECONDS_MAX", 0.3)
     async with away(server):
         with pytest.raises(
-            TimeoutError, match=r"is in a state that we cannot know \(the database did not answer: .* after"
+            TimeoutError, match=r"is in a state that we cannot know \(the database did not respond: .* after"
         ):
             await handle.result(timeout=0.5)
         with pytest.raises(Unavailable, match=r"did not answer.*for 0 s\. run .* of greet goes on without us"):

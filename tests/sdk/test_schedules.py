@@ -162,7 +162,7 @@ async def test_a_calendar_that_changes_arms_its_schedules_anew(app, tick):
 
 
 async def test_a_calendar_that_is_not_there_is_refused_at_submit(tick):
-    with pytest.raises(TriggerError, match=r"calendars\[0\].name 'holidays' is no calendar; put it first"):
+    with pytest.raises(TriggerError, match=r"calendars\[0\].name 'holidays' is not a calendar; put it first"):
         await tick.options(cron="0 12 * * *", calendars=["holidays"]).submit()
 
 

@@ -504,7 +504,7 @@ async def test_without_a_key_a_secret_is_refused_and_nothing_is_stored(database_
             app.webhook(f"https://a.example/?sig={CANARY}"),
         ):
             with pytest.raises(
-                InvalidOption, match="no key to seal it with; make one: `duly secrets new-key"
+                InvalidOption, match="no key to seal it with; create one: `duly secrets new-key"
             ) as refused:
                 await target.submit(order=1)
             assert CANARY not in str(refused.value)
@@ -518,7 +518,7 @@ def test_a_rotation_says_what_is_missing(database_url: str, tmp_path: Path) -> N
     nothing = inside("secrets", "rotate", "--database-url", database_url, cwd=tmp_path, DULY_SECRETS_KEY="key")
 
     assert missing.returncode == 1
-    assert "there is no key to seal secrets with; make one: `duly secrets new-key" in missing.stderr
+    assert "no key to seal secrets with; create one: `duly secrets new-key" in missing.stderr
     assert nothing.returncode == 0, nothing.stderr
     assert "0 rows" in nothing.stdout
 

@@ -102,9 +102,9 @@ async def test_a_database_that_is_down_is_named_with_the_remedy_and_without_its_
         await Database("postgresql://me:secret@127.0.0.1:1/db").open()
 
     said = str(refused.value)
-    assert said.startswith("no database answers at postgresql://me:***@127.0.0.1:1/db: ")
+    assert said.startswith("no database responds at postgresql://me:***@127.0.0.1:1/db: ")
     assert "Errno 111" in said
-    assert said.endswith(". Check that the address is right and that its server runs")
+    assert said.endswith(". Check the address, and that its server runs")
     assert "duly up" not in said, "who says where the database is does not want another"
 
 

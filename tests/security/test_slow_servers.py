@@ -25,7 +25,7 @@ async def call(caller, port, *, request=POST, seconds=10.0, path="/", host="127.
 async def ends_at_the_deadline(behave, request=POST):
     async with serving(behave) as port, a_caller(f"127.0.0.1:{port}") as caller:
         began = time.monotonic()
-        with pytest.raises(DeadlinePassed, match=r"no whole answer within 0\.7 s"):
+        with pytest.raises(DeadlinePassed, match=r"no complete response within 0\.7 s"):
             await call(caller, port, request=request, seconds=0.7)
         assert time.monotonic() - began == pytest.approx(0.7, abs=LATE_SECONDS)
 
@@ -317,7 +317,7 @@ async def test_what_goes_wrong_on_the_way_is_told_in_one_sentence_without_addres
                 await caller.call(place, POST, tenant=TENANT, seconds=5)
             assert error.value.detail
             said.add(str(error.value))
-    assert said == {"no answer: the connection could not be made, or ended before a whole answer had come"}
+    assert said == {"no response: the connection failed, or closed before the response was complete"}
 
 
 @pytest.mark.parametrize("garbage", [b"SSH-2.0-OpenSSH_9.2\r\n", b"\x16\x03\x01\x02\r\n\r\n", b"HTTP/9.9 x y\r\n\r\n"])

@@ -282,7 +282,7 @@ class SimulatedCaller:
             async with scope:
                 return await self._take(url, request)
         except TimeoutError:
-            raise DeadlinePassed(f"no whole answer within {seconds:g} s") from None
+            raise DeadlinePassed(f"no complete response within {seconds:g} s") from None
 
 
 class SimulatedSecrets:

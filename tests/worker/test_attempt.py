@@ -72,7 +72,7 @@ def detail_of(outcome: Outcome) -> dict[str, str]:
 
 
 async def test_a_workflow_that_cannot_be_kept_is_not_tried_again():
-    outcome = await outcomes_of(InvalidWorkflow("nodes wait for each other in a circle: a → b → a"))
+    outcome = await outcomes_of(InvalidWorkflow("nodes depend on each other in a cycle: a → b → a"))
 
     assert isinstance(outcome, Failed)
     assert not outcome.retryable
@@ -299,7 +299,7 @@ def test_a_result_that_nobody_could_read_is_a_success_and_is_not_kept():
         assert isinstance(outcome, Succeeded)
         assert outcome.result is None
         assert outcome.reason == (
-            "its result was nested deeper than 64 levels and is not kept; flatten it, or store it elsewhere and return a"
+            "result nested deeper than 64 levels was not kept; flatten it, or store it elsewhere and return a"
             " reference to it"
         )
 

@@ -39,10 +39,10 @@ class OpenKind(msgspec.Struct, frozen=True):
     remedy: str
 
 
-EVENTS = OpenKind("event streams", 50, 100, 1_000, "End some, or let one stream serve several readers.")
-LOGS = OpenKind("log streams", 25, 50, 200, "End some, or read the log page by page.")
-WAITS = OpenKind("waiting requests", 100, 200, 1_000, "Ask again when some have ended, or without Prefer: wait.")
-CLAIMS = OpenKind("waiting claims", 200, 400, 2_000, "Ask again when some have ended, or claim with wait 0.")
+EVENTS = OpenKind("event streams", 50, 100, 1_000, "Close some, or share one stream between readers.")
+LOGS = OpenKind("log streams", 25, 50, 200, "Close some, or read the log by pages.")
+WAITS = OpenKind("waiting requests", 100, 200, 1_000, "Retry when some have ended, or without Prefer: wait.")
+CLAIMS = OpenKind("waiting claims", 200, 400, 2_000, "Retry when some have ended, or claim with wait 0.")
 
 
 class OpenRequest:
@@ -95,7 +95,7 @@ class OpenRequests:
             if self._counts[name] >= most:
                 raise Refusal(
                     "quota_reached",
-                    f"{whose.capitalize()} may have {most} {kind.name} open at once, and has.",
+                    f"{whose.capitalize()} may have {most} {kind.name} open at once, and all are in use.",
                     title=f"Too many {kind.name}",
                     headers={"Retry-After": str(QUOTA_SECONDS)},
                     remedy=kind.remedy,
@@ -146,7 +146,7 @@ class LoadShedding(Collector):
         """Return the number of refusals."""
         shed = CounterMetricFamily(
             "duly_shed_submissions",
-            "Submissions refused because their tenant is overloaded in their queue.",
+            "Submits refused because the tenant is overloaded in the queue.",
             labels=["tenant", "queue"],
         )
         for label, count in sorted(self._shed.items()):

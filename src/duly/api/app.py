@@ -222,13 +222,13 @@ def _fault_of(scope: Any) -> tuple[str, str] | None:
     names = [name for name, _ in scope["headers"]]
     for name in _SAID_ONCE:
         if names.count(name) > 1:
-            return "invalid_header", f"The header {name.decode()} is there {names.count(name)} times; send it once."
+            return "invalid_header", f"The header {name.decode()} is given {names.count(name)} times; send it once."
     if b"content-length" in names and b"transfer-encoding" in names:
-        return "invalid_header", "Content-Length and Transfer-Encoding are both there; send one of them."
+        return "invalid_header", "Content-Length and Transfer-Encoding are both given; send one of them."
     if b"%00" in scope["query_string"]:
-        return "invalid_query", "The query contains NUL."
+        return "invalid_query", "The query contains a NUL character; remove it."
     if "\0" in scope["path"]:
-        return "malformed_request", "The path contains NUL."
+        return "malformed_request", "The path contains a NUL character; remove it."
     return None
 
 

@@ -91,7 +91,7 @@ async def readiness(vitals: Vitals) -> Readiness:
         rounds = await maintenance_tasks.ages(vitals.database, NAMES) if rounds is None else rounds
         database = _database(seen)
     except DulyError as error:
-        database = Check("database", False, "silent", None, f"the database does not answer: {error}")
+        database = Check("database", False, "silent", None, f"the database does not respond: {error}")
     checks = [
         database,
         *_duties(vitals, seen),
@@ -112,8 +112,10 @@ def precision(vitals: Vitals) -> str:
 
 def _database(seen: Backlog) -> Check:
     if seen.is_read_only:
-        return Check("database", False, "read-only", None, "the database answers and takes no writes; nothing can move")
-    return Check("database", True, "answers", None, "the database answers")
+        return Check(
+            "database", False, "read-only", None, "the database responds but is read-only; no run can start or end"
+        )
+    return Check("database", True, "answers", None, "the database responds")
 
 
 def _duties(vitals: Vitals, seen: Backlog | None) -> list[Check]:
@@ -131,7 +133,7 @@ def _duties(vitals: Vitals, seen: Backlog | None) -> list[Check]:
     return [
         *checks,
         _at_most("staging_lag_seconds", lag, LAG_SECONDS_MAX, "behind in staging"),
-        _at_most("reaper_age_seconds", reaper_age, REAPER_AGE_SECONDS_MAX, "since the last look for dead workers"),
+        _at_most("reaper_age_seconds", reaper_age, REAPER_AGE_SECONDS_MAX, "since the last round of the reaper"),
     ]
 
 
@@ -143,10 +145,10 @@ def _rounds(ages: Mapping[str, float]) -> Check:
     oldest = round(max(ages.values(), default=0.0), 3)
     late = ", ".join(f"{name} for {ages[name]:.0f} s" for name in overdue(ages))
     says = (
-        f"no round was ended by {late}, at most {AGE_SECONDS_MAX:g} s; it hangs or fails each time: the log says how,"
-        " and a restart of the scheduler's process lets it begin anew"
+        f"no round ended for {late}, at most {AGE_SECONDS_MAX:g} s; it hangs or fails each time: the log says how,"
+        " and a restart of the scheduler's process"
         if late
-        else f"{oldest:.1f} s since the loop that is furthest behind ended a round, at most {AGE_SECONDS_MAX:g} s"
+        else f"{oldest:.1f} s since the slowest loop ended a round, at most {AGE_SECONDS_MAX:g} s"
     )
     return Check("round_age_seconds", not late, oldest, AGE_SECONDS_MAX, says)
 
@@ -155,7 +157,7 @@ def _shared_checks(vitals: Vitals, seen: Backlog, standing: list[Hold]) -> list[
     here = "" if vitals.scheduler is None else f", {vitals.scheduler.shards} of them here"
     held = f"{seen.shards} of {SHARDS} shards are held by live schedulers{here}"
     expected = vitals.workers_expected
-    own = f"this process is to keep {expected} running" if expected else "this process starts none itself"
+    own = f"this process should run {expected}" if expected else "this process runs none"
     living = f"{seen.workers} {'worker is' if seen.workers == 1 else 'workers are'} alive; {own}"
     return [
         Check("shards_held", seen.shards == SHARDS, seen.shards, SHARDS, held),
@@ -169,12 +171,12 @@ def _paused(standing: list[Hold]) -> str:
     if not standing:
         return "nothing is paused"
     more = f" and {len(standing) - _HOLDS_TOLD_MAX} more" if len(standing) > _HOLDS_TOLD_MAX else ""
-    return f"paused, and kept until it is resumed: {', '.join(str(hold.scope) for hold in standing[:_HOLDS_TOLD_MAX])}{more}"
+    return f"paused until resumed: {', '.join(str(hold.scope) for hold in standing[:_HOLDS_TOLD_MAX])}{more}"
 
 
 def _at_most(name: str, value: float | None, limit: float, what: str) -> Check:
     if value is None:
-        return Check(name, False, None, limit, f"has not happened yet: {what}")
+        return Check(name, False, None, limit, f"not yet measured: {what}")
     return Check(name, value <= limit, round(value, 3), limit, f"{value:.1f} s {what}, at most {limit:g} s")
 
 

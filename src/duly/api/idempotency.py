@@ -92,7 +92,7 @@ class KeyedRequest:
         )
 
     def _busy(self) -> Refusal:
-        words = f"A request with the key {self.key!r} is under way."
+        words = f"A request with the key {self.key!r} is in progress."
         return Refusal("key_in_progress", words, headers={"Retry-After": "1"})
 
 

@@ -170,7 +170,7 @@ class Call(msgspec.Struct, Generic[Q, B], frozen=True, kw_only=True):
     def needed_keyring(self) -> Keyring:
         """The keyring. Raises Refused without one."""
         if self.services.keyring is None:
-            raise Refused(f"this server has no key to seal and open secrets with; its operator makes one: {NEW_KEY}")
+            raise Refused(f"this server has no key to seal secrets with; its operator creates one: {NEW_KEY}")
         return self.services.keyring
 
     @property

@@ -45,7 +45,7 @@ def position(text: str | None, of: str, kind: type[T]) -> T | None:
         pass
     raise Refusal(
         "invalid_query",
-        "The page_token is not one of this list with this filter; take it from the page before, and ask the same otherwise.",
+        "The page_token does not belong to this list and filter; use next_page_token of the page before.",
     )
 
 

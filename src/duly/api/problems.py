@@ -161,15 +161,15 @@ def _pointer(base: str, field: str) -> str:
 
 def _detail_of(error: Exception, code: str) -> str:
     if code == "unavailable":
-        return "The database does not answer in time; a write may or may not have been done."
+        return "The database did not respond in time; a write may or may not have been done."
     if isinstance(error, InvalidManifest):
-        return f"The file has {len(error.problems)} faults; the first: {error.problems[0].told('file')}"
+        return f"The file has {len(error.problems)} errors; the first: {error.problems[0].told('file')}"
     return str(error)
 
 
 _CODES_OF_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large", 500: "internal_error"}
 _REMEDIES = {"not_found": "/openapi.json lists every path."}
-_FAILED = Found("internal_error", "The request could not be answered.")
+_FAILED = Found("internal_error", "The server failed to process the request.")
 _TOKEN = re.compile(r"^(/+v1/+callbacks/+)[^/]+", re.IGNORECASE)
 
 

@@ -56,7 +56,7 @@ async def take_in(operation: Operation, request: AnyRequest) -> bytes:
     taken = await _whole(operation, request)
     if taken and given not in taken_types and not _is_binary(operation, request):
         wanted = " or ".join((operation.media_type, *operation.also_takes))
-        raise Refusal("unsupported_media_type", f"The body is {given or 'of no type'}; send {wanted}.")
+        raise Refusal("unsupported_media_type", f"The Content-Type is {given or 'missing'}; send {wanted}.")
     return bytes(taken)
 
 
@@ -70,7 +70,7 @@ async def _whole(operation: Operation, request: AnyRequest) -> bytearray:
             if len(taken) > operation.body_bytes_max:
                 raise Refusal("body_too_large", f"The body has more than {operation.body_bytes_max} bytes.")
     except InternalServerException:
-        raise Refusal("request_timeout", "The connection was closed before the body had arrived.") from None
+        raise Refusal("request_timeout", "The connection was closed before the body arrived.") from None
     scope[_ARRIVING] = False
     return taken
 
@@ -100,7 +100,7 @@ def key_of(operation: Operation, request: AnyRequest, body: bytes) -> str | None
         return None
     header, inside = request.headers.get("idempotency-key"), _key_inside(operation, body)
     if header is not None and inside is not None and header != inside:
-        raise Refusal("key_mismatch", f"The header says Idempotency-Key {header!r} and the body {inside!r}.")
+        raise Refusal("key_mismatch", f"The header has Idempotency-Key {header!r} and the body {inside!r}.")
     key = inside if header is None else header
     try:
         return None if key is None else check_key(key)

@@ -135,7 +135,7 @@ class JobEnded(NotFound):
 class Unsettled(DulyError):
     """The change failed for a moment, and nothing was changed; try again."""
 
-    def __init__(self, what: str, why: str = "it kept changing while we looked") -> None:
+    def __init__(self, what: str, why: str = "it kept changing") -> None:
         super().__init__(f"{what}: {why}; try again")
 
 

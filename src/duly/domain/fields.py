@@ -29,15 +29,13 @@ Name = Annotated[
     ),
 ]
 Priority = Annotated[int, Meta(ge=0, le=9, description="0 goes first, 9 last; 5 is the default.")]
-Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339; any offset in, UTC out.")]
+Moment = Annotated[datetime, Meta(tz=True, description="RFC 3339: any offset is accepted; responses use UTC.")]
 Duration = Annotated[
     Annotated[str, Meta(extra_json_schema={"pattern": DURATION_PATTERN, "minLength": 3})] | float,
     Meta(description="ISO 8601 in clock units, such as PT30S or P1D, or a number of seconds.", examples=["PT30S", 30]),
 ]
-Tags = Annotated[list[Name], Meta(max_length=TAGS_MAX, description="Words to find it by.")]
-Payload = Annotated[
-    dict[str, Any], Meta(description="What the target is given, by name. At most 256 KiB, 64 levels deep.")
-]
+Tags = Annotated[list[Name], Meta(max_length=TAGS_MAX, description="Tags to filter by.")]
+Payload = Annotated[dict[str, Any], Meta(description="Named arguments of the target. At most 256 KiB, 64 levels deep.")]
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -52,8 +52,8 @@ def gather_fields(
 def unknown_key(key: str, known: Iterable[str], path: Path) -> Problem:
     """Report an unknown key, and suggest the nearest known one."""
     if key == "<<":
-        return Problem((*path, key), "merge keys are not read; what several jobs share goes under defaults")
-    return Problem((*path, key), f"{shown(key)} is no key here; {suggest_name(key, known)}")
+        return Problem((*path, key), "merge keys are not supported; put shared values under defaults")
+    return Problem((*path, key), f"{shown(key)} is not a key here; {suggest_name(key, known)}")
 
 
 def _read(value: object, kind: Any, path: Path, problems: list[Problem], raw: Collection[str]) -> Any:
@@ -84,7 +84,7 @@ def _read_struct(
     kinds = {str(struct.__struct_config__.tag): struct for struct in structs}
     given = value.get(tag)
     if not isinstance(given, str) or given not in kinds:
-        told = f"{shown(given)} is no {tag} of {path[-1]}; {suggest_name(str(given), kinds)}"
+        told = f"{shown(given)} is not a {tag} of {path[-1]}; {suggest_name(str(given), kinds)}"
         problems.append(Problem((*path, tag), told))
         return None
     return gather(kinds[given], {key: part for key, part in value.items() if key != tag}, path, problems, raw)

@@ -26,8 +26,8 @@ _PLAIN: dict[type[inspect.Type], str] = {
 def describe_mismatch(told: str, what: str, remedy: str = "") -> str:
     """Explain why a value does not fit, from the decoder's message; `told` is the value as it may be repeated."""
     if what.endswith(_BLANK):
-        return f"{told or 'the value'} is blank; give at least one character that is no space"
-    return f"{told} does not do: {lower_first(what)}{remedy}" if told else f"{lower_first(what)}{remedy}"
+        return f"{told or 'the value'} is blank; write at least one visible character"
+    return f"{told} is invalid: {lower_first(what)}{remedy}" if told else f"{lower_first(what)}{remedy}"
 
 
 def lower_first(what: str) -> str:

@@ -123,8 +123,8 @@ async def _cancel_job(database: Database, job_id: UUID, reason: str) -> CancelAn
         return await _cancel_run(database, job_id, reason)
     if found["owner"] == OWNER and found["name"] in await declared.live(database, found["tenant"]):
         raise DeclaredInCode(
-            f"job {found['name']!r} is declared in {found['source']}, which would make it again;"
-            " take the schedule out of its decorator, or pause the job"
+            f"job {found['name']!r} is declared in {found['source']}, which would create it again;"
+            " remove the schedule from its decorator, or pause the job"
         )
     for _ in range(_LOOKS_MAX):  # while the schedule is being staged its timer is not there: look again
         if await _cancel_schedule(database, job_id):

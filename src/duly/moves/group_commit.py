@@ -39,7 +39,7 @@ class GroupCommit:
         """
         if database.in_transaction or key is not None:
             return await submit(database, job, key=key or self._key(), tenant=tenant)
-        assert database.actor is not None, "whoever submits without a transaction is named"
+        assert database.actor is not None, "a submit without a transaction needs an actor"
         answer: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append((job, database.actor, answer))
         if len(self._submitting) < AT_ONCE_MAX:

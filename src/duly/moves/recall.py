@@ -72,7 +72,7 @@ async def _without_answer(
     settle: Callable[[list[UUID]], Awaitable[T]] | None,
 ) -> T:
     """Change a schedule though a worker did not answer, if none of its runs was still coming when it was asked."""
-    unsettled = Unsettled(f"job {job_id}", f"a worker that does not answer holds run {silent[0]}")
+    unsettled = Unsettled(f"job {job_id}", f"a worker that does not respond holds run {silent[0]}")
     if settle is None and await runs.are_due_after(database, silent, asked_at):
         raise unsettled
     try:

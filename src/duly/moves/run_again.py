@@ -64,7 +64,9 @@ async def run_again(
     if found is None or found["tenant"] != tenant:
         raise NotFound(f"no run {run_id}; `duly runs` lists them")
     if found["state"] not in runs.FINAL:
-        raise Refused(f"run {run_id} is {found['state']}, and can be run again when it has ended; or cancel it first")
+        raise Refused(
+            f"run {run_id} is {found['state']}, so it cannot be run again yet; wait for its end, or cancel it"
+        )
     asked = changes or Changes()
     carried = await overview.arguments(database, run_id)
     job = Submission(
@@ -87,11 +89,11 @@ def _payload(found: Mapping[str, Any], carried: Mapping[str, Any]) -> str:
     run_id, payload = found["run_id"], carried.get("payload")
     if payload is None:
         again = "" if found["job_id"] == run_id else f", or trigger job {found['job_id']}"
-        why = "never had a payload" if found["state"] == "skipped" else "has a payload that is no longer kept"
+        why = "never had a payload" if found["state"] == "skipped" else "has no stored payload any more"
         raise InvalidOption(f"run {run_id} {why}; give one{again}")
     if found["node"] is not None and has_references(payload):
         raise InvalidOption(
-            f"run {run_id} is node {found['node']!r} of workflow {found['workflow_id']}, and its payload names results of"
+            f"run {run_id} is node {found['node']!r} of workflow {found['workflow_id']}, and its payload refers to results of"
             " other nodes; give a payload, or replay the workflow from that node"
         )
     return str(payload)

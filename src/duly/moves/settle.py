@@ -40,7 +40,7 @@ class Unstorable(Exception):
 
     def __init__(self, runs: Sequence[Run], fenced: Sequence[Run], cause: Exception) -> None:
         super().__init__(
-            f"the store refuses what {some(len(runs), 'run')} came to, the first is {runs[0].run_id}: {cause!r}"
+            f"the database refuses the outcome of {some(len(runs), 'run')}, the first is {runs[0].run_id}: {cause!r}"
         )
         self.runs = runs
         self.fenced = fenced
@@ -212,7 +212,7 @@ def _moved(item: Settled, rng: Rng, now: datetime) -> Moved:
     try:
         return _decided(item, rng, now)
     except (ArithmeticError, TypeError, ValueError) as error:
-        reason = storable(f"what it becomes could not be decided: {error!r}", _REASON_CHARACTERS_MAX)
+        reason = storable(f"its next state could not be decided: {error!r}", _REASON_CHARACTERS_MAX)
         return Moved(item.run, item.started_at, item.finished_at, _words(item.outcome)[0], "dead", reason=reason)
 
 

@@ -47,7 +47,7 @@ async def _trigger(database: Database, job_id: UUID, key: str, payload: str | No
     if unless_held(answer) == "over":
         if await jobs.find(database, job_id) is None:
             raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
-        raise JobEnded(f"job {job_id} has ended; it fires no more")
+        raise JobEnded(f"job {job_id} has ended and will not fire again")
     state = TriggerState(answer)
     if actor_of(database) is not None and state is not TriggerState.REPLAYED:
         await _note(database, job_id, run_id, state, has_payload=payload is not None)

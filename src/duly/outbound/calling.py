@@ -49,7 +49,7 @@ class Caller:
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise DeadlinePassed(f"no whole answer within {seconds:g} s") from None
+            raise DeadlinePassed(f"no complete response within {seconds:g} s") from None
         except OutboundError as error:
             self._log.info("call_failed", tenant=tenant, error=type(error).__name__, detail=error.detail)
             raise

@@ -24,8 +24,8 @@ HEADER_BYTES_MAX = 8_190
 _RECEIVED_BYTES_MAX = HEADERS_BYTES_MAX + 8 * BODY_BYTES_MAX
 _VERSIONS = ("1.0", "1.1")
 _SWITCHING = 101
-NO_ANSWER = "no answer: the connection could not be made, or ended before a whole answer had come"
-_NO_HTTP = "what it answered is no HTTP, or has more headers than are taken"
+NO_ANSWER = "no response: the connection failed, or closed before the response was complete"
+_NO_HTTP = "the response is not HTTP, or has too many headers"
 
 
 class Headers(Mapping[str, str]):
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
         """Send a request and read its response; `has_body`: the response may have one. Raises NoAnswer, BadAnswer."""
         transport = self._transport
         if transport is None or (transport.is_closing() and not self._early):
-            raise NoAnswer(NO_ANSWER, "it hung up before anything was sent")
+            raise NoAnswer(NO_ANSWER, "it closed the connection before the request was sent")
         asked: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked = asked
         self._start_over(has_body=has_body)
@@ -158,7 +158,9 @@ class Connection(asyncio.Protocol):
         if self._has_head and not self._has_length and error is None:
             self._end(is_whole=True)
         else:
-            self._fail(NoAnswer(NO_ANSWER, f"it hung up: {error!r}" if error else "it hung up"))
+            self._fail(
+                NoAnswer(NO_ANSWER, f"it closed the connection: {error!r}" if error else "it closed the connection")
+            )
         self._parser = None  # It holds us, as we hold it.
 
     # -------------------------------------------------------------------------------------------------- for the parser
@@ -199,9 +201,9 @@ class Connection(asyncio.Protocol):
         version, coding = self._parser.get_http_version(), self._headers.get("transfer-encoding", "chunked")
         if self._headers_bytes > HEADERS_BYTES_MAX:
             size, most = self._headers_bytes, HEADERS_BYTES_MAX
-            return BadAnswer(f"its answer has {size:,} bytes of headers; up to {most:,} are taken")
+            return BadAnswer(f"its response has {size:,} bytes of headers; the limit is {most:,}")
         if status < 100 or status == _SWITCHING:
-            return BadAnswer(f"it answered {status}, which is no answer to a webhook")
+            return BadAnswer(f"it answered {status}, which is not a valid response to a webhook")
         if version not in _VERSIONS or coding.lower() != "chunked":
             return BadAnswer(_NO_HTTP, f"version {version}, transfer-encoding {coding}")
         return None

@@ -36,8 +36,8 @@ def judge(egress: Egress, text: str) -> tuple[WebhookUrl, Address | None]:
     literal = _literal(url)
     if not egress.allows_port(url.port) or (literal and not egress.allows(literal, url.port)):
         raise NotAllowed(
-            f"{url.origin} may not be called: {_why_not(egress, url, literal)};"
-            " ask the operator, whose settings egress_ports, egress_allow and egress_loopback decide it",
+            f"{url.origin} is not allowed: {_why_not(egress, url, literal)};"
+            " the operator can allow it with the settings egress_ports, egress_allow and egress_loopback",
             f"port {url.port}",
         )
     return url, literal
@@ -79,13 +79,13 @@ class Guard:
         addresses = tuple(dict.fromkeys(map(read_address, found)))
         for address in addresses:
             if not self._egress.allows(address, port):
-                raise ValueError(f"it leads to {address}, which may not be called on port {port}")
+                raise ValueError(f"it resolves to {address}, which is not allowed on port {port}")
         return addresses
 
     def _not_found(self, url: WebhookUrl, tenant: int, detail: str) -> NotFound:
         self._log.warning("egress_refused", origin=url.origin, tenant=tenant, reason=detail)
         return NotFound(
-            f"{url.origin} may not be called: its host was not found, or leads to an address that webhooks are not sent to",
+            f"{url.origin} is not allowed: its host was not found, or resolves to a forbidden address",
             detail,
         )
 
@@ -93,8 +93,8 @@ class Guard:
 def _why_not(egress: Egress, url: WebhookUrl, literal: Address | None) -> str:
     if literal is None or url.port not in egress.ports:
         ports = ", ".join(map(str, sorted(egress.ports)))
-        return f"port {url.port} is not one that webhooks are sent to; usual ones are {ports}"
-    return f"address {literal} is not one that webhooks are sent to"
+        return f"port {url.port} is not an allowed port; default ports are {ports}"
+    return f"address {literal} is not an allowed address"
 
 
 def _literal(url: WebhookUrl) -> Address | None:

@@ -174,7 +174,7 @@ def _check_peer(connection: Connection, address: Address) -> None:
     peer = connection.peer
     if peer is None or (peer != str(address) and read_address(peer) != address):
         connection.hang_up()
-        raise NoAnswer(NO_ANSWER, f"the connection leads to {peer}, not to {address}")
+        raise NoAnswer(NO_ANSWER, f"the connection goes to {peer}, not to {address}")
 
 
 @cache

@@ -56,7 +56,7 @@ def account_for(pgdata: Path) -> Account:
     owner = pgdata.stat()
     if owner.st_uid == 0:
         raise DataFolderRefused(
-            f"{pgdata} belongs to root, as whom PostgreSQL refuses to run: give it to another account, "
+            f"{pgdata} belongs to root, and PostgreSQL refuses to run as root: give it to another account, "
             f"as in `chown -R postgres: {pgdata}`"
         )
     if os.geteuid() not in (0, owner.st_uid):
@@ -89,6 +89,6 @@ def name_of(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         raise EmbeddedError(
-            f"uid {uid} has no name here, and PostgreSQL does not run without: add it to /etc/passwd, "
+            f"uid {uid} has no user name, which PostgreSQL needs: add it to /etc/passwd, "
             "or set DULY_DATABASE_URL to use a PostgreSQL that runs elsewhere"
         ) from None

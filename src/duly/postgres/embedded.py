@@ -189,9 +189,7 @@ def refuse_if_not_ours(pgdata: Path, pid: int) -> None:
 def refuse_if_in_use(pgdata: Path, socket: Path, found: PidFile | None) -> None:
     """Refuse when somebody answers on the socket or uses the shared memory, though we cannot see who."""
     if answers(socket) or (found and is_attached(found.shared_memory_id)):
-        raise DataFolderHeld(
-            f"{pgdata} is in use by a PostgreSQL that cannot be seen from here, perhaps in another container: stop it there"
-        )
+        raise DataFolderHeld(f"{pgdata} is in use by a PostgreSQL in another container or host: stop it there")
 
 
 def serve(folder: Folder, programs: Binaries, settings: Mapping[str, str], on_wait: OnWait | None) -> Server:

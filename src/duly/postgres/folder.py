@@ -123,7 +123,7 @@ class Folder:
         if found != binaries.major:
             raise DataFolderRefused(
                 f"{self.pgdata} was made by PostgreSQL {found}, and the programs in {binaries.folder} are version "
-                f"{binaries.version}: start it with programs of version {found}, or begin anew in another data folder"
+                f"{binaries.version}: start it with programs of version {found}, or start with a new data folder"
             )
 
     def initialise(self, binaries: Binaries, *, durable: bool) -> None:

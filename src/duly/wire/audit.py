@@ -13,9 +13,7 @@ from duly.wire.keys import TenantNumber
 from duly.wire.pages import Page, PageQuery
 from duly.wire.schema.shapes import Told, check_reach
 
-ActionName = Annotated[
-    str, Meta(description="What was done.", examples=["job.paused"], extra_json_schema={"enum": [*Action]})
-]
+ActionName = Annotated[str, Meta(description="Action.", examples=["job.paused"], extra_json_schema={"enum": [*Action]})]
 ActorText = Annotated[
     str,
     Meta(
@@ -30,7 +28,7 @@ SubjectText = Annotated[
     Meta(
         min_length=1,
         max_length=400,
-        description="The id of what was changed; of what has none, its name.",
+        description="Id of the changed thing, or its name if it has no id.",
         extra_json_schema=PRINTABLE,
     ),
 ]
@@ -74,11 +72,9 @@ class AuditEntry(Told, frozen=True):
     actor: AuditActor
     action: str
     subject: AuditSubject
-    count: Annotated[int, Meta(ge=1, description="How many were changed at once.")]
+    count: Annotated[int, Meta(ge=1, description="Number of things changed at once.")]
     request_id: str | None
-    detail: Annotated[
-        dict[str, Any] | None, Meta(description="What else is worth knowing; never a secret or a payload.")
-    ]
+    detail: Annotated[dict[str, Any] | None, Meta(description="Details of the change; never a secret or a payload.")]
 
 
 class AuditList(Page[AuditEntry], frozen=True):

@@ -54,12 +54,12 @@ def _data(kind: str, body: bytes) -> dict[str, Any]:
         try:
             return {"data": msgspec.json.decode(body)}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise Malformed(f"the body is not JSON, though its type is {kind}; send one JSON value in UTF-8") from None
+            raise Malformed(f"the body is not JSON, but its type is {kind}; send one JSON value in UTF-8") from None
     if kind.startswith("text/"):
         try:
             return {"data": body.decode()}
         except UnicodeDecodeError:
-            raise Malformed(f"the body is not UTF-8, though its type is {kind}") from None
+            raise Malformed(f"the body is not UTF-8, but its type is {kind}; send UTF-8") from None
     return {"data_base64": b64encode(body).decode()}
 
 
@@ -68,7 +68,7 @@ def _decoded(name: str, value: str) -> str:
     try:
         return unquote(value, errors="strict")
     except UnicodeDecodeError:
-        raise Misshapen([Wrong(_PREFIX + name, "is not UTF-8 behind its percent signs")]) from None
+        raise Misshapen([Wrong(_PREFIX + name, "is not percent-encoded UTF-8; encode it again")]) from None
 
 
 def _header_of(pointer: str) -> str:

@@ -19,8 +19,8 @@ class CallbackOutcome(Asked, frozen=True):
 
     outcome: Literal["succeeded", "failed"]
     result: Any = None
-    reason: Annotated[str, Meta(max_length=2_000, description="What went wrong, for people.")] | None = None
-    retry: Annotated[bool, Meta(description="Whether another attempt makes sense.")] = True
+    reason: Annotated[str, Meta(max_length=2_000, description="Reason of the failure, for people.")] | None = None
+    retry: Annotated[bool, Meta(description="Retry the run if attempts are left.")] = True
     retry_after: RetryAfter | None = None
 
 

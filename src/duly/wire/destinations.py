@@ -12,16 +12,16 @@ from duly.domain.targets.destination import PLACES_DEFAULT, PLACES_MAX, RATE_MAX
 from duly.wire.pages import Items, Page
 from duly.wire.schema.shapes import Asked, Told
 
-Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="How many requests are under way at once, at most.")]
+Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="Maximum number of concurrent requests.")]
 RatePerSecond = Annotated[
-    float, Meta(ge=RATE_MIN, le=RATE_MAX, description="How many requests a second, at most; null: no limit.")
+    float, Meta(ge=RATE_MIN, le=RATE_MAX, description="Maximum number of requests per second; null: no limit.")
 ]
 Url = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=2048,
-        description="Any address at the destination; what counts is its scheme, host and port.",
+        description="Any URL of the destination; only its scheme, host and port are used.",
         examples=["https://hooks.example/in"],
     ),
 ]
@@ -32,7 +32,7 @@ RetryShare = Annotated[
     Meta(
         ge=0,
         le=1,
-        description="How many retries there may be for each first attempt, and one a second besides; 1: any.",
+        description="Retries allowed per first attempt, plus one per second; 1: no limit.",
     ),
 ]
 
@@ -62,25 +62,27 @@ class Destination(Told, frozen=True):
     state: Annotated[
         Literal["closed", "open", "half_open"],
         Meta(
-            description="Its breaker. closed: it is called; open: it has failed, and is left alone; half_open: it is tried."
+            description="State of the circuit breaker. closed: requests are sent; open: they wait; half_open: one is tried."
         ),
     ]
-    wait_until: Annotated[Moment | None, Meta(description="Until when nothing is sent to it; null: now is fine.")]
-    turned_at: Annotated[Moment, Meta(description="Since when it is so.")]
+    wait_until: Annotated[
+        Moment | None, Meta(description="Time of the next request while the circuit is open; null: now.")
+    ]
+    turned_at: Annotated[Moment, Meta(description="Time of the last change of state.")]
     places: int
     rate_per_second: float | None
-    in_flight: Annotated[int, Meta(description="Requests under way, as the workers last said.")]
-    parked: Annotated[int, Meta(description="Runs that wait for it in `blocked`, counted up to 10,000.")]
-    steady_rate: Annotated[float | None, Meta(description="Healthy answers a second, as is usual.")]
+    in_flight: Annotated[int, Meta(description="Requests in flight, as last reported by the workers.")]
+    parked: Annotated[int, Meta(description="Blocked runs that wait for it, counted up to 10,000.")]
+    steady_rate: Annotated[float | None, Meta(description="Usual number of successful responses per second.")]
     ramp_rate: Annotated[
-        float | None, Meta(description="After an outage: where its rate began. Null: it is let back in whole.")
+        float | None, Meta(description="Slow start after an outage: its first rate. Null: no slow start.")
     ]
     healthy_total: int
     failing_total: int
     made_at: Moment
-    retry_share: Annotated[float, Meta(description="How many retries there may be for each first attempt.")]
-    retries_total: Annotated[int, Meta(description="Retries that were sent.")]
-    turned_away_total: Annotated[int, Meta(description="How often a retry had to wait, because there were too many.")]
+    retry_share: Annotated[float, Meta(description="Retries allowed per first attempt.")]
+    retries_total: Annotated[int, Meta(description="Retries sent.")]
+    turned_away_total: Annotated[int, Meta(description="Retries delayed because there were too many.")]
 
 
 class DestinationList(Page[Destination], frozen=True):
@@ -99,7 +101,7 @@ class WaitingRun(Told, frozen=True):
     run_id: UUID
     job_id: UUID
     queue: str
-    attempt: Annotated[int, Meta(description="How many attempts it has used.")]
+    attempt: Annotated[int, Meta(description="Attempts used.")]
     scheduled_at: Moment
     due_at: Moment
     waits_since: Moment
@@ -117,7 +119,7 @@ class FailedAttempt(Told, frozen=True):
     attempt: int
     finished_at: Moment
     outcome: Literal["failed", "timed_out"]
-    status: Annotated[int | None, Meta(description="What it answered; null: nothing.")]
+    status: Annotated[int | None, Meta(description="Response status; null: no response.")]
     reason: Annotated[str | None, Meta(description="In words.")]
 
 
@@ -129,9 +131,9 @@ class SigningSecret(Told, frozen=True):
     """A secret that signs requests to a destination."""
 
     number: int
-    secret: Annotated[str, Meta(description="`whsec_` and base64, as Standard Webhooks writes it.")]
+    secret: Annotated[str, Meta(description="`whsec_` and base64, the format of Standard Webhooks.")]
     made_at: Moment
-    retires_at: Annotated[Moment | None, Meta(description="Until when it is good; null: it is the newest.")]
+    retires_at: Annotated[Moment | None, Meta(description="End of its validity; null: it is the newest.")]
 
     def __repr__(self) -> str:
         return f"SigningSecret({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"

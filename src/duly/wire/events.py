@@ -72,8 +72,8 @@ class StreamQuery(Asked, frozen=True):
     types: (
         Annotated[
             str,
-            Meta(max_length=500, description=f"Only these, with commas between them. Known are {', '.join(TYPES)}."),
+            Meta(max_length=500, description=f"Only these types, separated by commas: {', '.join(TYPES)}."),
         ]
         | None
     ) = None
-    queue: Annotated[Name, Meta(description="Only those of runs and jobs of this queue.")] | None = None
+    queue: Annotated[Name, Meta(description="Only events of runs and jobs of this queue.")] | None = None

@@ -17,7 +17,7 @@ class Reason(Told, frozen=True):
 
     code: Code
     text: str
-    facts: Annotated[dict[str, Any], Meta(description="What the sentence says, for programs.")]
+    facts: Annotated[dict[str, Any], Meta(description="The facts of the sentence, for programs.")]
 
 
 class Holding(Told, frozen=True):
@@ -25,8 +25,8 @@ class Holding(Told, frozen=True):
 
     code: HoldingCode
     text: str
-    frees: Annotated[str, Meta(description="What would free it: an event, or a command.")]
-    probable_start_at: Annotated[Moment | None, Meta(description="When it will probably start; null: nobody knows.")]
+    frees: Annotated[str, Meta(description="The event or command that would unblock it.")]
+    probable_start_at: Annotated[Moment | None, Meta(description="Estimated start; null: unknown.")]
 
 
 class Explanation(Told, frozen=True):
@@ -35,5 +35,5 @@ class Explanation(Told, frozen=True):
     kind: Literal["job", "run"]
     id: UUID
     state: str
-    holding: Annotated[Holding | None, Meta(description="null: nothing does; it runs, or is over.")]
+    holding: Annotated[Holding | None, Meta(description="null: nothing; it runs or has ended.")]
     reasons: list[Reason]

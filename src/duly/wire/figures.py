@@ -11,16 +11,16 @@ from duly.domain.fields import Moment, Name
 from duly.wire.schema.shapes import Asked, Told
 
 StepSeconds = Annotated[
-    int, Meta(ge=60, le=604_800, description="Seconds of a step: whole minutes; over more than two days, whole hours.")
+    int, Meta(ge=60, le=604_800, description="Seconds per step: whole minutes; for more than two days, whole hours.")
 ]
-Seconds = Annotated[float | None, Meta(description="In seconds; null: nothing began.")]
+Seconds = Annotated[float | None, Meta(description="In seconds; null: no attempt started.")]
 
 
 class SeriesQuery(Asked, frozen=True, rename={"since": "from", "until": "to"}):
     """The time range, the step, and the queue of a series."""
 
-    since: Annotated[Moment | None, Meta(description="Where it begins; an hour before its end unless given.")] = None
-    until: Annotated[Moment | None, Meta(description="Where it ends; now unless given.")] = None
+    since: Annotated[Moment | None, Meta(description="Start; default: an hour before `to`.")] = None
+    until: Annotated[Moment | None, Meta(description="End; default: now.")] = None
     step: StepSeconds | None = None
     queue: Name | None = None
 
@@ -29,15 +29,15 @@ class Point(Told, frozen=True):
     """The attempts that ended within one step. `failed` includes those that timed out or were lost."""
 
     at: Moment
-    ended: Annotated[int, Meta(description="Attempts that had begun and ended.")]
+    ended: Annotated[int, Meta(description="Attempts that started and ended.")]
     succeeded: int
     failed: int
-    retried: Annotated[int, Meta(description="Of those that failed: another attempt follows.")]
-    dead: Annotated[int, Meta(description="Of those that failed: nothing follows by itself.")]
+    retried: Annotated[int, Meta(description="Failed attempts that are retried.")]
+    dead: Annotated[int, Meta(description="Failed attempts that are not retried.")]
     cancelled: int
-    skipped: Annotated[int, Meta(description="Occurrences that were left out.")]
+    skipped: Annotated[int, Meta(description="Skipped occurrences.")]
     expired: int
-    success_rate: Annotated[float | None, Meta(description="Of those that succeeded or failed; null: none did.")]
+    success_rate: Annotated[float | None, Meta(description="Of attempts that succeeded or failed; null: none did.")]
     skew_p50: Seconds
     skew_p95: Seconds
     skew_p99: Seconds
@@ -91,13 +91,11 @@ class Overview(Told, frozen=True):
     """The state of a tenant, in four numbers with their details."""
 
     read_at: Moment
-    oldest_ready_seconds: Annotated[
-        float, Meta(description="How long the oldest run that may be claimed has been due.")
-    ]
+    oldest_ready_seconds: Annotated[float, Meta(description="Age of the oldest ready run since it was due.")]
     skew_p95_seconds: Annotated[float | None, Meta(description="Over the last five minutes.")]
-    runs_per_second: Annotated[float, Meta(description="Attempts that ended, over the last whole minute.")]
+    runs_per_second: Annotated[float, Meta(description="Attempts that ended in the last full minute.")]
     failing: Annotated[int, Meta(description="Attempts that failed in the last five minutes.")]
-    ready: Annotated[int, Meta(description="Runs that may be claimed, counted up to 10,000.")]
+    ready: Annotated[int, Meta(description="Ready runs, counted up to 10,000.")]
     ready_is_more: bool
     dead: Annotated[int, Meta(description="Dead letters, counted up to 10,000.")]
     dead_is_more: bool
@@ -116,14 +114,14 @@ class ComingFires(Told, frozen=True):
     """The fires of the next hour. Those of jobs that wait for an end or an event are unknown."""
 
     minutes: list[ComingMinute]
-    is_complete: Annotated[bool, Meta(description="Whether all timers of the hour were looked at.")]
+    is_complete: Annotated[bool, Meta(description="Whether all timers of the hour were counted.")]
 
 
 class DaysQuery(Asked, frozen=True):
     """The number of days, and the time zone."""
 
     days: Annotated[int, Meta(ge=1, le=90)] = 35
-    zone: Annotated[Name, Meta(description="A time zone of the tz database: its days are counted.")] = "UTC"
+    zone: Annotated[Name, Meta(description="Time zone of the days, a tz database name.")] = "UTC"
 
 
 class JobDay(Told, frozen=True):
@@ -143,5 +141,5 @@ class JobDays(Told, frozen=True):
     items: list[JobDay]
     zone: str
     clock_changes: Annotated[
-        list[date], Meta(description="Days of the zone, these and the next 35, on which its clocks are set.")
+        list[date], Meta(description="Days on which the zone's clocks change, up to 35 days ahead.")
     ]

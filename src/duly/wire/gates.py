@@ -12,9 +12,7 @@ from duly.domain.limits.concurrency import BURST_MAX, RATE_MAX
 from duly.wire.pages import Page
 from duly.wire.schema.shapes import Asked, Told
 
-Places = Annotated[
-    int, Meta(ge=1, le=GATE_PLACES_MAX, description="How many runs of the key are under way at once, at most.")
-]
+Places = Annotated[int, Meta(ge=1, le=GATE_PLACES_MAX, description="Maximum number of concurrent runs of the key.")]
 
 
 class GateRate(Asked, frozen=True):
@@ -46,16 +44,16 @@ class Gate(Told, frozen=True):
     key: str
     kind: Annotated[
         Literal["concurrency", "fifo", "overlap", "backfill", "rate"],
-        Meta(description="What it is for; rate: it has no places. A key with places may have a rate as well."),
+        Meta(
+            description="Kind of key; rate: a rate limit only. A key with a concurrency limit may have a rate limit as well."
+        ),
     ]
-    places: Annotated[
-        int | None, Meta(description="How many may be inside; null: nobody is, and nobody waits for a place.")
-    ]
-    inside: Annotated[int, Meta(description="Runs that hold a place.")]
-    waiting: Annotated[int, Meta(description="Runs that wait for a place, counted up to 10,000.")]
-    rate: Annotated[GateRate | None, Meta(description="How many start; null: at any rate.")]
-    waiting_turn: Annotated[int, Meta(description="Runs that wait for their turn at the rate, counted up to 10,000.")]
-    limits: Annotated[SetLimits | None, Meta(description="What was set for the key; null: what its runs carry counts.")]
+    places: Annotated[int | None, Meta(description="Concurrency limit; null: no run has or waits for a slot.")]
+    inside: Annotated[int, Meta(description="Runs that have a slot.")]
+    waiting: Annotated[int, Meta(description="Runs that wait for a slot, counted up to 10,000.")]
+    rate: Annotated[GateRate | None, Meta(description="Rate limit; null: none.")]
+    waiting_turn: Annotated[int, Meta(description="Runs that wait for the rate limit, counted up to 10,000.")]
+    limits: Annotated[SetLimits | None, Meta(description="Limits set for the key; null: the limits of its runs apply.")]
 
 
 class GateList(Page[Gate], frozen=True):

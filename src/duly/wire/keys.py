@@ -15,10 +15,8 @@ TENANT_HEADER = "Duly-Tenant"  # percent-encoded; local callers name the tenant 
 Scope = Literal["jobs:read", "jobs:write", "jobs:trigger", "worker", "admin"]
 Rate = Annotated[float, Meta(ge=0.001, le=1_000_000, description="Submits a second.")]
 Count = Annotated[int, Meta(ge=0, le=2_000_000_000)]
-Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="So many runs may be under way at once.")]
-Weight = Annotated[
-    int, Meta(ge=1, le=1_000, description="Its share beside other tenants, when there is not room for all.")
-]
+Places = Annotated[int, Meta(ge=1, le=PLACES_MAX, description="Maximum number of concurrent runs.")]
+Weight = Annotated[int, Meta(ge=1, le=1_000, description="Its share relative to other tenants when slots are scarce.")]
 TenantNumber = Annotated[int, Meta(ge=1, le=2_147_483_647)]
 
 
@@ -30,8 +28,7 @@ class KeyRequest(Asked, frozen=True):
     tenant: TenantNumber | None = None
     expires_at: Moment | None = None
     expires_after: (
-        Annotated[Duration, Meta(description="Instead of expires_at: so long from now, by the clock of the database.")]
-        | None
+        Annotated[Duration, Meta(description="Instead of expires_at: time from now, by the database's clock.")] | None
     ) = None
     rate: Rate | None = None
 
@@ -54,7 +51,7 @@ class Key(Told, frozen=True):
     # Always there; of an older server they are not.
     tenant_name: str = ""
     state: Annotated[
-        Literal["active", "suspended", "expired", "revoked"], Meta(description="suspended: its tenant is.")
+        Literal["active", "suspended", "expired", "revoked"], Meta(description="suspended: its tenant is suspended.")
     ] = "active"
 
 
@@ -95,7 +92,7 @@ class TenantLimits(Asked, frozen=True):
     running_max: Places | None = None
     weight: Weight = 1
     least_period: (
-        Annotated[Duration, Meta(description="How close together the occurrences of a schedule may be: PT1S to P366D.")]
+        Annotated[Duration, Meta(description="Shortest interval between occurrences of a schedule: PT1S to P366D.")]
         | None
     ) = None
 

@@ -42,7 +42,7 @@ class Limit(Told, frozen=True):
     tenant: int | None
     queue: str | None
     places: int
-    running: Annotated[int, Meta(description="How many runs of it are in a worker's or a receiver's hands.")]
+    running: Annotated[int, Meta(description="Runs that a worker or a receiver is running.")]
     set_by: str
     set_at: Moment
 

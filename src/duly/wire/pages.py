@@ -13,10 +13,10 @@ T = TypeVar("T")
 PAGE_SIZE_MAX = 200
 
 PageSize = Annotated[
-    int, Meta(ge=1, le=PAGE_SIZE_MAX, description="How many at most; a page may hold fewer although more follow.")
+    int, Meta(ge=1, le=PAGE_SIZE_MAX, description="Maximum number per page; a page may have fewer even if more follow.")
 ]
-PageToken = Annotated[str, Meta(min_length=1, max_length=1200, description="`next_page_token` of the page before.")]
-NextPageToken = Annotated[str | None, Meta(description="Where the next page begins; null: this was the last.")]
+PageToken = Annotated[str, Meta(min_length=1, max_length=1200, description="`next_page_token` of the previous page.")]
+NextPageToken = Annotated[str | None, Meta(description="Token of the next page; null: this is the last.")]
 FILTER_CHARACTERS_MAX = 2_000
 
 
@@ -30,9 +30,7 @@ RunFilter = Annotated[str, _terms('state:(dead,cancelled) AND queue:mail AND sch
 WorkflowFilter = Annotated[str, _terms('state:failed AND name:import* AND submitted_at>"2026-11-01"')]
 ListFilter = Annotated[
     str,
-    Meta(
-        max_length=FILTER_CHARACTERS_MAX, description="Terms joined by AND, as the list of what is changed takes them."
-    ),
+    Meta(max_length=FILTER_CHARACTERS_MAX, description="Terms joined by AND, as in the list operation."),
 ]
 DeadFilter = Annotated[str, _terms('queue:(mail,reports) AND reason:Timeout* AND buried_at>"2026-11-01"')]
 
@@ -63,15 +61,15 @@ class JobsQuery(PageQuery, frozen=True):
     sort: Annotated[
         Literal["created", "name", "next_run_at"],
         Meta(
-            description="created: the newest first. name: by name, those that have one. next_run_at: the next to fire"
-            " first, those that will; for up to 5,000 jobs, beyond which it is refused."
+            description="created: newest first. name: named jobs by name. next_run_at: jobs that will fire, the next first;"
+            " refused above 5,000 jobs."
         ),
     ] = "created"
     include: (
         Annotated[
             Literal["one_shots"],
             Meta(
-                description="one_shots: also those without a name, each by the moment it is for. Not with another sort."
+                description="one_shots: include unnamed one-shots, by their scheduled time. Only with the default sort."
             ),
         ]
         | None

@@ -44,71 +44,65 @@ class Kind(msgspec.Struct, frozen=True):
 
 # Stable: a code is never reused with another meaning.
 KINDS: dict[str, Kind] = {
-    "malformed_request": Kind(
-        400, "The request is not HTTP", "Send one request as HTTP/1.1 has it, with no NUL in it."
-    ),
+    "malformed_request": Kind(400, "The request is not HTTP", "Send a valid HTTP/1.1 request without NUL characters."),
     "malformed_json": Kind(400, "The body is not JSON", "Send one JSON value, in UTF-8."),
-    "invalid_query": Kind(400, "The query is not understood", "See the operation's parameters in /openapi.json."),
-    "invalid_header": Kind(400, "A header is not understood", "See the operation's parameters in /openapi.json."),
+    "invalid_query": Kind(400, "The query is invalid", "See the operation's parameters in /openapi.json."),
+    "invalid_header": Kind(400, "A header is invalid", "See the operation's parameters in /openapi.json."),
     "unauthorized": Kind(
         401, "No valid key", "Send Authorization: Bearer with a key that is neither expired nor revoked."
     ),
-    "forbidden": Kind(403, "The key has not the scope for this", "Use a key with the scope that is named."),
-    "not_found": Kind(404, "Not found", "Check the id; lists show those there are."),
+    "forbidden": Kind(403, "The key lacks the scope", "Use a key with the named scope."),
+    "not_found": Kind(404, "Not found", "Check the id; the list operations show the existing ones."),
     "method_not_allowed": Kind(405, "Method not allowed", "Use one of the methods in the Allow header."),
-    "request_timeout": Kind(408, "The request did not arrive in time", "Send it again, whole and without a pause."),
-    "conflict": Kind(409, "It cannot be done as things stand", "Read it again, and decide anew."),
+    "request_timeout": Kind(408, "The request did not arrive in time", "Send the whole request again without delays."),
+    "conflict": Kind(409, "Conflict with the current state", "Read it again, and decide again."),
     "name_taken": Kind(409, "The name is taken", "Choose another name, or change the job that has it."),
     "declared_in_code": Kind(
         409, "A program declares this job", "Change it in the program, or the file, that declares it."
     ),
     "not_the_files": Kind(
-        409, "A job of that name is not the file's", "Take it over with adopt=true, or choose another name."
+        409, "A job of that name does not belong to the file", "Take it over with adopt=true, or choose another name."
     ),
-    "plan_changed": Kind(
-        409, "The plan is no longer the same", "Ask for a new plan with dry_run=true, and apply that."
-    ),
-    "key_in_progress": Kind(409, "The same request is under way", "Ask again after the seconds in Retry-After."),
-    "lease_lost": Kind(409, "The lease is lost", "Stop the run: another worker has it, or it is over."),
-    "attempt_over": Kind(
-        409, "The attempt is over", "Nothing is to be done: what stands there counts, and the detail says it."
-    ),
-    "worker_expired": Kind(409, "The worker's lease has ended", "Register anew, under another id."),
-    "version_changed": Kind(412, "It was changed meanwhile", "Read it again, and send its ETag in If-Match."),
-    "body_too_large": Kind(413, "The body is too large", "Send less at once."),
-    "unsupported_media_type": Kind(415, "The body's type is not taken", "Send the Content-Type that is named."),
-    "invalid_body": Kind(422, "The body has not the shape that is asked for", "Mend what `errors` names."),
+    "plan_changed": Kind(409, "The plan is out of date", "Request a new plan with dry_run=true, and apply that."),
+    "key_in_progress": Kind(409, "The same request is in progress", "Retry after the seconds in Retry-After."),
+    "lease_lost": Kind(409, "The lease is lost", "Stop the run: another worker has it, or it has ended."),
+    "attempt_over": Kind(409, "The attempt has ended", "Do nothing: the outcome in the detail is final."),
+    "worker_expired": Kind(409, "The worker's lease has expired", "Register again, with another id."),
+    "version_changed": Kind(412, "It was changed by another request", "Read it again, and send its ETag in If-Match."),
+    "body_too_large": Kind(413, "The body is too large", "Send a smaller body."),
+    "unsupported_media_type": Kind(415, "The media type is not supported", "Send the named Content-Type."),
+    "invalid_body": Kind(422, "The body is invalid", "Fix the fields in `errors`."),
     "invalid_schedule": Kind(
-        422, "The schedule cannot be kept", "Mend what `errors` names; /v1/triggers/preview tries it out."
+        422, "The schedule is invalid", "Fix the fields in `errors`; /v1/triggers/preview checks a schedule."
     ),
-    "invalid_workflow": Kind(422, "The workflow cannot be kept", "Mend what `errors` names."),
-    "invalid_manifest": Kind(422, "The file of schedules is not right", "Mend what `errors` names."),
-    "invalid_payload": Kind(422, "The payload is not taken", "Send JSON within the limits."),
-    "invalid_option": Kind(422, "An option is outside its range", "Mend what the detail names."),
+    "invalid_workflow": Kind(422, "The workflow is invalid", "Fix the fields in `errors`."),
+    "invalid_manifest": Kind(422, "The file of schedules is invalid", "Fix the fields in `errors`."),
+    "invalid_payload": Kind(422, "The payload is invalid", "Send JSON within the limits."),
+    "invalid_option": Kind(422, "An option is invalid", "Fix the option in the detail."),
     "invalid_filter": Kind(
-        422, "The filter is not understood", 'Write conditions as field:value or field>"2026-11-01", joined by AND.'
+        422, "The filter is invalid", 'Write conditions as field:value or field>"2026-11-01", joined by AND.'
     ),
     "key_reused": Kind(422, "The idempotency key was used for another body", "Use a new key for a new request."),
     "key_mismatch": Kind(
-        422, "The header and the body name different idempotency keys", "Send one of them, or the same key in both."
+        422, "The header and the body have different idempotency keys", "Send one of them, or the same key in both."
     ),
     "precondition_required": Kind(428, "If-Match is missing", "Send the ETag of what you read in If-Match."),
-    "rate_limited": Kind(429, "Too many requests", "Ask again after the seconds in Retry-After."),
+    "rate_limited": Kind(429, "Too many requests", "Retry after the seconds in Retry-After."),
     "quota_reached": Kind(
-        429, "A quota of the tenant is used up", "Wait until there is room, or ask for a larger quota."
+        429, "A quota of the tenant is reached", "Retry later, or ask the operator for a larger quota."
     ),
     "shed": Kind(
         429,
         "The queue is overloaded",
-        "Ask again after the seconds in Retry-After, or submit with priority 6 or more urgent.",
+        "Retry after the seconds in Retry-After, or submit with priority 6 or more urgent.",
     ),
     "headers_too_large": Kind(
         431, "The headers are too large", "Send at most 8 KiB of headers, and 16 KiB with the path and the query."
     ),
-    "internal_error": Kind(500, "Internal error", "The server's log says more; it was written with this request's id."),
-    "too_many_connections": Kind(503, "Too many connections", "Close connections that are idle, and ask again."),
+    "internal_error": Kind(500, "Internal error", "See the server's log at this request's id."),
+    "too_many_connections": Kind(503, "Too many connections", "Close idle connections, and retry."),
     "unavailable": Kind(
-        503, "The database does not answer", "Ask again after the seconds in Retry-After, with the same key."
+        503, "The database does not respond", "Retry after the seconds in Retry-After, with the same key."
     ),
 }
 

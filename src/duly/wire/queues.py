@@ -18,38 +18,36 @@ class Queue(Told, frozen=True):
     """The backlog of a queue, its workers, and whether it is paused."""
 
     name: str
-    ready: Annotated[int, Meta(description="Runs that may be claimed, counted up to 100,000.")]
-    oldest_age_seconds: Annotated[float, Meta(description="How long the oldest of them has been due.")]
+    ready: Annotated[int, Meta(description="Ready runs, counted up to 100,000.")]
+    oldest_age_seconds: Annotated[float, Meta(description="Age of the oldest of them since it was due.")]
     workers: int
     slots: int
     is_held: bool
-    age_limit_seconds: Annotated[float, Meta(description="How old the oldest due run may be before work is shed.")]
+    age_limit_seconds: Annotated[float, Meta(description="Age of the oldest due run above which jobs are refused.")]
     is_overloaded: Annotated[
         bool,
         Meta(
-            description="The caller's oldest due run in it is older than that: its one-shots of priority 7 and above are refused."
+            description="The caller's oldest due run is older than that: one-shots of priority 7 and above are refused."
         ),
     ]
     desired_workers: Annotated[
         int,
         Meta(
-            description="How many workers keep up with it, for all tenants: from what ended lately, what waits, and what fires in"
-            " the next 15 minutes."
+            description="Number of workers that keep up with it, for all tenants: from recent throughput, backlog and the fires"
+            " of the next 15 minutes."
         ),
     ]
     coming: Annotated[
         list[int],
-        Meta(description="How many runs of all tenants fall due in each of the next 15 minutes, as far as is known."),
+        Meta(description="Known runs of all tenants due in each of the next 15 minutes."),
     ]
     # Always there; of an older server they are not.
-    holds: Annotated[list[Hold], Meta(description="What is paused of it, or with it.")] = msgspec.field(
+    holds: Annotated[list[Hold], Meta(description="Pauses that affect it.")] = msgspec.field(default_factory=list)
+    overloads: Annotated[list[QueueOverload], Meta(description="Tenants that are overloaded in it.")] = msgspec.field(
         default_factory=list
     )
-    overloads: Annotated[list[QueueOverload], Meta(description="Whose runs in it have waited for too long.")] = (
-        msgspec.field(default_factory=list)
-    )
     unknown_handlers: Annotated[
-        list[UnknownHandler], Meta(description="Handlers of runs in it that no live worker has; for the operator.")
+        list[UnknownHandler], Meta(description="Unroutable runs by handler; operator only.")
     ] = msgspec.field(default_factory=list)
 
 
@@ -78,7 +76,7 @@ class QueueChange(Asked, frozen=True):
     """Settings of a queue; null restores the default."""
 
     age_limit: Annotated[
-        Duration | None, Meta(description="How old its oldest due run may be before work is shed: PT1S to P1D.")
+        Duration | None, Meta(description="Age of the oldest due run above which jobs are refused: PT1S to P1D.")
     ]
 
 
@@ -143,20 +141,20 @@ class Worker(Told, frozen=True):
     worker_id: UUID
     name: str
     version: str
-    tenant: Annotated[int | None, Meta(description="The tenant it serves; null: all of them.")]
+    tenant: Annotated[int | None, Meta(description="Tenant that it serves; null: all.")]
     queues: list[str]
-    weights: Annotated[list[int], Meta(description="Of its queues, in their order; none: all weigh the same.")]
+    weights: Annotated[list[int], Meta(description="Weights of its queues, in order; none: all the same.")]
     handlers: list[str]
     slots: int
-    pools: Annotated[dict[str, int], Meta(description="Its slots by kind; the functions' under an empty name.")]
+    pools: Annotated[dict[str, int], Meta(description="Slots by kind; those of functions under an empty name.")]
     started_at: Moment
     lease_seconds_left: float
-    held: Annotated[int, Meta(description="Runs in its hands, counted up to 10,000.")]
-    is_draining: Annotated[bool, Meta(description="It takes nothing more, and finishes what it has.")]
+    held: Annotated[int, Meta(description="Runs that it holds, counted up to 10,000.")]
+    is_draining: Annotated[bool, Meta(description="It claims no more runs and finishes those it has.")]
     stalled_at: Annotated[
-        Moment | None, Meta(description="Since when a handler keeps it from starting anything; null: it starts runs.")
+        Moment | None, Meta(description="Time since which a handler has blocked it; null: not stalled.")
     ]
-    stalled_in: Annotated[list[str], Meta(description="The handlers that hold it, where that is known.")]
+    stalled_in: Annotated[list[str], Meta(description="Handlers that block it, where known.")]
 
 
 class HeldRun(Told, frozen=True):
@@ -165,7 +163,7 @@ class HeldRun(Told, frozen=True):
     run_id: UUID
     job_id: UUID
     tenant: int
-    state: Annotated[Literal["ready", "running"], Meta(description="ready: claimed ahead of its moment.")]
+    state: Annotated[Literal["ready", "running"], Meta(description="ready: claimed ahead of its due time.")]
     queue: str
     handler: str
     attempt: int

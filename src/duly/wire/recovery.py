@@ -18,7 +18,7 @@ ChoiceName = Literal["skip", "once", "all"]
 class RecoveryRule(Asked, frozen=True):
     """The choice for missed fires: of one schedule, of all of a tenant, or, with neither, of all. The nearest rule counts."""
 
-    choice: Annotated[ChoiceName, Meta(description="Leave it out, one run for all, or a run for each, up to 10,000.")]
+    choice: Annotated[ChoiceName, Meta(description="Skip, one run for all, or one run for each, up to 10,000.")]
     tenant: TenantNumber | None = None
     job_id: UUID | None = None
 
@@ -29,11 +29,9 @@ class RecoveryApproval(Asked, frozen=True):
     rules: Annotated[list[RecoveryRule], Meta(max_length=1_000)] = msgspec.field(default_factory=list)
     rate: Annotated[
         Annotated[float, Meta(gt=0, le=500)] | None,
-        Meta(description="Runs a second, all together; null leaves the one that stands."),
+        Meta(description="Runs per second in total; null: unchanged."),
     ] = None
-    dry_run: Annotated[bool, Meta(description="Show the plan with these rules and this rate, and change nothing.")] = (
-        False
-    )
+    dry_run: Annotated[bool, Meta(description="Show the plan with these rules and this rate; change nothing.")] = False
 
 
 class RecoveryItem(Told, frozen=True):
@@ -45,12 +43,12 @@ class RecoveryItem(Told, frozen=True):
     name: str | None
     queue: str
     policy: Annotated[str, Meta(description="Its own misfire policy.")]
-    choice: Annotated[ChoiceName | None, Meta(description="What was chosen instead.")]
+    choice: Annotated[ChoiceName | None, Meta(description="Choice that replaces it.")]
     missed: int
-    runs: Annotated[int, Meta(description="How many runs are made of that.")]
+    runs: Annotated[int, Meta(description="Runs to be created.")]
     made: int
-    rate: Annotated[float, Meta(description="Runs a second, of this schedule alone.")]
-    is_held: Annotated[bool, Meta(description="It waits for a decision, or for its turn.")]
+    rate: Annotated[float, Meta(description="Runs per second of this schedule alone.")]
+    is_held: Annotated[bool, Meta(description="It waits for approval, or for the schedules before it.")]
 
 
 class RecoveryTenant(Told, frozen=True):
@@ -75,28 +73,30 @@ class RecoveryState(Told, frozen=True):
 
     recovery_id: UUID
     state: Literal["open", "approved", "dismissing", "done", "dismissed"]
-    down_since: Annotated[Moment | None, Meta(description="null: catch-ups under way were taken over into it.")]
+    down_since: Annotated[Moment | None, Meta(description="null: it took over running catch-ups.")]
     opened_at: Moment
     decided_at: Moment | None
     decided_by: str | None
     ended_at: Moment | None
-    rate: Annotated[float | None, Meta(description="Runs a second, all together; null: what the backfill lane allows.")]
+    rate: Annotated[
+        float | None, Meta(description="Runs per second in total; null: limited by the backfill lane only.")
+    ]
     rules: list[ToldRule]
     schedules_held: int
     schedules_decided: int
-    made: Annotated[int, Meta(description="Runs made so far.")]
+    made: Annotated[int, Meta(description="Runs created so far.")]
 
 
 class RecoveryPlan(Told, frozen=True):
     """Missed fires, the decision, and when it will be done; without a recovery, the catch-ups by policy."""
 
-    recovery: Annotated[RecoveryState | None, Meta(description="The one that is not over, or else the last.")]
-    left: Annotated[int, Meta(description="Runs that are yet to be made.")]
-    proposed_rate: Annotated[float, Meta(description="Runs a second: half of what the workers have to spare.")]
+    recovery: Annotated[RecoveryState | None, Meta(description="The current recovery, or else the last.")]
+    left: Annotated[int, Meta(description="Runs still to be created.")]
+    proposed_rate: Annotated[float, Meta(description="Runs per second: half of the workers' spare capacity.")]
     finish_at: Annotated[
         Moment | None,
-        Meta(description="When all will probably have been made; null: nothing is left, or nobody serves it."),
+        Meta(description="Estimated end; null: nothing is left, or no worker serves it."),
     ]
     tenants: list[RecoveryTenant]
     items: Annotated[list[RecoveryItem], Meta(description="The largest first, at most 1,000.")]
-    is_partial: Annotated[bool, Meta(description="There are more than the 10,000 schedules that were looked at.")]
+    is_partial: Annotated[bool, Meta(description="More than 10,000 schedules; the rest were not counted.")]

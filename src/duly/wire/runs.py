@@ -33,7 +33,7 @@ class Attempt(Told, frozen=True):
     reason: str | None
     result: Any
     detail: Any
-    became: Annotated[str | None, Meta(description="The state of the run after it.")] = None
+    became: Annotated[str | None, Meta(description="State of the run after the attempt.")] = None
     due_at: Moment | None = None
 
 
@@ -56,9 +56,7 @@ class TargetSummary(Told, frozen=True):
     url: str | None = None
 
 
-Missed = Annotated[
-    int | None, Meta(description="How many occurrences that came too late the run stands for, itself included.")
-]
+Missed = Annotated[int | None, Meta(description="Missed occurrences that the run covers, itself included.")]
 
 
 class RunSummary(Told, frozen=True):
@@ -78,9 +76,7 @@ class RunSummary(Told, frozen=True):
     job_name: str | None = None
     workflow_id: UUID | None = None
     node: str | None = None
-    skipped: Annotated[SkippedStretch | None, Meta(description="Of what was skipped: the stretch it stands for.")] = (
-        None
-    )
+    skipped: Annotated[SkippedStretch | None, Meta(description="Range of skipped occurrences.")] = None
     missed: Missed = None
 
 
@@ -127,17 +123,15 @@ class Run(Told, frozen=True):
     after: list[FollowedJob] = msgspec.field(default_factory=list)
     started_workflow_id: Annotated[
         UUID | None,
-        Meta(description="The workflow that it has started, where its target is one; after a replay, the last."),
+        Meta(description="Workflow that it started, if its target is one; after a replay, the last."),
     ] = None
-    lease: Annotated[RunLease | None, Meta(description="Whose hands it is in; null: nobody's.")] = None
-    payload_kept: Annotated[bool, Meta(description="False: the run has ended, and its payload is no longer kept.")] = (
-        True
-    )
+    lease: Annotated[RunLease | None, Meta(description="Worker that holds it; null: none.")] = None
+    payload_kept: Annotated[bool, Meta(description="False: the run has ended, and its payload was deleted.")] = True
     definition: RunDefinition | None = None
-    again_of: Annotated[UUID | None, Meta(description="The ended run that this one was made from.")] = None
+    again_of: Annotated[UUID | None, Meta(description="Ended run that this one was created from.")] = None
     submitted_by: Annotated[
         Submitter | None,
-        Meta(description="Null: its schedule made it, a batch or an event did, or a program on the database itself."),
+        Meta(description="Null: created by a schedule, a batch, an event, or a program on the database."),
     ] = None
     missed: Missed = None
 
@@ -226,7 +220,7 @@ class LogPage(Told, frozen=True):
 
     items: list[LogLine]
     next_page_token: str
-    is_final: Annotated[bool, Meta(description="The run has ended, and these are its last lines.")]
+    is_final: Annotated[bool, Meta(description="The run has ended; these are its last lines.")]
 
 
 class Cancellation(Asked, frozen=True):
@@ -234,7 +228,7 @@ class Cancellation(Asked, frozen=True):
 
     children: Annotated[
         bool,
-        Meta(description="Cancel the run's subtasks as well, and theirs; of those that run, the workers are asked."),
+        Meta(description="Cancel the run's subtasks as well, recursively; workers are asked to stop running ones."),
     ] = False
 
 
@@ -262,9 +256,7 @@ class RunMoved(Told, frozen=True):
 class RunAgainRequest(Asked, frozen=True):
     """Changes to the run; those left out stay. `at` is when it runs: now, if it is left out."""
 
-    payload: (
-        Annotated[dict[str, Any], Meta(description="In place of the payload that it had. At most 256 KiB.")] | None
-    ) = None
+    payload: Annotated[dict[str, Any], Meta(description="Replaces its payload. At most 256 KiB.")] | None = None
     queue: Name | None = None
     priority: Priority | None = None
     at: Moment | None = None
@@ -337,10 +329,10 @@ class BulkRequest(Asked, frozen=True):
     dry_run: bool = False
     limit: Annotated[
         Annotated[int, Meta(ge=1, le=BULK_LIMIT_MAX)] | None,
-        Meta(description="So many at most. Without it 1,000 are changed, and a dry run counts all."),
+        Meta(description="Maximum number to change; default: 1,000, and a dry run counts all."),
     ] = None
     page_token: PageToken | None = None
-    all: Annotated[bool, Meta(description="Every dead letter, in place of a filter.")] = False
+    all: Annotated[bool, Meta(description="All dead letters, instead of a filter.")] = False
 
 
 class BulkReplay(BulkRequest, frozen=True, kw_only=True):
@@ -365,6 +357,4 @@ class BulkAnswer(Told, frozen=True):
     dry_run: bool
     sample: list[UUID]
     next_page_token: NextPageToken
-    is_partial: Annotated[
-        bool, Meta(description="The time of a dry run was over before all were counted: at least so many fit.")
-    ]
+    is_partial: Annotated[bool, Meta(description="The dry run stopped at its time limit: at least this many match.")]

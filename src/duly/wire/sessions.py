@@ -46,11 +46,11 @@ class Session(Told, frozen=True):
     key_id: str
     key_name: str
     opened_at: Moment
-    last_used_at: Annotated[Moment, Meta(description="To the minute.")]
+    last_used_at: Annotated[Moment, Meta(description="Precise to the minute.")]
     expires_at: Annotated[Moment, Meta(description="12 hours after its last use.")]
-    address: Annotated[str, Meta(description="From where it was opened; behind a proxy, the proxy's.")]
-    user_agent: Annotated[str, Meta(description="What the browser called itself when it was opened.")]
-    is_current: Annotated[bool, Meta(description="Whether this is the session that asks.")]
+    address: Annotated[str, Meta(description="Address of the client; behind a proxy, the proxy's.")]
+    user_agent: Annotated[str, Meta(description="User agent of the browser.")]
+    is_current: Annotated[bool, Meta(description="Whether this is the session of the request.")]
 
 
 class SessionList(Page[Session], frozen=True):

@@ -83,7 +83,7 @@ class SystemFinding(Told, frozen=True):
     code: str
     severity: Annotated[
         Literal["error", "warning", "notice"],
-        Meta(description="error: runs are late or could be lost; warning: it will come to that; notice: good to know."),
+        Meta(description="error: runs are late or could be lost; warning: they soon will be; notice: for information."),
     ]
     says: str
     remedy: str
@@ -95,14 +95,14 @@ class SystemClock(Told, frozen=True):
     role: str
     name: str
     host: str
-    offset_seconds: Annotated[float, Meta(description="How far it is ahead of the database's; negative: behind.")]
+    offset_seconds: Annotated[float, Meta(description="Seconds ahead of the database's clock; negative: behind.")]
 
 
 class SystemClockSetBack(Told, frozen=True):
     """The database clock is behind its own past: schedules stop until it has caught up."""
 
     seconds: float
-    resumes_at: Annotated[Moment, Meta(description="When schedules go on.")]
+    resumes_at: Annotated[Moment, Meta(description="Time at which schedules fire again.")]
 
 
 class System(Told, frozen=True):
@@ -119,7 +119,7 @@ class System(Told, frozen=True):
     staging_lag_seconds: float
     reaper_age_seconds: float | None
     clock_difference_seconds: Annotated[
-        float, Meta(description="How far the clock of the process that answers is ahead of the database's.")
+        float, Meta(description="Seconds that the server's clock is ahead of the database's.")
     ]
     clocks: list[SystemClock]
     clock_set_back: Annotated[

@@ -16,7 +16,7 @@ CLAIM_MAX = 100
 SETTLE_MAX = 1_000
 LINES_MAX = 1_000
 
-Fence = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807, description="The number of the lease.")]
+Fence = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807, description="Fence of the lease.")]
 ClaimNumber = Annotated[int, Meta(ge=1, le=9_223_372_036_854_775_807)]
 Answered = Annotated[int, Meta(ge=0, le=9_223_372_036_854_775_807)]
 
@@ -30,7 +30,7 @@ class NewWorker(Asked, frozen=True):
     slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = 1
     version: Annotated[str, Meta(max_length=200)] = ""
     lease: Annotated[
-        Duration, Meta(description="2 seconds to 10 minutes; how long a silent worker keeps its runs.")
+        Duration, Meta(description="2 seconds to 10 minutes; time after which a silent worker loses its runs.")
     ] = "PT15S"
 
 
@@ -46,7 +46,7 @@ class RegisteredWorker(Told, frozen=True):
 class ClaimRequest(Asked, frozen=True):
     """A claim of due runs. Claims are numbered upwards; while nothing is due, the response waits."""
 
-    number: Annotated[ClaimNumber, Meta(description="1 for a worker's first claim; higher for each one after it.")]
+    number: Annotated[ClaimNumber, Meta(description="1 for a worker's first claim, then increasing.")]
     limit: Annotated[int, Meta(ge=1, le=CLAIM_MAX)] = 1
     wait: Annotated[Duration, Meta(description="0 to 30 seconds.")] = 0
 
@@ -102,7 +102,7 @@ class Renewal(Asked, frozen=True):
 
     held: Annotated[list[Lease], Meta(max_length=SLOTS_MAX)]
     answered: Annotated[
-        Answered, Meta(description="All claims up to this number were answered, or their answer is not waited for.")
+        Answered, Meta(description="All claims up to this number are done; their responses are no longer needed.")
     ]
 
 

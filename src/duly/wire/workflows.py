@@ -156,7 +156,7 @@ class NodesToAdd(Asked, frozen=True):
     node: AnyNode
     fence: Annotated[int, Meta(ge=1, lt=2**62)]
     nodes: Annotated[
-        dict[NodeName, NodeSpec], Meta(max_length=NODES_MAX, description="By their names; none: nothing is done.")
+        dict[NodeName, NodeSpec], Meta(max_length=NODES_MAX, description="Nodes by name; empty: no change.")
     ]
 
 

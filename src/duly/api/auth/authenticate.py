@@ -72,7 +72,9 @@ class Authentication:
 def _check_operator(identity: Identity) -> None:
     if not identity.is_operator and identity.is_local:
         raise Refusal(
-            "forbidden", "This is for the operator, and the command acts in a tenant.", remedy="Leave --as-tenant out."
+            "forbidden",
+            "This operation is for the operator, and the command acts in a tenant.",
+            remedy="Leave --as-tenant out.",
         )
     if not identity.is_operator:
-        raise Refusal("forbidden", "This is for the operator: an admin key of the first tenant.")
+        raise Refusal("forbidden", "This operation is for the operator: use an admin key of the first tenant.")

@@ -33,9 +33,9 @@ CSRF_HEADER = "x-duly-csrf"
 _REMEMBERED_MAX = 10_000
 _TOKEN_CHARACTERS = 52
 _PROLONGED_EVERY = timedelta(minutes=1)
-_NOT_OUR_PAGE = "The request does not come from a page of this server"
-_OTHER_KEY = "Log in with another key: `duly up` names the file of one, and `duly keys create` makes one."
-_OUR_PAGE = "Ask from a page of this address; programs send a key in Authorization instead of a session's cookie."
+_NOT_OUR_PAGE = "The request does not come from this server's pages"
+_OTHER_KEY = "Log in with another key: `duly up` shows the file of one, `duly keys create` creates one."
+_OUR_PAGE = "Send the request from a page of this address; programs send a key in Authorization instead of a cookie."
 _REMEDIES = {  # by the scheme of the page and ours
     "https http": "Set plain_http = true where a proxy in front speaks TLS; the cookie is for TLS alone then.",
     "http https": "Open the dashboard with https://; plain_http = true says that a proxy in front speaks TLS.",
@@ -83,10 +83,10 @@ class Logins:
             identity = await self._keys.identify(f"Bearer {key}")
         except Refusal as error:
             await self._wrong.slow_down(address)
-            words = "This key opens nothing: it is unknown, expired or revoked."
+            words = "The key is unknown, expired or revoked."
             raise Refusal(error.code, words, headers=error.headers, remedy=_OTHER_KEY) from None
         if "jobs:read" not in identity.scopes:
-            raise Refusal("forbidden", "The dashboard needs the scope jobs:read; the key has it not.")
+            raise Refusal("forbidden", "The dashboard needs the scope jobs:read, which the key lacks.")
         database = self._database.acting_as(Actor("session", identity.key.key_id, identity.key.name, request_id))
         if before is not None:
             await self._end(before, request_id)
@@ -144,9 +144,9 @@ class Logins:
         if not compare_digest(headers.get(CSRF_HEADER, "").encode(), csrf_of(token).encode()):
             raise Refusal(
                 "forbidden",
-                "X-Duly-CSRF is not the one of this session; GET /v1/session tells it.",
+                "X-Duly-CSRF is not the token of this session; GET /v1/session returns it.",
                 title=_NOT_OUR_PAGE,
-                remedy="Load the page again.",
+                remedy="Reload the page.",
             )
 
     def check_origin(self, headers: Mapping[str, str], *, is_required: bool) -> None:
@@ -158,7 +158,7 @@ class Logins:
         if origin != ours:
             raise Refusal(
                 "forbidden",
-                f"The page that asks is of {origin or 'no origin'}, and this is {ours}.",
+                f"The request's origin is {origin or 'missing'}, and this server is {ours}.",
                 title=_NOT_OUR_PAGE,
                 remedy=_REMEDIES.get((origin or "").partition(":")[0] + f" {self._scheme}", _OUR_PAGE),
             )
@@ -170,4 +170,4 @@ def csrf_of(token: Secret) -> str:
 
 
 def _refusal() -> Refusal:
-    return Refusal("unauthorized", "The session has ended; log in again.", remedy="Log in again.")
+    return Refusal("unauthorized", "The session has ended.", remedy="Log in again.")

@@ -41,9 +41,9 @@ class FailedLogins:
         if bucket.delayed >= DELAYED_MAX:
             raise Refusal(
                 "rate_limited",
-                "Too many wrong keys came from this address.",
+                "Too many failed logins from this address.",
                 headers={"Retry-After": str(round(DELAY_SECONDS))},
-                remedy="Log in with a key that is valid: that is never refused.",
+                remedy="Log in with a valid key, which is never refused.",
             )
         bucket.delayed += 1
         try:

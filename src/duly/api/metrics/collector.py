@@ -116,11 +116,11 @@ class Totals(Collector):
         yield from self._clocks()
         yield from families(self.destinations)
         yield self.skew.family(
-            "duly_fire_skew_seconds", "How late attempts started after they were due, without runs that had to wait."
+            "duly_fire_skew_seconds", "Start delay of attempts after they were due, without runs that had to wait."
         )
-        yield self.duration.family("duly_run_duration_seconds", "How long attempts took.")
+        yield self.duration.family("duly_run_duration_seconds", "Duration of attempts.")
         if self._vitals.scheduler is not None:
-            yield self.stage.family("duly_stage_duration_seconds", "How long staging took, looked at once a second.")
+            yield self.stage.family("duly_stage_duration_seconds", "Duration of staging, sampled once a second.")
         yield InfoMetricFamily(
             "duly_build", "This Duly.", value={"version": __version__, "python": platform.python_version()}
         )
@@ -131,18 +131,16 @@ class Totals(Collector):
             runs.add_metric([queue, outcome], count)
         yield runs
         fenced = sum(count for (_, outcome), count in self.runs.items() if outcome == "fenced")
-        yield CounterMetricFamily("duly_dead_letters", "Runs that gave up.", value=self.dead)
-        yield CounterMetricFamily("duly_expired_runs", "Runs that were not started in time.", value=self.expired)
+        yield CounterMetricFamily("duly_dead_letters", "Runs that became dead letters.", value=self.dead)
+        yield CounterMetricFamily("duly_expired_runs", "Runs that expired before they started.", value=self.expired)
         yield CounterMetricFamily("duly_fenced_outcomes", "Outcomes refused because the lease was lost.", value=fenced)
         if (expiries := self._vitals.lease_expiries) is not None:
-            yield CounterMetricFamily(
-                "duly_lease_expiries", "Workers whose lease ran out, reaped here.", value=expiries()
-            )
+            yield CounterMetricFamily("duly_lease_expiries", "Expired workers, reaped here.", value=expiries())
 
     def _gauges(self) -> Iterator[Metric]:
         depth = GaugeMetricFamily("duly_queue_depth", "Runs that are ready, counted up to 100,000.", labels=["queue"])
         oldest = GaugeMetricFamily(
-            "duly_queue_oldest_age_seconds", "How long the oldest ready run has been due.", labels=["queue"]
+            "duly_queue_oldest_age_seconds", "Age of the oldest ready run since it was due.", labels=["queue"]
         )
         for queue, seen in sorted(self.depths.items()):
             depth.add_metric([queue], seen.runs)
@@ -150,18 +148,18 @@ class Totals(Collector):
         yield depth
         yield oldest
         yield from self._pressure()
-        held = GaugeMetricFamily("duly_holds", "What is paused, by what it covers.", labels=["scope"])
+        held = GaugeMetricFamily("duly_holds", "Pauses, by scope.", labels=["scope"])
         for kind in SCOPE_KINDS:
             held.add_metric([kind], self.holds[kind])
         yield held
-        yield GaugeMetricFamily("duly_staging_lag_seconds", "How far staging is behind.", value=self.lag_seconds)
+        yield GaugeMetricFamily("duly_staging_lag_seconds", "Seconds that staging is behind.", value=self.lag_seconds)
         if (scheduler := self._vitals.scheduler) is not None:
-            yield GaugeMetricFamily("duly_shards_held", "Shards this scheduler holds.", value=scheduler.shards)
+            yield GaugeMetricFamily("duly_shards_held", "Shards that this scheduler holds.", value=scheduler.shards)
 
     def _clocks(self) -> Iterator[Metric]:
         offset = GaugeMetricFamily(
             "duly_clock_offset_seconds",
-            "How far the clock of a host is ahead of the database's, as a process there measured it.",
+            "Seconds that a host's clock is ahead of the database's, measured by a process there.",
             labels=["role", "host"],
         )
         worst: dict[tuple[str, str], float] = {}
@@ -172,7 +170,7 @@ class Totals(Collector):
         yield offset
         yield GaugeMetricFamily(
             "duly_database_clock_set_back_seconds",
-            "How far the database's clock is behind where it was; schedules stand still while it is not 0.",
+            "Seconds that the database's clock was set back; schedules do not fire while it is not 0.",
             value=self.clock_set_back_seconds,
         )
 
@@ -184,14 +182,14 @@ class Totals(Collector):
         )
         age = GaugeMetricFamily(
             "duly_queue_overload_age_seconds",
-            "How long the oldest run of a tenant has been due in a queue in which it is overloaded.",
+            "Age of the oldest due run of a tenant in a queue in which it is overloaded.",
             labels=["tenant", "queue"],
         )
         for (tenant, queue), seconds in sorted(self._overload_ages().items()):
             overloaded.add_metric([str(tenant), queue], 1)
             age.add_metric([str(tenant), queue], seconds)
         desired = GaugeMetricFamily(
-            "duly_desired_workers", "How many workers keep up with a queue and meet its next peak.", labels=["queue"]
+            "duly_desired_workers", "Number of workers that keep up with a queue and its next peak.", labels=["queue"]
         )
         for queue in sorted({*self.depths, *self.desired}):
             desired.add_metric([queue], self.desired.get(queue, 0))

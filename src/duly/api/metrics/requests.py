@@ -29,7 +29,7 @@ class RequestMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the counts."""
         requests = CounterMetricFamily(
-            "duly_http_requests", "Requests answered, by operation and class of status.", labels=["operation", "status"]
+            "duly_http_requests", "Requests, by operation and class of status.", labels=["operation", "status"]
         )
         for (operation, kind), count in sorted(self._answered.items()):
             requests.add_metric([operation, f"{kind}xx"], count)
@@ -38,7 +38,7 @@ class RequestMetrics(Collector):
         cumulated = [sum(self._counts[: number + 1]) for number in range(len(self._counts))]
         yield HistogramMetricFamily(
             "duly_http_request_duration_seconds",
-            "How long requests took, until their answer was there.",
+            "Duration of requests until their response.",
             buckets=list(zip(names, cumulated, strict=True)),
             sum_value=self._seconds,
         )

@@ -46,7 +46,7 @@ def describe(operations: Sequence[Operation]) -> Schema:
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
     links = add_links(paths, operations, schemas)
-    responses = {"Problem": _problem("Anything else that was refused or failed.", [], {})}
+    responses = {"Problem": _problem("Any other refusal or failure.", [], {})}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -151,21 +151,21 @@ def _in_query(operation: Operation, schemas: Schemas) -> list[Schema]:
 def _in_headers(operation: Operation) -> list[Schema]:
     found = []
     if operation.is_keyed:
-        about = "Asked again with the same key within 24 hours, the request is answered the same and not done again."
+        about = "Repeated with the same key within 24 hours, the request returns the stored response and is not executed again."
         if operation.is_resumable:
-            about = "Asked again with the same key within 24 hours, the request goes on where it was, or is answered the same."
+            about = "Repeated with the same key within 24 hours, the request continues, or returns the stored response."
         found.append(
             _header(
                 "Idempotency-Key", about, {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"}
             )
         )
     if operation.is_matched:
-        found.append(_header("If-Match", "The ETag of what was read; required.", {"type": "string"}))
+        found.append(_header("If-Match", "ETag of the version that was read; required.", {"type": "string"}))
     if operation.takes_prefer:
         about = "wait=n: wait for the end of a one-shot, up to n seconds, at most 60."
         found.append(_header("Prefer", about, {"type": "string", "examples": ["wait=10"]}))
     if operation.response_type == EVENT_STREAM or operation.may_stream:
-        about = "The last event that was got: what came after it follows."
+        about = "Id of the last event received: the stream continues after it."
         found.append(_header("Last-Event-ID", about, {"type": "string"}))
     return found
 
@@ -210,9 +210,7 @@ def _may_be_missing(operation: Operation) -> bool:
 
 
 def _success(operation: Operation, status: int, shape: Any, schemas: Schemas) -> Schema:
-    about = {200: "Done.", 201: "Made.", 202: "Accepted, and durable.", 204: "Done; nothing to tell."}.get(
-        status, "Answered."
-    )
+    about = {200: "Done.", 201: "Made.", 202: "Accepted and stored.", 204: "Done; no content."}.get(status, "Answered.")
     properties = schemas.properties(shape) if _is_shape(shape) else {}
     found: Schema = {"description": about, "headers": headers_of_answer(operation, status, properties)}
     if shape is None:

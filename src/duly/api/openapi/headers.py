@@ -15,19 +15,19 @@ def _header(about: str, schema: Schema, *, is_always: bool = False) -> Schema:
 _TEXT: Schema = {"type": "string"}
 HEADERS: dict[str, Schema] = {
     "X-Request-ID": _header(
-        "The id of this request: the caller's own, or one that was made up.",
+        "Id of this request: from the caller, or generated.",
         {"type": "string", "minLength": 1, "maxLength": 200},
         is_always=True,
     ),
-    "Location": _header("Where what was made is found.", {"type": "string", "format": "uri-reference"}),
-    "Content-Location": _header("Where this is found under its id.", {"type": "string", "format": "uri-reference"}),
+    "Location": _header("URL of the created resource.", {"type": "string", "format": "uri-reference"}),
+    "Content-Location": _header("URL of the resource by its id.", {"type": "string", "format": "uri-reference"}),
     "ETag": _header("The version of the definition, for If-Match.", {"type": "string", "pattern": '^"[0-9]+"$'}),
-    "Retry-After": _header("After how many seconds to ask again.", {"type": "integer", "minimum": 1}),
-    "RateLimit": _header("What is left of the limit, and in how many seconds all of it is back.", _TEXT),
+    "Retry-After": _header("Seconds to wait before a retry.", {"type": "integer", "minimum": 1}),
+    "RateLimit": _header("Remaining quota, and seconds until it is full again.", _TEXT),
     "RateLimit-Policy": _header("The limit.", _TEXT),
-    "Idempotency-Replayed": _header("There when this was answered before, under the same key.", {"const": "true"}),
-    "Preference-Applied": _header("How long was waited for at most.", {"type": "string", "pattern": "^wait=[0-9]+$"}),
-    "WWW-Authenticate": _header("How to say who asks.", {"const": "Bearer"}, is_always=True),
+    "Idempotency-Replayed": _header("Present if this is the stored response to the same key.", {"const": "true"}),
+    "Preference-Applied": _header("Longest wait that was applied.", {"type": "string", "pattern": "^wait=[0-9]+$"}),
+    "WWW-Authenticate": _header("How to authenticate.", {"const": "Bearer"}, is_always=True),
 }
 
 

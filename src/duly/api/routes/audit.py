@@ -24,7 +24,7 @@ async def list_audit(call: Call[AuditQuery, None]) -> Response:
     """
     asked, wanted = call.query, _wanted(call.query)
     tenant = call.tenant_or(
-        asked.tenant, "The audit of another tenant is for the operator: an admin of the first tenant."
+        asked.tenant, "The audit of another tenant is for the operator: use an admin key of the first tenant."
     )
     of = f"audit {tenant} {wanted}"
     after = paging.position(asked.page_token, of, Position)
@@ -42,7 +42,7 @@ async def _page(call: Call[AuditQuery, None], tenant: int, wanted: Wanted, after
 
 def _wanted(asked: AuditQuery) -> Wanted:
     if asked.action is not None and asked.action not in [*Action]:
-        raise Refusal("invalid_query", f"There is no action {asked.action!r}; {suggest_name(asked.action, [*Action])}")
+        raise Refusal("invalid_query", f"Unknown action {asked.action!r}; {suggest_name(asked.action, [*Action])}")
     return Wanted(asked.actor, asked.action, asked.subject, asked.since, asked.until)
 
 

@@ -40,8 +40,8 @@ from duly.wire.jobs.bulk import (
 )
 from duly.wire.schema.shapes import Nothing
 
-_CHOOSE = "Which are meant is not said: a filter that asks for something, ids, or all of them; one of the three."
-_REMEDY = 'Give a filter, or in its place `"ids": [...]` or `"all": true`.'
+_CHOOSE = "No selection: give exactly one of filter, ids and all."
+_REMEDY = 'Send a filter, or `"ids": [...]`, or `"all": true`.'
 _REFUSED = ("invalid_filter", "invalid_query")
 _SECONDS_MAX = 60.0
 routes = Routes(

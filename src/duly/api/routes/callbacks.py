@@ -25,10 +25,10 @@ from duly.store.boxes.leased import Handle
 from duly.wire.callbacks import CallbackExtended, CallbackExtension, CallbackOutcome, CallbackProgress, CallbackSettled
 from duly.wire.schema.shapes import Nothing
 
-_IN_ATTEMPTS = "What a receiver says of a run is on record with the run's attempts."
+_IN_ATTEMPTS = "The report of a receiver is recorded with the run's attempts."
 routes = Routes("callbacks", scope=OPEN, in_session=False, takes_key=False, unaudited=_IN_ATTEMPTS)
 _REASON_CHARACTERS_MAX = 2_000
-_REMEDY = "Use the token of the last request that the run has sent, whole, as X-Callback-Token says it."
+_REMEDY = "Use the whole X-Callback-Token of the run's last request."
 
 
 @routes.add(
@@ -86,7 +86,9 @@ async def _handle(call: Call[Any, Any]) -> Handle:
     """Read the token; what is none of ours never reaches the database. Raises NotFound, Refusal."""
     handle = None if call.callbacks is None else call.callbacks.read(call.path["token"])
     if handle is None:
-        raise NotFound("no such callback; a token is good for one attempt, while that is under way or on record")
+        raise NotFound(
+            "no such callback; a token is valid for one attempt, while it runs and while its history is kept"
+        )
     await call.admit(1)
     return handle
 
@@ -95,15 +97,15 @@ def _outcome(asked: CallbackOutcome) -> Succeeded | Failed:
     if asked.outcome == "succeeded":
         if asked.reason is not None or not asked.retry or asked.retry_after is not None:
             raise InvalidOption(
-                "outcome is succeeded, and reason, retry or retry_after are of a failure; leave them out"
+                "outcome is succeeded, but reason, retry and retry_after are for failures; leave them out"
             )
         result, not_kept = (None, None) if asked.result is None else payloads.encode_result(asked.result)
         return Succeeded(result, reason=not_kept)
     if asked.result is not None:
-        raise InvalidOption("outcome is failed, and a result is of a success; leave it out, or say it in reason")
+        raise InvalidOption("outcome is failed, but a result is for successes; leave it out, or use reason")
     if not asked.retry and asked.retry_after is not None:
-        raise InvalidOption("retry is false, and retry_after says when to try again; leave one of them out")
+        raise InvalidOption("retry is false, but retry_after is given; leave one of them out")
     after = asked.retry_after
     delay = None if after is None else read_duration(after, "retry_after", timedelta(), DELAY_MAX)
-    reason = payloads.storable(asked.reason or "the receiver said that it failed", _REASON_CHARACTERS_MAX)
+    reason = payloads.storable(asked.reason or "the receiver reported a failure", _REASON_CHARACTERS_MAX)
     return Failed(reason, asked.retry, retry_after=delay)

@@ -80,7 +80,7 @@ async def discard_dead(call: Call[Nothing, None]) -> Response:
     return Response(200, RunMoved(run_id=run_id, status="discarded"))
 
 
-_CHOOSE = "Which dead letters is not said: either a filter that asks for something, or all of them, and not both."
+_CHOOSE = "No selection: give either filter or all, not both."
 _BULK_REFUSED = ("invalid_filter", "invalid_query")
 
 
@@ -126,7 +126,7 @@ async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) 
     """Do something with the dead letters that fit, from where an earlier request ended."""
     asked: BulkRequest = call.body
     if asked.all == bool(asked.filter.strip()):
-        raise Refusal("invalid_filter", _CHOOSE, remedy='Give a filter, or in its place `"all": true`.')
+        raise Refusal("invalid_filter", _CHOOSE, remedy='Send a filter, or `"all": true`.')
     of = f"dead {asked.filter}"
     done = await move(
         call.database,

@@ -89,7 +89,7 @@ def _told(event: Event, taken: Taken) -> EventTaken:
 def _event(asked: CloudEvent) -> Event:
     """Read what came. Raises InvalidOption, InvalidPayload."""
     if asked.data is not None and asked.data_base64 is not None:
-        raise InvalidPayload("an event has data or data_base64, not both; send one of them")
+        raise InvalidPayload("the event has both data and data_base64; send one of them")
     check_name(asked.id, "id")
     check_name(asked.type, "type")
     if not asked.source.isprintable():
@@ -120,5 +120,5 @@ def _types(text: str | None) -> frozenset[str] | None:
         return None
     types = frozenset(part.strip() for part in text.split(","))
     for unknown in sorted(types - set(TYPES)):
-        raise Refusal("invalid_query", f"There are no events of type {unknown!r}; {suggest_name(unknown, TYPES)}")
+        raise Refusal("invalid_query", f"Unknown event type {unknown!r}; {suggest_name(unknown, TYPES)}")
     return types

@@ -170,11 +170,11 @@ def _stretch(asked: SeriesQuery, now: datetime) -> tuple[datetime, datetime, tim
     until = now + _FINEST if asked.until is None else asked.until  # The step that begins just now is in it.
     since = until - _HOUR if asked.since is None else asked.since
     if not timedelta() < until - since <= _SPAN_MAX:
-        raise InvalidOption("from and to are not right: from comes before to, by 92 days at most")
+        raise InvalidOption("from and to are invalid: from must be before to, by at most 92 days")
     step = _step(until - since) if asked.step is None else timedelta(seconds=asked.step)
     grain = MINUTE if until - since <= _MINUTES_SPAN_MAX else _HOUR
     if step % grain:
-        raise InvalidOption(f"step {asked.step} is not whole; over this long give a multiple of {grain.seconds}")
+        raise InvalidOption(f"step {asked.step} is too fine for this range; give a multiple of {grain.seconds}")
     begin, end = _floor(since, step), _floor(until - _FINEST, step) + step
     if (end - begin) // step > POINTS_MAX:
         raise InvalidOption(f"step {asked.step} makes more than {POINTS_MAX} points; give a larger one")

@@ -79,10 +79,10 @@ async def export_file(call: Call[ExportQuery, None]) -> Response:
     source = await _source(call)
     found = await applied.exported(call.database, call.tenant, source, JOBS_MAX + 1, by_hand=by_hand)
     if len(found) > JOBS_MAX:
-        raise InvalidOption(f"there are more than {JOBS_MAX} jobs, the limit of a file; export without by_hand")
+        raise InvalidOption(f"more than {JOBS_MAX} jobs, the limit of a file; export without by_hand")
     if not found:
         raise NotFound(
-            f"no file {source!r} has a job here; by_hand=true, `duly export --by-hand`, writes the jobs that were made by hand"
+            f"no file {source!r} has a job here; by_hand=true, `duly export --by-hand`, exports jobs created by hand"
         )
     return Response(200, exported(source, found, await schedules.calendars(call.database, call.tenant, None)))
 
@@ -93,7 +93,7 @@ async def _source(call: Call[ExportQuery, None]) -> str:
         return check_name(call.query.source, "source")
     known = list(await applied.sources(call.database, call.tenant))
     if len(known) > 1:
-        raise InvalidOption(f"there are several files; name one with source: {', '.join(known[:10])}")
+        raise InvalidOption(f"several files exist; name one with source: {', '.join(known[:10])}")
     return known[0] if known else "duly"
 
 

@@ -108,7 +108,7 @@ async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Response:
     """Make a job of this name, or bring the one there is to this definition. Asked twice, there is one job."""
     name, asked = check_name(call.name, "name"), call.body
     if asked.name not in (None, name):
-        raise InvalidOption(f"the path names the job {name!r} and the body {asked.name!r}; name one")
+        raise InvalidOption(f"the path names the job {name!r} and the body {asked.name!r}; use the same name in both")
     if asked.schedule is None and asked.on_event is None:
         raise InvalidOption(
             "a job that is put by its name needs a schedule or on_event, so that asking twice makes one;"
@@ -174,7 +174,7 @@ async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None
     """Change a one-shot without a name while it waits; None: somebody was faster. Raises VersionChanged, Refused."""
     if not is_one_shot_spec(asked):
         raise InvalidOption(
-            "a one-shot takes no name, on_event or other schedule than a moment; create a job with them"
+            "a one-shot takes no name, no on_event and no schedule but a time; create a new job with them"
         )
     carried = await overview.arguments(call.database, job_id)
     options: RunOptions = carried["options"]
@@ -218,8 +218,8 @@ async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobSpec)
 def _check_match(given: str | None, version: int) -> bool:
     """Check the version that the caller has seen, and say whether any will do. Raises Refusal, VersionChanged."""
     if given is None:
-        raise Refusal("precondition_required", "A change needs If-Match with the ETag of what was read.")
+        raise Refusal("precondition_required", "If-Match is missing; send the ETag of the job as you read it.")
     tags = [tag.strip() for tag in given.split(",")]
     if "*" not in tags and tag_of(version) not in tags:
-        raise VersionChanged(f"the job is of version {version}, ETag {tag_of(version)}, and not {given}")
+        raise VersionChanged(f"the job has version {version}, ETag {tag_of(version)}, not {given}")
     return "*" in tags

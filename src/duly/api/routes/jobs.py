@@ -45,7 +45,9 @@ from duly.wire.runs import FollowedJob
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
-_ONE_SHOT = "Change or delete it while it waits, and run it again when it has ended; or give jobs a name or a schedule."
+_ONE_SHOT = (
+    "Change or delete it while it waits, run it again after it ended, or create a job with a name or a schedule."
+)
 REFUSED = ("invalid_schedule", "invalid_payload", "invalid_option", "invalid_workflow", "name_taken")
 
 
@@ -177,7 +179,9 @@ async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
             raise Refusal("conflict", f"Job {job_id} is a one-shot without a name.", remedy=_ONE_SHOT)
         raise no_job(job_id)
     if found["state"] not in ("active", "paused"):
-        raise Refusal("conflict", f"Job {job_id} is {found['state']}, and fires no more.", remedy="Create a new one.")
+        raise Refusal(
+            "conflict", f"Job {job_id} is {found['state']} and will not fire again.", remedy="Create a new one."
+        )
     return found
 
 

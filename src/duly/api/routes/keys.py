@@ -18,7 +18,7 @@ from duly.wire.keys import Key, KeyList, KeyQuery, KeyRequest, MadeKey
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("keys", scope="admin", in_session=False, takes_key=False)
-_OF_ANOTHER = "Keys of another tenant are for the operator: an admin of the first tenant."
+_OF_ANOTHER = "Keys of another tenant are for the operator: use an admin key of the first tenant."
 
 
 @routes.add("GET /v1/keys", responses={200: KeyList})

@@ -22,7 +22,7 @@ from duly.wire.pages import PageQuery
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("limits", reads="jobs:read", writes="admin", in_session=False)
-_OF_ANOTHER = "A limit beyond one's own share of a queue is for the operator: an admin of the first tenant."
+_OF_ANOTHER = "A limit beyond the own tenant is for the operator: use an admin key of the first tenant."
 
 
 @routes.add("GET /v1/limits", responses={200: LimitList})
@@ -96,7 +96,7 @@ async def read_gate(call: Call[Nothing, None]) -> Response:
     key = call.known_name
     found = await concurrency_keys.find(call.database, call.tenant, key)
     if found is None:
-        raise NotFound(f"no run is held back by the key {key!r}, and no limit is set for it")
+        raise NotFound(f"no concurrency key {key!r}: no run waits for it, and no limit is set")
     return Response(200, _shown_gate(found))
 
 

@@ -52,7 +52,7 @@ from duly.wire.schema.shapes import Nothing
 
 routes = Routes("queues", reads="jobs:read", writes="jobs:write", in_session=False, takes_key=False)
 _HELD_COUNTED_MAX, _HELD_SHOWN_MAX = 10_000, 200
-_OF_ANOTHER = "More than one's own tenant is for the operator: an admin of the first tenant."
+_OF_ANOTHER = "A scope beyond the own tenant is for the operator: use an admin key of the first tenant."
 
 
 @routes.add("GET /v1/queues", responses={200: QueueList})
@@ -63,7 +63,7 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
     """
     everyone = call.query.everyone
     if everyone:
-        call.check_operator("The backlog of all tenants is for the operator: an admin of the first tenant.")
+        call.check_operator("The backlog of all tenants is for the operator: use an admin key of the first tenant.")
     pressure = await call.services.gauge.read(call.tenant)
     standing = (await overloads.standing(call.database)).values()
     overloaded = [one for one in standing if everyone or one.tenant == call.tenant]
@@ -202,7 +202,7 @@ async def _draining(call: Call[Nothing, None], *, is_draining: bool) -> Response
 
 async def _living(call: Call[Nothing, None], worker_id: UUID) -> None:
     if not any(row.worker_id == worker_id and row.until > row.read_at for row in await store.live(call.database)):
-        raise NotFound(f"no worker {worker_id} lives; GET /v1/workers lists those that do")
+        raise NotFound(f"no live worker {worker_id}; GET /v1/workers lists them")
 
 
 class _Seen(msgspec.Struct, frozen=True):
@@ -258,16 +258,16 @@ def _worker(row: WorkerRow, held: int) -> Worker:
 
 def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
     if everyone:
-        call.check_operator("A queue of all tenants is for the operator: an admin of the first tenant.")
+        call.check_operator("A queue of all tenants is for the operator: use an admin key of the first tenant.")
     return Scope(None if everyone else call.tenant, call.name)
 
 
 def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, detail: str = _OF_ANOTHER) -> Scope:
     """Say what is meant; an admin of a tenant means that tenant's. Raises InvalidOption, Refusal."""
     if asked.all and (asked.queue is not None or asked.tenant is not None):
-        raise InvalidOption("all is everything; give it alone, or name a queue, a tenant or both")
+        raise InvalidOption("all does not go with queue or tenant; give all, or queue, tenant or both")
     if not asked.all and asked.queue is None and asked.tenant is None:
-        raise InvalidOption("nothing is named; give all, a queue, a tenant, or a queue and a tenant")
+        raise InvalidOption("no scope given; give all, queue, tenant, or queue and tenant")
     if call.identity.is_operator:
         return Scope(asked.tenant, asked.queue)
     if asked.all or asked.tenant not in (None, call.tenant):

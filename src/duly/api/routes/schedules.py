@@ -50,7 +50,9 @@ async def keep_calendar(call: Call[Nothing, CalendarFields]) -> Response:
     name = call.name
     definition = {"name": name, **call.body}
     if definition["name"] != name:
-        raise InvalidOption(f"the path names the calendar {name!r} and the body {definition['name']!r}; name one")
+        raise InvalidOption(
+            f"the path names the calendar {name!r} and the body {definition['name']!r}; use the same name in both"
+        )
     kept = await put_calendar(call.database, definition, call.tenant)
     users = await _users(call, name)
     return Response(200, KeptCalendar(name=name, definition=definition, jobs=users, schedules=kept.schedules))

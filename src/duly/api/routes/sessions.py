@@ -26,7 +26,7 @@ async def list_sessions(call: Call[SessionQuery, None]) -> Response:
     """List the browsers that have logged in: of the tenant for an admin, of the key that asks for all others."""
     asked = call.query
     tenant = call.tenant_or(
-        asked.tenant, "Sessions of another tenant are for the operator: an admin of the first tenant."
+        asked.tenant, "Sessions of another tenant are for the operator: use an admin key of the first tenant."
     )
     of = f"sessions {tenant}"
     after = paging.position(asked.page_token, of, tuple[datetime, UUID])

@@ -52,9 +52,9 @@ from duly.wire.workers import (
     Settlement,
 )
 
-_IN_ATTEMPTS = "What a worker does to a run is on record with the run's attempts."
+_IN_ATTEMPTS = "The run's attempts record what a worker did."
 routes = Routes("workers", scope="worker", takes_key=False, unaudited=_IN_ATTEMPTS)
-_IN_LIST = "A worker that comes or goes changes nobody's work; `GET /v1/workers` shows those that live."
+_IN_LIST = "Registration changes no job; `GET /v1/workers` lists live workers."
 LEASE_MIN, LEASE_MAX = timedelta(seconds=2), timedelta(minutes=10)
 WAIT_MAX = timedelta(seconds=30)
 POLL_SECONDS = 0.25

@@ -192,7 +192,9 @@ async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Response:
     if own is None:
         await _found(call.database, call.tenant, workflow_id)
     if own is None or own["state"] != NodeState.READY:
-        raise LeaseOver(f"workflow {workflow_id} has no node {asked.node!r} that runs; only such a one can add others")
+        raise LeaseOver(
+            f"workflow {workflow_id} has no node {asked.node!r} that is running; only a running node can add nodes"
+        )
     nodes = AT_ONCE.nodes((), asked.nodes)
     _check_allowed(nodes, call.services.allowed)
     names = await moves.add_nodes(call.database, call.tenant, own["run_id"], asked.fence, nodes)

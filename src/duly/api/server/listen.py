@@ -43,7 +43,7 @@ def read_tls(certificate: Path | None, key: Path | None) -> Tls | None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=_refuse_password)
     except (OSError, ValueError) as error:
         raise WrongSettings(
-            f"TLS cannot be spoken with {certificate} and {key}: {error}; name a PEM certificate and its key, without a password"
+            f"TLS does not work with {certificate} and {key}: {error}; name a PEM certificate and its key, without a password"
         ) from None
     return Tls(certificate, key)
 
@@ -63,7 +63,7 @@ def listen(
     """
     if not is_loopback(host) and tls is None and not plain_http:
         raise WrongSettings(
-            f"host {host} could be reached by others, and they could listen in: use 127.0.0.1, or set tls_certificate and"
+            f"host {host} is reachable from other machines without encryption: use 127.0.0.1, or set tls_certificate and"
             " tls_key, or plain_http = true if a proxy in front of it speaks TLS"
         )
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)

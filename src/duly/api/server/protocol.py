@@ -179,7 +179,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._until, self._body_bytes = now + BODY_SECONDS, 0
         else:
             self.refuse(
-                "request_timeout", f"The body came with less than {BODY_BYTES_MIN} bytes in {BODY_SECONDS:g} s."
+                "request_timeout", f"The body arrived with less than {BODY_BYTES_MIN} bytes in {BODY_SECONDS:g} s."
             )
 
     def give_way(self) -> None:
@@ -188,9 +188,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.connecting.cancel()
         else:
             if self._bytes or self._in_body:
-                self.refuse(
-                    "too_many_connections", "Too many are open, and this one waited longest for a whole request."
-                )
+                self.refuse("too_many_connections", "Too many connections are open, and this one was idle longest.")
             else:
                 self.transport.close()
             self._reset() if self.transport.get_write_buffer_size() else self.transport.close()
@@ -207,7 +205,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request."""
-        self.refuse("malformed_request", "The request is not HTTP/1.1 as RFC 9112 has it.")
+        self.refuse("malformed_request", "The request is not valid HTTP/1.1 (RFC 9112).")
 
     def refuse(self, code: str, detail: str) -> None:
         """Answer with a problem if no answer has begun, read no further, and close."""

@@ -177,7 +177,7 @@ class EventHub:
             self._publish([*map(changed, changes), *map(workflow_changed, turns), *of_runs, *map(workflow_ended, ends)])
             self._position = self._endings.position or self._position
             if any(reader.left_out for reader in self._readers):
-                self._skip("more happened at once than the stream passes on, or the database failed over")
+                self._skip("more events happened at once than the stream can send, or the database failed over")
 
     async def _look_for_ever(self) -> None:
         has_failed = False
@@ -185,7 +185,7 @@ class EventHub:
             try:
                 await self.step()
                 if has_failed:  # Of a look that broke off, what it had read by then is told by nobody.
-                    self._skip("for a moment it could not be read what happened")
+                    self._skip("events could not be read for a moment")
                 has_failed = False
             except DulyError as error:
                 has_failed = True
@@ -261,7 +261,7 @@ class EventHub:
     def _text_after(self, wanted: Wanted, place: int) -> tuple[bytes, int]:
         """Return what comes after a place, and the place behind it."""
         if place < self._since[wanted.tenant] or self._count - place > len(self._ring):
-            told = gap(self._moment(), "you read more slowly than things happen, and some have gone by")
+            told = gap(self._moment(), "the client reads too slowly, and some events were dropped")
             return told.lines(self._place(self._count, told.at, self._position)), self._count
         fresh = islice(self._ring, len(self._ring) - (self._count - place), None)
         found = [(number, kept) for number, kept in enumerate(fresh, place + 1) if self._fits(wanted, kept.event)]
@@ -293,18 +293,18 @@ class EventHub:
         now, found = self._moment(), EVENT_ID.fullmatch(last_id)
         since = None if found is None else moment_at(int(found[3]))
         if found is None or since is None or now - since > REPLAY_AGE_MAX:
-            return [self._gap(now, "the Last-Event-ID is not one of ours, or more than an hour old")]
+            return [self._gap(now, "the Last-Event-ID is unknown, or more than an hour old")]
         here, _ = await positions(self._database)
         seen = position_of(found, here)
         if seen is None:
-            return [self._gap(now, "the Last-Event-ID is of another database, or of one before a failover")]
+            return [self._gap(now, "the Last-Event-ID belongs to another database, or to one before a failover")]
         endings = Endings(self._database, seen)
         rows = await endings.look([wanted.tenant])
         changes = await job_changes(self._database).recent(wanted.tenant, since - _SKEW, REPLAY_MAX)
         turns = await workflow_changes(self._database).recent(wanted.tenant, since - _SKEW, REPLAY_MAX)
         ends = await workflow_ends.recent(self._database, wanted.tenant, since - _SKEW, REPLAY_MAX)
         if endings.left_out or len(rows) > REPLAY_MAX or max(len(changes), len(turns), len(ends)) >= REPLAY_MAX:
-            return [self._gap(now, "more has happened since the Last-Event-ID than can be told")]
+            return [self._gap(now, "more events happened since the Last-Event-ID than can be replayed")]
         of_runs = [one for row in rows for one in came_to(row)]
         told_of = [*of_runs, *map(changed, changes), *map(workflow_changed, turns), *map(workflow_ended, ends)]
         return [

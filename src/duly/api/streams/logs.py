@@ -83,8 +83,8 @@ def place_of(last_id: str) -> Place:
     if found is None:
         raise Refusal(
             "invalid_header",
-            "The Last-Event-ID is not one of a log: those are an attempt and a number, such as 1/17.",
-            remedy="Send the id of the last event that was got, or leave it out for all.",
+            "The Last-Event-ID is not one of a log, such as 1/17: an attempt and a number.",
+            remedy="Send the id of the last event received, or leave it out for all.",
         )
     return int(found[1]), int(found[2])
 

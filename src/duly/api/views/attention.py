@@ -52,7 +52,7 @@ def _queues(queues: Sequence[QueueDepth]) -> Iterator[Attention]:
         if not one.ready or one.is_held:
             continue
         if not one.workers:
-            text = f"Nobody serves queue {one.name}, and {_runs(one.ready)} there: duly worker --queue {one.name}"
+            text = f"No worker serves queue {one.name}, and {_runs(one.ready)} there: duly worker --queue {one.name}"
             yield Attention(code="no_worker", severity="bad", text=text, id=one.name, count=one.ready)
         elif one.oldest_age_seconds >= OLD_SECONDS:
             text = f"The oldest run of queue {one.name} has waited {one.oldest_age_seconds:.0f} s; {_runs(one.ready)}."
@@ -76,7 +76,7 @@ def unknown_of(waiting: Sequence[Waiting], living: Sequence[WorkerRow], now: dat
 def _unknown(unknown: Sequence[Waiting]) -> Iterator[Attention]:
     for one in unknown:
         remedy = what_lets_it_run(one.handler, one.queue)
-        text = f"No live worker of queue {one.queue} knows {one.handler}, and {_runs(one.runs)} for it: {remedy}."
+        text = f"No live worker of queue {one.queue} has handler {one.handler}, and {_runs(one.runs)} for it: {remedy}."
         yield Attention(code="no_handler", severity="bad", text=text, id=one.handler, count=one.runs)
 
 
@@ -88,17 +88,17 @@ def _dead(buried: Buried) -> Iterator[Attention]:
     more = "more than " if buried.runs > COUNTED_MAX else ""
     if buried.lately:
         lately = f"{min(buried.lately, COUNTED_MAX):,} {'run' if buried.lately == 1 else 'runs'}"
-        text = f"{more}{lately} gave up within the last hour; the last one said: {(buried.reason or 'nothing')[:200]}"
+        text = f"{more}{lately} failed within the last hour; last error: {(buried.reason or 'nothing')[:200]}"
         yield Attention(code="dead_lately", severity="bad", text=text[:1].upper() + text[1:], count=buried.lately)
     elif buried.runs:
         some = f"{min(buried.runs, COUNTED_MAX):,} dead {'letter' if buried.runs == 1 else 'letters'}"
-        text = f"{more}{some}, none from the last hour, for somebody to look at."
+        text = f"{more}{some}, none from the last hour: replay or discard them."
         yield Attention(code="dead", severity="warning", text=text[:1].upper() + text[1:], count=buried.runs)
 
 
 def _destinations(shut: Sequence[Mapping[str, Any]]) -> Iterator[Attention]:
     for one in shut:
-        text = f"{one['origin']} fails, so it is left alone for now, and what is to be sent there waits."
+        text = f"{one['origin']} fails: its circuit is open, and deliveries wait."
         yield Attention(code="destination_open", severity="warning", text=text, id=str(one["destination_id"]))
 
 

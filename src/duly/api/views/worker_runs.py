@@ -68,7 +68,7 @@ def _outcome(item: RunOutcome) -> Outcome:
         case "snoozed":
             delay = _delay(item.snooze, item, "snooze")
             if delay is None:
-                raise InvalidOption(f"run {item.run_id} was snoozed, and snooze does not say for how long; give PT5M")
+                raise InvalidOption(f"run {item.run_id} was snoozed without snooze; give a delay such as PT5M")
             return Snoozed(delay)
 
 
@@ -77,12 +77,12 @@ def _check_agreement(item: RunOutcome) -> None:
     has_failed = item.error is not None or not item.retryable or item.retry_after is not None
     if item.outcome == "succeeded" and has_failed:
         raise InvalidOption(
-            f"run {item.run_id} succeeded, and error, retryable or retry_after are of a failure; leave them out"
+            f"run {item.run_id} succeeded, but error, retryable and retry_after are for failures; leave them out"
         )
     if item.outcome != "succeeded" and item.result is not None:
-        raise InvalidOption(f"run {item.run_id} {item.outcome}, and a result is of a success; leave it out")
+        raise InvalidOption(f"run {item.run_id} {item.outcome}, but a result is for successes; leave it out")
     if item.outcome != "snoozed" and item.snooze is not None:
-        raise InvalidOption(f"run {item.run_id} {item.outcome}, and snooze is of a snooze; leave it out")
+        raise InvalidOption(f"run {item.run_id} {item.outcome}, but snooze is for snoozed runs; leave it out")
 
 
 def _kinds(item: RunOutcome) -> tuple[str, ...]:

@@ -79,7 +79,9 @@ def clashes(offers: Iterable[Offer]) -> list[Clash]:
 def check_app_name(name: str) -> str:
     """Check the name of an app, which prefixes the names of its handlers. Raises InvalidOption."""
     if SEPARATOR in name:
-        raise InvalidOption(f"the app's name {name!r} has a {SEPARATOR!r}, which ends it in the names of its handlers")
+        raise InvalidOption(
+            f"the app's name {name!r} has a {SEPARATOR!r}, which separates it from its handlers; leave it out"
+        )
     return check_handler(check_name(name, "the app's name"))
 
 

@@ -36,10 +36,10 @@ REPLICA_SECONDS_MAX = 60.0
 RETAINED_BYTES_MAX = 1 << 30
 _NAMED_MAX = 5
 _HARM_WHEN_OFF = {
-    "fsync": "a crash of the machine can lose or spoil what was accepted",
-    "full_page_writes": "a crash of the machine can lose or spoil what was accepted",
-    "synchronous_commit": "what was accepted in the last moments before a crash is lost",
-    "autovacuum": "tables grow, and in the end the server stops for a wraparound",
+    "fsync": "a crash of the machine can lose or corrupt accepted jobs",
+    "full_page_writes": "a crash of the machine can lose or corrupt accepted jobs",
+    "synchronous_commit": "a crash loses the jobs accepted just before it",
+    "autovacuum": "tables bloat, and the server stops in the end to prevent transaction ID wraparound",
 }
 
 Severity = Literal["error", "warning", "notice"]
@@ -214,40 +214,43 @@ def is_well(found: Iterable[Finding]) -> bool:
 
 def _engine(facts: Facts) -> Iterator[Finding]:
     if facts.server.is_read_only:
-        yield _error("read_only", "The database takes no writes, so nothing can move.", "Lead us to the primary.")
-    if not facts.schedulers:
         yield _error(
-            "no_scheduler", "No scheduler lives: nothing that waits falls due.", "Start one: `duly scheduler`."
+            "read_only",
+            "The database is read-only: no run can start or end.",
+            "Point DULY_DATABASE_URL at its primary.",
         )
+    if not facts.schedulers:
+        yield _error("no_scheduler", "No scheduler is running: schedules do not fire.", "Start one: `duly scheduler`.")
     elif facts.shards_held < SHARDS:
         yield _error(
             "shards_unheld",
-            f"{SHARDS - facts.shards_held} of {SHARDS} shards are held by no scheduler: what is in them is not staged.",
-            "Look at the schedulers' logs; a scheduler whose time zone data is not in force holds none.",
+            f"{SHARDS - facts.shards_held} of {SHARDS} shards are held by no scheduler: their schedules do not fire.",
+            "Check the schedulers' logs. A scheduler whose time zone data is not in force holds no shard.",
         )
     if facts.lag_seconds > LAG_SECONDS_MAX:
         yield _error(
             "staging_late",
-            f"Staging is {facts.lag_seconds:.0f} s behind: runs begin late.",
-            "Start another scheduler, and look at what the database is busy with.",
+            f"Staging is {facts.lag_seconds:.0f} s behind: runs start late.",
+            "Start another scheduler, `duly scheduler`, and check the load of the database.",
         )
     if facts.reaper_age_seconds is None or facts.reaper_age_seconds > REAPER_SECONDS_MAX:
-        since = "never" if facts.reaper_age_seconds is None else f"for {facts.reaper_age_seconds:.0f} s not"
+        age = facts.reaper_age_seconds
+        since = "has not run yet" if age is None else f"has not run for {age:.0f} s"
         yield _error(
             "reaper_silent",
-            f"Dead workers were {since} looked for: what they held is not run again.",
-            "Start a scheduler, which does that too: `duly scheduler`.",
+            f"The reaper {since}: runs of lost workers are not retried.",
+            "Start a scheduler, which runs the reaper: `duly scheduler`.",
         )
     for worker in facts.stalled:
-        held_by = f"handler {', '.join(worker.handlers)} holds it" if worker.handlers else "a handler holds it"
+        blocker = f"handler {', '.join(worker.handlers)} blocks it" if worker.handlers else "a handler blocks it"
         yield _error(
             "worker_stalled",
-            f"Worker {worker.name} has started nothing for {worker.seconds:.0f} s: {held_by}.",
-            "Give a function that computes for long a timeout, so that it runs in a process of its own; an async def must"
-            " not block. Restart the worker if it does not end.",
+            f"Worker {worker.name} has started nothing for {worker.seconds:.0f} s: {blocker}.",
+            "Give a long computation a timeout, so that it runs in a child process, and await instead of blocking in an async"
+            " def. Restart the worker if the handler does not end.",
         )
     if not facts.worker_versions:
-        yield _warning("no_worker", "No worker lives: nothing runs.", "Start one: `duly worker app:app`.")
+        yield _warning("no_worker", "No worker is running: no run starts.", "Start one: `duly worker app:app`.")
     yield from _backlogs(facts.overloads)
 
 
@@ -256,7 +259,7 @@ def _backlogs(overloads: Sequence[Overload]) -> Iterator[Finding]:
     oldest = sorted(overloads, key=lambda one: -one.age)[:_NAMED_MAX]
     more = len(overloads) - len(oldest)
     for number, one in enumerate(oldest, 1):
-        others = f" {more} more are overloaded." if more and number == len(oldest) else ""
+        others = f" {more} more queues are overloaded." if more and number == len(oldest) else ""
         yield _warning(
             "queue_overloaded",
             f"Queue {one.queue} of tenant {one.tenant} is overloaded: {one.waited}.{others}",
@@ -269,29 +272,29 @@ def _storage(facts: Facts) -> Iterator[Finding]:
     if missing:
         yield _error(
             "index_missing",
-            f"{_named(missing, 'index', 'indexes')} missing: what they find is searched for row by row.",
-            "Make them again, as src/duly/store/schema/baseline.sql says, with `create index concurrently`.",
+            f"{_named(missing, 'index', 'indexes')} missing: lookups scan whole tables.",
+            "Recreate each with `create index concurrently`, as src/duly/store/schema/baseline.sql defines it.",
         )
     invalid = sorted(one.name for one in facts.indexes if not one.is_valid)
     if invalid:
         yield _error(
             "index_invalid",
-            f"{_named(invalid, 'index', 'indexes')} not valid: the server keeps them and does not use them.",
+            f"{_named(invalid, 'index', 'indexes')} not valid: PostgreSQL maintains but does not use them.",
             f"reindex index concurrently duly.{invalid[0]};",
         )
     if facts.missing_partitions:
         yield _error(
             "partition_missing",
-            f"{_named(facts.missing_partitions, 'partition', 'partitions')} of tomorrow missing: history then goes to the"
-            " default partition, which is dropped row by row.",
-            "Start a scheduler, which makes them ahead; its log says why it could not.",
+            f"{_named(facts.missing_partitions, 'partition', 'partitions')} missing, for tomorrow: history will go to the"
+            " default partition, which is slow to clean up.",
+            "Start a scheduler, which creates partitions ahead of time; if one runs, its log has the error.",
         )
     for table in facts.tables:
         if table.dead_rows >= max(DEAD_ROWS_LEAST, DEAD_TIMES_MAX * table.dead_limit):
             yield _warning(
                 "vacuum_behind",
-                f"Table {table.name} has {table.dead_rows:,} dead rows; {table.dead_limit:,.0f} were enough to vacuum it.",
-                f"End what is open for long, then `vacuum duly.{table.name};`. Give autovacuum more cost limit if it recurs.",
+                f"Table {table.name} has {table.dead_rows:,} dead rows; autovacuum should start at {table.dead_limit:,.0f}.",
+                f"End long transactions, then `vacuum duly.{table.name};`. If it recurs, raise autovacuum_vacuum_cost_limit.",
             )
 
 
@@ -303,7 +306,7 @@ def _durability(server: Server) -> Iterator[Finding]:
     if server.wal_level == "minimal":
         yield _notice(
             "wal_level_minimal",
-            "wal_level is minimal: no replica can follow, and no archive can be restored to a moment.",
+            "wal_level is minimal: neither replicas nor point-in-time recovery are possible.",
             "alter system set wal_level = replica; and restart the server.",
         )
 
@@ -313,21 +316,21 @@ def _server(facts: Facts) -> Iterator[Finding]:
     if server.prepared_transactions and (server.oldest_prepared_seconds or 0.0) > PREPARED_SECONDS_MAX:
         yield _warning(
             "prepared_transactions",
-            f"{server.prepared_transactions} prepared, the oldest for {server.oldest_prepared_seconds:.0f} s: nothing that"
-            " died since can be vacuumed.",
+            f"{some(server.prepared_transactions, 'prepared transaction')}, the oldest for"
+            f" {server.oldest_prepared_seconds:.0f} s: vacuum cannot remove rows deleted since.",
             "select gid, prepared from pg_prepared_xacts; then `commit prepared` or `rollback prepared` each.",
         )
     if (server.oldest_transaction_seconds or 0.0) > TRANSACTION_SECONDS_MAX:
         yield _warning(
             "old_transaction",
-            f"A transaction has been open for {server.oldest_transaction_seconds:.0f} s: nothing that died since can be"
-            " vacuumed.",
-            "Find it in pg_stat_activity by xact_start, and end it there or with pg_terminate_backend.",
+            f"A transaction has been open for {server.oldest_transaction_seconds:.0f} s: vacuum cannot remove rows"
+            " deleted since.",
+            "Find it in pg_stat_activity by xact_start, and end it with pg_terminate_backend.",
         )
     if server.connections > CONNECTIONS_SHARE_MAX * server.connections_max:
         yield _warning(
             "connections_scarce",
-            f"{server.connections} of {server.connections_max} connections are taken.",
+            f"{server.connections} of {server.connections_max} connections are in use.",
             "Raise max_connections, or put a pooler in front and set pooler = true.",
         )
     for replica in facts.replicas:
@@ -335,14 +338,14 @@ def _server(facts: Facts) -> Iterator[Finding]:
             yield _warning(
                 "replica_lags",
                 f"Replica {replica.name} is behind by {replica.lag_bytes or 0:,} bytes, {replica.lag_seconds or 0:.0f} s.",
-                "Look at its log and its network; until it follows, a failover loses what it lacks.",
+                "Check its log and its network: a failover now would lose the difference.",
             )
     for slot in facts.slots:
         if not slot.is_active and slot.retained_bytes > RETAINED_BYTES_MAX:
             yield _warning(
                 "slot_idle",
-                f"Nobody reads replication slot {slot.name}, and {slot.retained_bytes:,} bytes of log are kept for it.",
-                f"Let its reader come back, or: select pg_drop_replication_slot('{slot.name}');",
+                f"Replication slot {slot.name} is inactive and retains {slot.retained_bytes:,} bytes of WAL.",
+                f"Restart its consumer, or drop the slot: select pg_drop_replication_slot('{slot.name}');",
             )
 
 
@@ -350,10 +353,10 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
     if (back := facts.clock_set_back) is not None:
         yield _error(
             "database_clock_set_back",
-            f"The database's clock was set back by {back.seconds:.0f} s: schedules stand still until it is again where it"
-            f" was, {moment_text(back.resumes_at)}.",
-            "Set the clock of the database's host right, and let a time service keep it: chrony, or systemd-timesyncd. If it"
-            " was ahead before and is right now, run what is urgent by hand: duly jobs trigger JOB.",
+            f"The database's clock was set back by {back.seconds:.0f} s: schedules do not fire until"
+            f" {moment_text(back.resumes_at)}.",
+            "Correct the clock of the database's host and keep it synchronised with chrony or systemd-timesyncd. If it was ahead"
+            " before and is right now, run urgent jobs by hand: duly jobs trigger JOB.",
         )
     apart = [one for one in facts.clocks if abs(one.offset_seconds) > CLOCK_SECONDS_MAX]
     for host in sorted({one.host for one in apart}):
@@ -362,9 +365,9 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
         roles = ", ".join(sorted({one.role for one in of_host}))
         yield _warning(
             "host_clock_apart",
-            f"The clock of host {host} ({roles}) is {_apart(worst)}. Runs and signatures go by the"
-            " database's; its logs, and what it checks by its own clock such as certificates, do not.",
-            "Let a time service keep it: chrony, or systemd-timesyncd.",
+            f"The clock of host {host} ({roles}) is {_apart(worst)}. Runs and signatures use the"
+            " database's clock; logs and certificate checks on that host do not.",
+            "Synchronise its clock with chrony or systemd-timesyncd.",
         )
 
 
@@ -388,14 +391,14 @@ def _agreement(facts: Facts) -> Iterator[Finding]:
         yield _notice(
             "versions_differ",
             f"Processes of several versions run: {', '.join(sorted(versions))}.",
-            "Finish the upgrade: an older one works with a newer for one minor version.",
+            "Finish the upgrade: versions work together across one minor version only.",
         )
     if abs(facts.clock_difference_seconds) > CLOCK_SECONDS_MAX:
         yield _notice(
             "clock_apart",
-            f"This machine's clock is {_apart(facts.clock_difference_seconds)}. Runs go by the"
-            " database's, so none is late; times in logs do not match.",
-            "Let a time service keep both: chrony, or systemd-timesyncd.",
+            f"This machine's clock is {_apart(facts.clock_difference_seconds)}. Runs use the"
+            " database's clock, so none is late; times in logs do not match.",
+            "Synchronise both clocks with chrony or systemd-timesyncd.",
         )
 
 

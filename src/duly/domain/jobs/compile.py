@@ -92,10 +92,10 @@ def compile_recurring(
 ) -> Recurring:
     """Compile a spec to a job with a stored definition; without a schedule it fires once, at `now`. Raises Refused."""
     if carried.get("parent") is not None:
-        raise InvalidOption("parent belongs to a one-shot without a name; leave out its name, schedule or on_event")
+        raise InvalidOption("parent is for one-shots; leave out name, schedule and on_event")
     if carried.get("after"):
         raise InvalidOption(
-            "after belongs to a one-shot without a name; leave out its name, schedule or on_event, or let on_done trigger it"
+            "after is for one-shots; leave out name, schedule and on_event, or trigger this job with on_done of the other"
         )
     work = _work(spec, carried, defaults, reading)
     when = ("schedule",) if spec.on_event is None else ("on_event",)
@@ -173,7 +173,7 @@ def _workflow_target(spec: JobSpec, asked: WorkflowTarget, reading: Reading) -> 
 
 def _check_no_payload(payload: Mapping[str, Any]) -> None:
     if payload:
-        raise InvalidOption("a job that starts a workflow has no payload of its own; give it to the workflow's nodes")
+        raise InvalidOption("a job that starts a workflow takes no payload; give payloads to the workflow's nodes")
 
 
 def _options(
@@ -231,7 +231,7 @@ def _expires_at(spec: WorkSpec) -> float:
     if not isinstance(spec, JobSpec):
         return check_expires_at(spec.expires_at)
     if spec.on_event is not None or (spec.schedule is not None and not fires_once(spec.schedule)):
-        raise InvalidOption("expires_at is for what runs once; for each run of a schedule give expires_after")
+        raise InvalidOption("expires_at is for one-shots; for the runs of a schedule use expires_after")
     return check_expires_at(spec.expires_at, moment_of(spec.schedule))
 
 

@@ -64,7 +64,7 @@ class Standing(StandingJob, frozen=True):
 class Step(Enum):
     """The action of a worker on the job of a name."""
 
-    CREATE = "there is no such job: make it"
+    CREATE = "the job does not exist: create it"
     CHANGE = "our declaration comes into force"
     RESTORE = "it is declared again: take the mark away, and the pause that came with it"
     REMOVE = "nobody declares it any more: pause it, and mark it"

@@ -170,7 +170,7 @@ def quoted(word: str) -> str:
 def parse(text: str, fields: Mapping[str, Field]) -> Filter:
     """Parse a filter over these fields; an empty one matches everything. Raises InvalidFilter."""
     if len(text) > LENGTH_MAX:
-        message = f"the filter has {len(text)} characters; the limit is {LENGTH_MAX}. Ask for less at a time"
+        message = f"the filter has {len(text)} characters; the limit is {LENGTH_MAX}. Split it"
         raise InvalidFilter("FILTER_LENGTH", message, shown(text), (0, 1))
     return _Reader(text, fields).read()
 
@@ -201,7 +201,7 @@ class _Reader:
             return found
         for number in range(1, len(self._tokens)):
             if number > TERMS_MAX:
-                self._refuse("FILTER_TERMS", f"a filter has at most {TERMS_MAX} terms; ask for less at a time")
+                self._refuse("FILTER_TERMS", f"a filter has at most {TERMS_MAX} terms; split it")
             found = self._term(found)
             if self._peek().kind == "end":
                 break
@@ -256,13 +256,13 @@ class _Reader:
         if isinstance(field, Moments):
             return self._compare(found, name, operator)
         if operator.text not in (":", "="):
-            message = f"{name.text} is not a moment, so {operator.text} says nothing of it; use a colon"
+            message = f"{name.text} is not a timestamp; use : instead of {operator.text}"
             self._refuse("FILTER_OPERATOR", message, _example(name.text, field), operator)
         return self._choose(found, name.text, field)
 
     def _compare(self, found: Filter, name: _Token, operator: _Token) -> Filter:
         if operator.text in (":", "="):
-            message = f"{name.text} is a moment: say before or after it, with <, <=, > or >="
+            message = f"{name.text} is a timestamp: compare it with <, <=, > or >="
             self._refuse("FILTER_OPERATOR", message, f'{name.text}>"2026-11-01"', operator)
         at = self._moment(name.text)
         shifted = at + _STEP if operator.text in (">", "<=") else at
@@ -286,7 +286,7 @@ class _Reader:
         try:
             return _read_moment(text)
         except (ValueError, OverflowError):
-            message = f"{field} {shown(text)} is not a moment: give a day, or a moment with its offset"
+            message = f"{field} {shown(text)} is not a timestamp: write a date, or a date and time with an offset"
             span = (first.start, max(end, first.start + 1))
             raise InvalidFilter("FILTER_MOMENT", message, self._text, span, f'{field}>"2026-11-01T09:00:00Z"') from None
 
@@ -295,21 +295,23 @@ class _Reader:
         for token in tokens:
             if token.kind == "word" and "*" in (token.text[:-1] if len(tokens) == 1 else token.text):
                 message = (
-                    f"{name}:{token.text} has an asterisk that is not at the end of a single value; quote a plain one"
+                    f"{name}:{token.text} has an asterisk inside; it may only end a single value; quote a literal one"
                 )
                 self._refuse("FILTER_VALUE", message, f'{name}:"{token.text}"', token)
         if len(tokens) == 1 and tokens[0].kind == "word" and tokens[0].text.endswith("*"):
             return self._begin(found, name, field, tokens[0])
         values = tuple(dict.fromkeys(self._value(name, field, token) for token in tokens))
         if isinstance(field, Ids) and field.single and len(values) > 1:
-            self._refuse("FILTER_TERMS", f"{name} is one id; ask for each by itself", f"{name}:{values[0]}", tokens[1])
+            self._refuse(
+                "FILTER_TERMS", f"{name} takes one id; send one request per id", f"{name}:{values[0]}", tokens[1]
+            )
         return self._tag(found, values, tokens[0]) if name == TAG else found.among(name, values)
 
     def _tag(self, found: Filter, values: tuple[str, ...], token: _Token) -> Filter:
         if len(values) == 1:
             return msgspec.structs.replace(found, tags=(*found.tags, *values))
         if found.any_tags:
-            self._refuse("FILTER_TERMS", "a filter has one list of tags at most", "tag:(a,b) AND tag:c", token)
+            self._refuse("FILTER_TERMS", "a filter takes at most one list of tags", "tag:(a,b) AND tag:c", token)
         return msgspec.structs.replace(found, any_tags=values)
 
     def _begin(self, found: Filter, name: str, field: Words | Ids, token: _Token) -> Filter:
@@ -318,9 +320,7 @@ class _Reader:
             known = ", ".join(
                 other for other, kind in self._fields.items() if isinstance(kind, Words) and kind.may_begin
             )
-            message = (
-                f"{name}:{token.text} asks for all that begin so, which is possible for {known}; quote a plain asterisk"
-            )
+            message = f"{name}:{token.text} matches a prefix, which works for {known} only; quote a literal asterisk"
             self._refuse("FILTER_VALUE", message, f'{name}:"{token.text}"', token)
         before = found.beginnings.get(name, "")
         if not (beginning.startswith(before) or before.startswith(beginning)):
@@ -345,9 +345,7 @@ class _Reader:
                 )
             values.append(value)
             if len(values) > VALUES_MAX:
-                self._refuse(
-                    "FILTER_TERMS", f"a list has at most {VALUES_MAX} values; ask for less at a time", None, value
-                )
+                self._refuse("FILTER_TERMS", f"a list has at most {VALUES_MAX} values; split it", None, value)
             sign = self._take()
             if sign.text == ")" and sign.kind == "sign":
                 return values
@@ -362,7 +360,7 @@ class _Reader:
             try:
                 return str(UUID(value))
             except ValueError:
-                message = f"{name} {shown(value)} is not an id; give a UUID, as the lists show it"
+                message = f"{name} {shown(value)} is not an id; write a UUID"
                 self._refuse("FILTER_VALUE", message, None, token)
         if field.choices and value not in field.choices:
             likely = nearest(value, field.choices)

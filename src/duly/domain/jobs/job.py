@@ -87,12 +87,10 @@ def check_name(value: str, what: str) -> str:
     """Check a name: printable characters, not only spaces. Raises InvalidOption with the field `what`."""
     if not _is_printable(value, NAME_CHARACTERS_MAX):
         is_blank = str(value).isspace()
-        why = "it is blank; give at least one character that is no space" if is_blank else _PRINTABLE
+        why = "it is blank; write at least one visible character" if is_blank else _PRINTABLE
         raise InvalidOption(f"{what} {shown(value)} is not a name: {why}", what)
     if value in (".", ".."):
-        raise InvalidOption(
-            f"{what} {shown(value)} is not a name: in a path it means another place; give another", what
-        )
+        raise InvalidOption(f"{what} {shown(value)} is not a name: a URL path would resolve it; choose another", what)
     return value
 
 
@@ -106,7 +104,7 @@ def check_key(value: str) -> str:
 def check_job(value: UUID | str) -> UUID | str:
     """Check a reference to a job. Raises InvalidOption."""
     if not isinstance(value, UUID) and not _is_printable(value, NAME_CHARACTERS_MAX):
-        raise InvalidOption(f"job {shown(value)} is neither an id nor a name: give a UUID, or {_PRINTABLE}")
+        raise InvalidOption(f"job {shown(value)} is neither an id nor a name: write a UUID, or {_PRINTABLE}")
     return value
 
 
@@ -124,7 +122,7 @@ def check_arguments(value: object, handler: str) -> Mapping[str, Any]:
     """Check a handler's arguments, by name. Raises InvalidArguments."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise InvalidArguments(
-            f'arguments {shown(value)} of {handler} are not named; give a mapping by name, such as {{"customer": 7}}'
+            f'arguments {shown(value)} of {handler} are not a mapping; write names and values, such as {{"customer": 7}}'
         )
     return value
 
@@ -139,15 +137,13 @@ def check_priority(value: int) -> int:
 def check_moment(value: datetime, what: str) -> datetime:
     """Check that a moment has a zone. Raises InvalidSchedule."""
     if not isinstance(value, datetime):
-        raise InvalidSchedule(f"{what} {shown(value)} is not a moment; give a datetime with its time zone")
+        raise InvalidSchedule(f"{what} {shown(value)} is not a timestamp; use a datetime with a time zone")
     if value.tzinfo is None:
         raise InvalidSchedule(
             f"{what} {value} has no time zone; write it with an offset, such as 2026-11-01T09:00:00+01:00"
         )
     if not YEAR_MIN <= value.year <= YEAR_MAX:
-        raise InvalidSchedule(
-            f"{what} {value} is outside the years {YEAR_MIN} to {YEAR_MAX}; give a moment within them"
-        )
+        raise InvalidSchedule(f"{what} {value} is outside the years {YEAR_MIN} to {YEAR_MAX}; use a year within them")
     return value
 
 
@@ -172,7 +168,7 @@ def check_tags(values: object) -> tuple[str, ...]:
         raise InvalidOption(f"tags {shown(values)} are not a list; give one: [{shown(values)}]")
     tags = tuple(dict.fromkeys(check_name(value, "tag") for value in values))
     if len(tags) > TAGS_MAX:
-        raise InvalidOption(f"{len(tags)} tags are too many; the limit is {TAGS_MAX}. Say the rest in the payload")
+        raise InvalidOption(f"{len(tags)} tags are too many; the limit is {TAGS_MAX}. Put the rest into the payload")
     return tags
 
 
@@ -187,7 +183,7 @@ def check_traceparent(value: object) -> str:
     """Check the W3C Trace Context `traceparent` of the request that created a job. Raises InvalidOption."""
     if not isinstance(value, str) or not _TRACEPARENT.fullmatch(value):
         raise InvalidOption(
-            f"traceparent {shown(value)} is none; it reads 00-, 32 hexadecimal digits, -, 16 of them, -, and two flags"
+            f"traceparent {shown(value)} is not a W3C traceparent; write 00-<32 hex digits>-<16 hex digits>-<2 hex digits>"
         )
     return value
 

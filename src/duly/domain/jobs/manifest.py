@@ -110,7 +110,7 @@ class Gathering:
             self._refuse(whole, f"{shown(given)} is not a mapping of names; give at least one node")
             return ()
         if len(given) > NODES_MAX:
-            self._refuse(whole, f"there are {len(given)}; the limit is {NODES_MAX} nodes a workflow")
+            self._refuse(whole, f"{len(given)} nodes are too many; the limit is {NODES_MAX} per workflow")
             return ()
         nodes = [self._node(whole, str(name), part) for name, part in given.items()]
         found = tuple(node for node in nodes if node is not None)
@@ -177,7 +177,7 @@ def _calendars(given: object, problems: list[Problem]) -> dict[str, Mapping[str,
         if not isinstance(definition, Mapping):
             problems.append(Problem(path, f"{shown(definition)} is not a mapping with keys such as dates"))
         elif "name" in definition:
-            problems.append(Problem((*path, "name"), "a calendar's name is the key above it; take this line out"))
+            problems.append(Problem((*path, "name"), "a calendar's name is the key above it; remove this line"))
         else:
             found[name] = {"name": name} | {key: part for key, part in definition.items() if part is not None}
             gathering = Gathering(path, problems)
@@ -203,7 +203,9 @@ def _entries(given: object, key: str, most: int, problems: list[Problem]) -> lis
         problems.append(Problem((key,), f"{shown(given)} is not a mapping of names"))
     elif len(given) > most:
         problems.append(
-            Problem((key,), f"there are {len(given)}; the limit is {most} a file. Split it, each with its source")
+            Problem(
+                (key,), f"there are {len(given)}; the limit is {most} per file. Split it into files with a source each"
+            )
         )
     else:
         return list(given.items())
@@ -220,7 +222,7 @@ def _wanted(
     path, before = ("jobs", name), len(problems)
     part = _expanded(given, tz, path, problems)
     if isinstance(part, dict) and part.pop("name", None) is not None:
-        problems.append(Problem((*path, "name"), "a job's name is the key above it; take this line out"))
+        problems.append(Problem((*path, "name"), "a job's name is the key above it; remove this line"))
     found = gather_fields(JobEntry, part, path, problems, raw=("nodes",))
     if not isinstance(given, Mapping):
         return None
@@ -257,7 +259,7 @@ def _in_full(given: object, path: Path, problems: list[Problem]) -> Any:
         said["target"] = {"type": FUNCTION, **target}
     elif target is not None:
         remedy = "name a function, or write {type: webhook, url: …}"
-        problems.append(Problem((*path, "target"), f"{shown(target)} is no target; {remedy}"))
+        problems.append(Problem((*path, "target"), f"{shown(target)} is not a target; {remedy}"))
         said["target"] = _UNREAD_FIELDS
     return said
 

@@ -137,7 +137,9 @@ def decide(name: str, wanted: Wanted | None, kept: Kept | None, source: str, is_
         note = f"changed since it was applied: version {kept.version}, applied {kept.applied}" if is_drift else None
         return Step(**seen, kind=StepKind.CHANGE, pausing=pausing, is_drift=is_drift, note=note)
     if kept.owner == OWNER_CODE and is_declared:
-        note = f"is declared in {kept.source}, which runs; take the schedule out of its decorator, or out of the file"
+        note = (
+            f"is declared in {kept.source}, which is running; remove the schedule from its decorator or from the file"
+        )
         return Step(**seen, kind=StepKind.REFUSE, note=note)
     note = f"{_whose(kept)}; adopt it with --adopt, or choose another name"
     return Step(**seen, kind=StepKind.ADOPT, pausing=_pausing(kept, wanted), note=note)
@@ -147,7 +149,7 @@ def _removal(kept: Kept | None, source: str) -> Step | None:
     if kept is None or kept.is_over or kept.owner != OWNER or kept.source != source:
         return None
     is_drift = kept.version != kept.applied
-    note = "the file names it no more" + ("; changed since it was applied" if is_drift else "")
+    note = "the file no longer has it" + ("; changed since it was applied" if is_drift else "")
     return Step(
         name=kept.name, kind=StepKind.REMOVE, job_id=kept.job_id, version=kept.version, is_drift=is_drift, note=note
     )
@@ -156,9 +158,9 @@ def _removal(kept: Kept | None, source: str) -> Step | None:
 def _renewal(kept: Kept, found: tuple[Difference, ...]) -> Step | None:
     """Decide the step for a job of this file that has ended."""
     if kept.state == "completed":
-        return Step(name=kept.name, kind=StepKind.CREATE, note="the one before it has run") if found else None
+        return Step(name=kept.name, kind=StepKind.CREATE, note="the previous one has run") if found else None
     was_cancelled = kept.applied is not None
-    note = "cancelled since it was applied; made again" if was_cancelled else None
+    note = "cancelled since it was applied; created again" if was_cancelled else None
     return Step(name=kept.name, kind=StepKind.CREATE, is_drift=was_cancelled, note=note)
 
 
@@ -174,7 +176,9 @@ def _whose(kept: Kept) -> str:
     if kept.owner == OWNER:
         return f"belongs to the file {kept.source!r}"
     return (
-        f"was declared in {kept.source}, and no worker declares it" if kept.owner == OWNER_CODE else "was made by hand"
+        f"was declared in {kept.source}, and no running worker declares it"
+        if kept.owner == OWNER_CODE
+        else "was created by hand"
     )
 
 

@@ -29,7 +29,7 @@ def expanded(given: object, tz: str | None, path: Path, problems: list[Problem])
     if isinstance(given, str):
         given = {"when": given}
     if not isinstance(given, Mapping):
-        problems.append(Problem(path, f"{shown(given)} is no schedule; write {{cron: …}}, {{every: …}} or words"))
+        problems.append(Problem(path, f"{shown(given)} is not a schedule; write {{cron: …}}, {{every: …}} or words"))
         return None
     said = {key: value for key, value in given.items() if value is not None}
     before = len(problems)
@@ -60,9 +60,9 @@ def placed(kind: str, error: TriggerError) -> list[tuple[Path, str]]:
 def _contradictions(said: Mapping[str, Any], path: Path) -> list[Problem]:
     kinds = [kind for kind in ("trigger", *SHORT) if kind in said]
     if not kinds:
-        return [Problem(path, f"nothing says when it fires; give {', '.join(SHORT)} or trigger")]
+        return [Problem(path, f"the schedule has no trigger; give {', '.join(SHORT)} or trigger")]
     if len(kinds) > 1:
-        return [Problem((*path, kinds[1]), f"{kinds[0]} and {kinds[1]} both say when it fires; keep one")]
+        return [Problem((*path, kinds[1]), f"{kinds[0]} and {kinds[1]} are both triggers; keep one")]
     [kind] = kinds
     beside = () if kind == "trigger" else SHORT[kind][2]
     strays = [stray for stray in ("anchor", "mode", "tz") if stray in said and stray not in beside]
@@ -73,7 +73,7 @@ def _stray(stray: str, kind: str) -> str:
     if kind == "trigger":
         return f"{stray} goes into the trigger"
     others = [other for other, (_, _, keys) in SHORT.items() if stray in keys]
-    return f"{stray} is for {', '.join(others)}, not for {kind}; take it out"
+    return f"{stray} is for {', '.join(others)}, not for {kind}; remove it"
 
 
 def _trigger(kind: str, said: Mapping[str, Any]) -> dict[str, Any]:

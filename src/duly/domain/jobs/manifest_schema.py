@@ -10,9 +10,9 @@ from duly.domain.jobs.manifest_shapes import ManifestSpec, ScheduleEntry
 
 Schema = dict[str, Any]
 
-_NAME = {"type": "string", "description": "In short: a function, by the name of its handler."}
-_ENGLISH = {"type": "string", "description": "In English, such as `every day at 9am`."}
-_GOAL = {"type": "string", "description": "In short: a URL, or the name of a job."}
+_NAME = {"type": "string", "description": "Short for a function: the name of its handler."}
+_ENGLISH = {"type": "string", "description": "A schedule in English, such as `every day at 9am`."}
+_GOAL = {"type": "string", "description": "Short form: a URL, or the name of a job."}
 _SHORT = {"target": _NAME, "on_done": _GOAL, "on_dead": _GOAL}
 # Structs that a file writes differently than HTTP does.
 _ENTRIES = ("JobEntry", "NodeSpec")  # where an empty key counts as left out

@@ -32,12 +32,16 @@ class ScheduleEntry(Spec, frozen=True):
     """The schedule: a trigger, or in short one of every, cron, when, at and delay; and the policies for missed fires."""
 
     trigger: Trigger | None = None
-    every: Annotated[str, Meta(description="In short for an interval.", examples=["PT5M"])] | None = None
-    cron: Annotated[str, Meta(description="In short for a cron expression.", examples=["30 2 * * 1-5"])] | None = None
-    when: Annotated[str, Meta(description="In short for English.", examples=["every day at 9am"])] | None = None
-    at: Annotated[str, Meta(description="In short for once, at a moment.")] | None = None
-    delay: Annotated[Duration, Meta(description="In short for once, so long after it was applied.")] | None = None
-    anchor: Annotated[str, Meta(description="With every: the moment it counts from.")] | None = None
+    every: Annotated[str, Meta(description="Short for an interval trigger.", examples=["PT5M"])] | None = None
+    cron: Annotated[str, Meta(description="Short for a cron trigger.", examples=["30 2 * * 1-5"])] | None = None
+    when: Annotated[str, Meta(description="Short for a schedule in English.", examples=["every day at 9am"])] | None = (
+        None
+    )
+    at: Annotated[str, Meta(description="Short for a one-shot at this time.")] | None = None
+    delay: Annotated[Duration, Meta(description="Short for a one-shot this long after the file is applied.")] | None = (
+        None
+    )
+    anchor: Annotated[str, Meta(description="With every: the start of the interval.")] | None = None
     mode: Mode | None = None
     tz: Zone | None = None
     start: Moment | None = None
@@ -53,7 +57,9 @@ class ScheduleEntry(Spec, frozen=True):
 class JobEntry(JobSpec, frozen=True, kw_only=True):
     """A job: its target, schedule and options. Its name is the key above it."""
 
-    paused: Annotated[bool, Meta(description="Left out: whoever paused or resumed it decides.")] | None = None
+    paused: (
+        Annotated[bool, Meta(description="Left out: applying the file neither pauses nor resumes the job.")] | None
+    ) = None
 
 
 class Defaults(Spec, frozen=True):
@@ -66,7 +72,7 @@ class Defaults(Spec, frozen=True):
     tags: Tags | None = None
     on_done: Callback | None = None
     on_dead: Callback | None = None
-    tz: Annotated[str, Meta(description="The zone of schedules that name none.", examples=["Europe/Paris"])] | None = (
+    tz: Annotated[str, Meta(description="Time zone of schedules that have none.", examples=["Europe/Paris"])] | None = (
         None
     )
 
@@ -74,14 +80,14 @@ class Defaults(Spec, frozen=True):
 class WorkflowFile(WorkflowSpec, frozen=True, rename={"schema": "$schema"}):
     """A workflow in a file of its own, for `duly workflows submit`."""
 
-    schema: Annotated[str, Meta(description="For editors; not read.")] | None = None
+    schema: Annotated[str, Meta(description="For editors; ignored.")] | None = None
 
 
 class ManifestSpec(Spec, frozen=True, rename={"schema": "$schema"}):
     """A file of schedules for `duly plan` and `duly apply`."""
 
-    source: Annotated[Name, Meta(description="The file's own name, which owns its jobs. Keep it when the file moves.")]
-    schema: Annotated[str, Meta(description="For editors; not read.")] | None = None
+    source: Annotated[Name, Meta(description="Name of the file as the owner of its jobs. Keep it when the file moves.")]
+    schema: Annotated[str, Meta(description="For editors; ignored.")] | None = None
     defaults: Defaults = Defaults()
     calendars: Annotated[dict[str, CalendarSpec], Meta(max_length=CALENDARS_MAX)] = msgspec.field(default_factory=dict)
     jobs: Annotated[dict[str, JobEntry], Meta(max_length=JOBS_MAX)] = msgspec.field(default_factory=dict)

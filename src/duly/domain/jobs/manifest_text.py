@@ -38,9 +38,7 @@ class Document(msgspec.Struct, frozen=True):
 def read_text(text: str, name: str) -> Document:
     """Parse YAML or JSON. Raises InvalidManifest, which names the line and the column."""
     if len(text) > FILE_BYTES_MAX or len(text.encode(errors="replace")) > FILE_BYTES_MAX:
-        problem = Problem(
-            (), f"the file is larger than {FILE_BYTES_MAX} bytes; split it, each part with its own source"
-        )
+        problem = Problem((), f"the file is larger than {FILE_BYTES_MAX} bytes; split it into files with a source each")
         raise InvalidManifest([problem], name)
     reader = _Reader(name)
     try:
@@ -75,7 +73,7 @@ def _joined(match: re.Match[str]) -> str:
 
 def _invalid(message: str, mark: Any, name: str) -> InvalidManifest:
     line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
-    return InvalidManifest([Problem((), f"this is not YAML: {message}", line, column)], name)
+    return InvalidManifest([Problem((), f"the file is not YAML: {message}", line, column)], name)
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -105,7 +103,7 @@ class _Reader:
             if isinstance(event, yaml.NodeEvent):
                 found += 1
                 if found > 1:
-                    self._refuse("there is a second document; put it into a file of its own", event)
+                    self._refuse("the file has a second document; put it into another file", event)
                 value = self._value(event, events, ())
         return value
 
@@ -113,11 +111,11 @@ class _Reader:
         self.places.setdefault(path, (event.start_mark.line + 1, event.start_mark.column + 1))
         self._take(1, event)
         if len(path) > _DEPTH_MAX:
-            self._refuse(f"it is nested deeper than {_DEPTH_MAX} levels; flatten it", event)
+            self._refuse(f"the file is nested deeper than {_DEPTH_MAX} levels; flatten it", event)
         if isinstance(event, yaml.AliasEvent):
             return self._referred(event)
         if event.tag not in (None, "!"):
-            self._refuse(f"tag {shown(event.tag)} is not read; write the value plainly", event)
+            self._refuse(f"tag {shown(event.tag)} is not supported; write a plain value", event)
         before = self._count
         value = self._constructed(event, events, path)
         if event.anchor is not None:
@@ -133,7 +131,7 @@ class _Reader:
 
     def _referred(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
-            self._refuse(f"alias *{event.anchor} names nothing that came before it", event)
+            self._refuse(f"alias *{event.anchor} has no anchor before it; define &{event.anchor} first", event)
         value, count = self._anchors[event.anchor]
         self._take(count, event)
         return value
@@ -142,11 +140,11 @@ class _Reader:
         found: dict[str, Any] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                self._refuse("a key is a word, not a list or a mapping", event)
+                self._refuse("a key must be text, not a list or a mapping", event)
             key = str(event.value)
             if key in found:
                 line = self.places[(*path, key)][0]
-                self._refuse(f"key {shown(key)} stands there twice, first on line {line}; keep one", event)
+                self._refuse(f"key {shown(key)} is given twice, first on line {line}; keep one", event)
             self.places[(*path, key)] = (event.start_mark.line + 1, event.start_mark.column + 1)
             found[key] = self._value(next(events), events, (*path, key))
         return found
@@ -174,7 +172,7 @@ class _Reader:
     def _take(self, count: int, event: Any) -> None:
         self._count += count
         if self._count > VALUES_MAX:
-            self._refuse(f"there are more than {VALUES_MAX} values in it, aliases unfolded; split the file", event)
+            self._refuse(f"the file has more than {VALUES_MAX} values with its aliases expanded; split it", event)
 
     def _refuse(self, message: str, event: Any) -> NoReturn:
         mark = event.start_mark

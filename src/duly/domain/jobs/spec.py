@@ -29,15 +29,13 @@ NodeName = Annotated[
     ),
 ]
 Url = Annotated[str, Meta(max_length=2_048, description="http or https.", examples=["https://hooks.example/done"])]
-Kind = Annotated[
-    str, Meta(min_length=1, max_length=200, description="The type of an event.", examples=["shop.order.placed"])
-]
+Kind = Annotated[str, Meta(min_length=1, max_length=200, description="Event type.", examples=["shop.order.placed"])]
 Source = Annotated[
     str,
     Meta(
         min_length=1,
         max_length=500,
-        description="Where events come from, as a URI reference; compared letter by letter.",
+        description="Event source, a URI reference; compared exactly.",
         examples=["https://shop.example/orders"],
     ),
 ]
@@ -52,11 +50,12 @@ class RetryRule(Spec, frozen=True, omit_defaults=True):
 
     then: Literal["retry", "bury", "snooze"]
     error: (
-        Annotated[str, Meta(max_length=200, description="A class by name or path, or a pattern: *Timeout.")] | None
+        Annotated[str, Meta(max_length=200, description="Exception class by name or path, or a pattern: *Timeout.")]
+        | None
     ) = None
-    status: Annotated[Numbers, Meta(description="Of a webhook's answer: 404, 4xx or 500-599.")] | None = None
-    exit: Annotated[Numbers, Meta(description="Of a command or a container: 75 or 1-10.")] | None = None
-    delay: Annotated[Duration, Meta(description="How long it waits then; a snooze needs it.")] | None = None
+    status: Annotated[Numbers, Meta(description="HTTP status of a webhook: 404, 4xx or 500-599.")] | None = None
+    exit: Annotated[Numbers, Meta(description="Exit code of a command or a container: 75 or 1-10.")] | None = None
+    delay: Annotated[Duration, Meta(description="Delay before the next attempt; required for snooze.")] | None = None
 
 
 class RetryPolicy(Spec, frozen=True):
@@ -67,18 +66,18 @@ class RetryPolicy(Spec, frozen=True):
     policy: Literal["exponential", "linear", "fixed", "list"] = "exponential"
     max_attempts: Annotated[int, Meta(ge=1, le=1000)] = 5
     base: Duration = "PT1S"
-    cap: Annotated[Duration, Meta(description="The longest gap, where gaps grow.")] = "PT10M"
+    cap: Annotated[Duration, Meta(description="Longest delay of a growing policy.")] = "PT10M"
     jitter: (
-        Annotated[JitterPart, Meta(description="The part of a gap that is left to chance; null: as is usual.")] | None
+        Annotated[JitterPart, Meta(description="Random part of a delay, 0 to 1; null: the policy's default.")] | None
     ) = None
-    delays: Annotated[list[Duration], Meta(max_length=100, description="Of a list; the last one repeats.")] = (
-        msgspec.field(default_factory=list)
-    )
+    delays: Annotated[
+        list[Duration], Meta(max_length=100, description="Delays of the policy list; the last one repeats.")
+    ] = msgspec.field(default_factory=list)
     max_age: (
         Annotated[Duration, Meta(description="No attempt starts later than this after the first was due.")] | None
     ) = None
-    rules: Annotated[list[RetryRule], Meta(max_length=32, description="The first that fits decides.")] = msgspec.field(
-        default_factory=list
+    rules: Annotated[list[RetryRule], Meta(max_length=32, description="Rules by error; the first match applies.")] = (
+        msgspec.field(default_factory=list)
     )
 
 
@@ -92,9 +91,7 @@ class Concurrency(Spec, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=GATE_PLACES_MAX)] = 1
     order: Annotated[
         Literal["fifo"] | None,
-        Meta(
-            description="fifo: in order of due moments, the next when the former has come to its end. Null: as places come free."
-        ),
+        Meta(description="fifo: strictly by due time, one run at a time. Null: as slots become free."),
     ] = None
 
 
@@ -104,7 +101,7 @@ class RateLimit(Spec, frozen=True):
     key: Name
     limit: Annotated[float, Meta(gt=0, le=1_000_000)]
     per: Duration = "PT1S"
-    burst: Annotated[int, Meta(ge=1, le=999_999, description="How many may start at once after a rest.")] = 1
+    burst: Annotated[int, Meta(ge=1, le=999_999, description="Runs that may start at once after an idle period.")] = 1
 
 
 class Callback(Spec, frozen=True, omit_defaults=True):
@@ -112,7 +109,7 @@ class Callback(Spec, frozen=True, omit_defaults=True):
 
     url: Url | None = None
     job: Name | None = None
-    queue: Annotated[Name, Meta(description="With a URL: the queue whose workers send it.")] | None = None
+    queue: Annotated[Name, Meta(description="With url: the queue whose workers send the request.")] | None = None
 
 
 class EventMatch(Spec, frozen=True):
@@ -129,14 +126,12 @@ class PolicySpec(Spec, frozen=True):
     timeout: Duration | None = None
     concurrency: Concurrency | None = None
     rate_limit: RateLimit | None = None
-    expires_at: (
-        Annotated[Moment, Meta(description="Of what runs once: not started after this, but expired.")] | None
-    ) = None
+    expires_at: Annotated[Moment, Meta(description="One-shots: if not started by then, the run expires.")] | None = None
     expires_after: (
         Annotated[
             Duration,
             Meta(
-                description="Not started when so long has passed since its scheduled moment; of a node, since its workflow's."
+                description="The run expires if not started this long after its scheduled time; for a node, its workflow's."
             ),
         ]
         | None
@@ -156,7 +151,7 @@ class NodeEdge(Spec, frozen=True):
 
     node: NodeName
     on: Annotated[
-        Literal["success", "failure", "always"], Meta(description="always: however it ends, also when it is skipped.")
+        Literal["success", "failure", "always"], Meta(description="always: on any end, skipped included.")
     ] = "success"
 
 
@@ -165,7 +160,7 @@ class NodeReference(Spec, frozen=True, rename={"node": "$result"}):
 
     node: NodeName
     path: Annotated[
-        list[str | Annotated[int, Meta(ge=0)]], Meta(max_length=64, description="Keys of objects and places in lists.")
+        list[str | Annotated[int, Meta(ge=0)]], Meta(max_length=64, description="Object keys and list indexes.")
     ] = msgspec.field(default_factory=list)
 
 
@@ -182,14 +177,14 @@ class NodeSpec(WorkSpec, frozen=True, kw_only=True):
     payload: Payload = msgspec.field(default_factory=dict)
     after: Annotated[
         list[NodeName | NodeEdge],
-        Meta(max_length=NODES_MAX, description="Nodes that must have ended; a name alone: that must have succeeded."),
+        Meta(max_length=NODES_MAX, description="Nodes this one depends on; a plain name: that node must succeed."),
     ] = msgspec.field(default_factory=list)
     map: NodeReference | None = None
 
 
 Nodes = Annotated[
     dict[NodeName, NodeSpec],
-    Meta(min_length=1, max_length=NODES_MAX, description="By their names: at most 1,000, those added later included."),
+    Meta(min_length=1, max_length=NODES_MAX, description="Nodes by name: at most 1,000, nodes added later included."),
 ]
 
 

@@ -128,7 +128,9 @@ def target_spec(handler: str, options: RunOptions, *, is_shown: bool = True) -> 
     if isinstance(target, KnownWorkflow):
         return WorkflowTarget(name=target.name, nodes=_nodes(workflow_of(target).nodes, is_shown=is_shown))
     if target is None and is_reserved(handler):
-        raise InvalidOption("the job has a target that this version of Duly cannot read; change it with a newer one")
+        raise InvalidOption(
+            "this version of Duly cannot read the job's target; upgrade Duly: pip install --upgrade duly"
+        )
     if target is None:
         return FunctionTarget(handler=handler)
     return spec_of_target(masked(target) if is_shown else target)

@@ -64,9 +64,9 @@ def schedule_of(spec: JobSpec, now: datetime | None) -> Mapping[str, Any]:
 def _event(spec: JobSpec) -> Mapping[str, Any]:
     assert spec.on_event is not None
     if spec.schedule is not None:
-        raise InvalidOption("a job has a schedule or on_event, not both; make two jobs, or leave one out")
+        raise InvalidOption("a job takes schedule or on_event, not both; create two jobs, or leave one out")
     if "event" in spec.payload:
-        raise InvalidOption("the payload has a field event, which is where the event will stand; give it another name")
+        raise InvalidOption("the payload has a field event, which Duly sets to the event; rename the field")
     kind, source = check_name(spec.on_event.type, "on_event.type"), spec.on_event.source
     return {ON_EVENT: {"type": kind} | ({} if source is None else {"source": check_name(source, "on_event.source")})}
 

@@ -38,9 +38,9 @@ class Rate(msgspec.Struct, frozen=True):
 def check_concurrency(key: str, limit: int, order: str | None = None) -> dict[str, Any]:
     """Check a concurrency key and its number of slots, with or without order. Raises InvalidOption."""
     if order is not None and order != FIFO:
-        raise InvalidOption(f"order {shown(order)} is not known; it is fifo, or left out")
+        raise InvalidOption(f"order {shown(order)} is unknown; use fifo, or leave it out")
     if order is not None and limit != 1:
-        raise InvalidOption(f"concurrency {limit!r} with order fifo is not possible; one after another is a limit of 1")
+        raise InvalidOption(f"concurrency {limit!r} does not go with order fifo; use a limit of 1")
     return {"gate": check_gate(key, limit), "fifo": order is not None}
 
 
@@ -48,14 +48,14 @@ def check_rate(rate: Rate) -> tuple[str, float, int]:
     """Return a rate limit as runs carry it: key, starts a second, and burst. Raises InvalidOption."""
     if not isinstance(rate, Rate):
         raise InvalidOption(
-            f"rate {shown(rate)} is not a rate; give Rate(key, limit), such as Rate('mail', 10, per='PT1S')"
+            f"rate {shown(rate)} is not a rate limit; write Rate(key, limit), such as Rate('mail', 10, per='PT1S')"
         )
     seconds = parse_option(rate.per, "rate per").total_seconds()
     if seconds <= 0:
         raise InvalidOption(f"rate per {rate.per!r} must be more than 0; write PT1S, PT1M or PT1H")
     if not is_number(rate.limit) or not RATE_MIN <= rate.limit / seconds <= RATE_MAX:
         raise InvalidOption(
-            f"rate {rate.limit!r} per {rate.per!r} is outside one in 366 days to {RATE_MAX:,} a second; give another limit"
+            f"rate {rate.limit!r} per {rate.per!r} is outside 1 per 366 days to {RATE_MAX:,} per second; choose another"
         )
     if not is_whole(rate.burst) or not 1 <= rate.burst <= BURST_MAX:
         raise InvalidOption(f"burst {rate.burst!r} is outside 1 to {BURST_MAX} runs at once")

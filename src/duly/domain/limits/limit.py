@@ -50,7 +50,7 @@ def check_places(places: int) -> int:
     """Check a number of slots. Raises InvalidOption."""
     if not 1 <= places <= PLACES_MAX:
         raise InvalidOption(
-            f"places {places} is outside 1 to {PLACES_MAX:,}; to let nothing start, pause; for no limit, remove it"
+            f"places {places} is outside 1 to {PLACES_MAX:,}; to stop all starts, pause; for no limit, delete it"
         )
     return places
 

@@ -38,9 +38,9 @@ class Overload(msgspec.Struct, frozen=True):
     def refusal(self, priority: int) -> Shed:
         """Explain to the submitter why the work is refused now."""
         shed = Shed(
-            f"queue {self.queue} is overloaded for this tenant: {self.waited}. Work of priority"
-            f" {priority} is not taken meanwhile, that of priority {PRIORITY_SHED - 1} and more"
-            f" urgent is; ask again in {self.retry_seconds} s"
+            f"queue {self.queue} is overloaded for this tenant: {self.waited}. Jobs of priority"
+            f" {priority} are refused until it recovers; those of priority {PRIORITY_SHED - 1} and more"
+            f" urgent are accepted. Retry in {self.retry_seconds} s"
         )
         shed.retry_seconds = self.retry_seconds
         return shed

@@ -17,7 +17,7 @@ def read_queue(text: str) -> tuple[str, int]:
         return check_name(text.strip(), "queue"), 1
     if not (weight.isascii() and weight.isdigit() and 1 <= int(weight) <= WEIGHT_MAX):
         raise InvalidOption(
-            f"queue {text!r} has no weight from 1 to {WEIGHT_MAX} behind its =; a queue to leave alone is not named at all"
+            f"queue {text!r} needs a weight from 1 to {WEIGHT_MAX} after =; leave out queues that the worker must not serve"
         )
     return check_name(name.strip(), "queue"), int(weight)
 

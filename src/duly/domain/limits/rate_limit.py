@@ -96,5 +96,5 @@ def check_rate(rate: float | None) -> None:
     """Check a rate of submits a second, or None. Raises InvalidOption."""
     if rate is not None and not RATE_MIN <= rate <= RATE_MAX:
         raise InvalidOption(
-            f"rate {rate:g} is outside {RATE_MIN:g} to {RATE_MAX:,.0f} a second; leave it out for no limit"
+            f"rate {rate:g} is outside {RATE_MIN:g} to {RATE_MAX:,.0f} per second; leave it out for no limit"
         )

@@ -54,7 +54,7 @@ def read_callback(what: str, given: object) -> Callback | None:
             return _checked(what, Callback(**short_callback(given)))
         case Mapping() if given.keys() <= _FIELDS and all(isinstance(value, str) for value in given.values()):
             return _checked(what, Callback(**given))
-    raise InvalidOption(f"{what} {shown(given)} says not who is told: {_EXAMPLE}")
+    raise InvalidOption(f"{what} {shown(given)} has no receiver; write {_EXAMPLE}")
 
 
 def short_callback(text: str) -> dict[str, str]:
@@ -64,10 +64,10 @@ def short_callback(text: str) -> dict[str, str]:
 
 def _checked(what: str, callback: Callback) -> Callback:
     if (callback.url is None) == (callback.job is None):
-        raise InvalidOption(f"{what} names a URL or a job, one of them: {_EXAMPLE}")
+        raise InvalidOption(f"{what} takes either a URL or a job; write {_EXAMPLE}")
     if callback.job is not None:
         if callback.queue is not None:
-            raise InvalidOption(f"{what} names a queue beside a job, which has its own; leave it out")
+            raise InvalidOption(f"{what} has a queue beside a job, which has its own; leave the queue out")
         return Callback(job=_checked_name(f"job in {what}", callback.job))
     assert callback.url is not None
     queue = None if callback.queue is None else _checked_name(f"queue in {what}", callback.queue)

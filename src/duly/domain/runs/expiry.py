@@ -33,7 +33,7 @@ def check_expires_at(value: datetime, due_at: datetime | None = None) -> float:
     moment = check_moment(value, "expires_at")
     if due_at is not None and moment <= due_at:
         raise InvalidOption(
-            f"expires_at {moment.isoformat()} is not after {due_at.isoformat()}, when it is due; it would never run"
+            f"expires_at {moment.isoformat()} is not after {due_at.isoformat()}, its due time; choose a later one"
         )
     return moment.timestamp()
 

@@ -114,7 +114,7 @@ def _rule(run: Run, outcome: Failed | TimedOut) -> Rule | None:
 def _snoozed(run: Run, outcome: Failed | TimedOut, rule: Rule, now: datetime) -> Transition:
     assert rule.delay is not None
     if run.history.snoozes >= SNOOZES_MAX:
-        return Bury(f"{outcome.reason}; a rule has put it off {SNOOZES_MAX:,} times")
+        return Bury(f"{outcome.reason}; a retry rule has snoozed it {SNOOZES_MAX:,} times")
     history = replace(_forgiven(run), snoozes=run.history.snoozes + 1)
     return _in_time(run, outcome.reason, WaitFor(max(rule.delay, SNOOZE_LEAST), history=history), now)
 
@@ -142,7 +142,7 @@ def _in_time(run: Run, reason: str, wait: WaitFor, now: datetime) -> Transition:
     since = run.due_at if run.history.since is None else datetime.fromtimestamp(run.history.since, UTC)
     age_max = timedelta(seconds=run.policy.retry.max_age_seconds)
     if starts_at - since > age_max:
-        words = f"{reason}; another attempt would start later than its max age of {to_iso(age_max)} allows"
+        words = f"{reason}; another attempt would start after its max age of {to_iso(age_max)}"
         return Bury(words, wait.losses, wait.suspect)
     return replace(wait, history=replace(wait.history or run.history, since=since.timestamp()))
 

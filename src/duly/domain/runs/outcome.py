@@ -53,7 +53,7 @@ class Lost(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def reason(self) -> str:
-        return "worker lost while running this run alone" if self.named else "worker lost"
+        return "worker lost while it ran this run alone" if self.named else "worker lost"
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag=True):

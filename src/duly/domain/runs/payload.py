@@ -17,7 +17,7 @@ DEPTH_MAX = 64
 # Composed values, such as a node's payload with results inserted, may be deeper.
 SHOWN_DEPTH_MAX = 256
 _TOO_DEEP_TO_KEEP = (
-    f"its result was nested deeper than {DEPTH_MAX} levels and is not kept; flatten it, or store it elsewhere and return a"
+    f"result nested deeper than {DEPTH_MAX} levels was not kept; flatten it, or store it elsewhere and return a"
     " reference to it"
 )
 

@@ -55,11 +55,11 @@ def _number(value: float) -> str:
 
 def _check(value: float, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidOption(f"{what} {value!r} is not a number; say how much: progress(40, 120)")
+        raise InvalidOption(f"{what} {value!r} is not a number; write progress(40, 120)")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number) or number < 0:
-        raise InvalidOption(f"{what} {value!r} is not a number from 0 on; say how much: progress(40, 120)")
+        raise InvalidOption(f"{what} {value!r} is not a number of at least 0; write progress(40, 120)")
     return number

@@ -121,7 +121,7 @@ def check_policy(value: str) -> Policy:
     for policy in POLICIES:
         if policy == value:
             return policy
-    raise InvalidOption(f"retry policy {shown(value)} is none; known are {', '.join(POLICIES)}")
+    raise InvalidOption(f"retry policy {shown(value)} is unknown; use one of {', '.join(POLICIES)}")
 
 
 def told_jitter(part: float) -> str | float:
@@ -135,15 +135,13 @@ def _jitter(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
     names = ", ".join(JITTER_BY_NAME)
-    raise InvalidOption(f"retry jitter {shown(value)} is none; write {names}, or the part that is drawn, from 0 to 1")
+    raise InvalidOption(f"retry jitter {shown(value)} is none; write {names}, or the random part, from 0 to 1")
 
 
 def _delays(values: Sequence[Duration] | None, policy: str) -> tuple[float, ...]:
     if policy != "list":
         if values:
-            raise InvalidOption(
-                f"retry delays go with the policy list, and this one is {policy}; leave one of them out"
-            )
+            raise InvalidOption(f"retry delays are for the policy list, not {policy}; leave out delays or policy")
         return ()
     if not values or isinstance(values, str) or len(values) > DELAYS_MAX:
         raise InvalidOption(

@@ -69,7 +69,7 @@ def read_rules(rules: Iterable[Mapping[str, Any]]) -> tuple[Rule, ...]:
     found = tuple(_read_rule(rule, number) for number, rule in enumerate(rules, start=1))
     if len(found) > RULES_MAX:
         raise InvalidOption(
-            f"{len(found)} retry rules are too many; the limit is {RULES_MAX}. A pattern with * says more"
+            f"{len(found)} retry rules are too many; the limit is {RULES_MAX}. Merge some with a pattern such as *Timeout"
         )
     return found
 
@@ -89,15 +89,15 @@ def told_rule(rule: Rule) -> dict[str, Any]:
 def _read_rule(rule: Mapping[str, Any], number: int) -> Rule:
     what = f"retry rule {number}"
     if not isinstance(rule, Mapping):
-        raise InvalidOption(f'{what} {shown(rule)} is no rule; write {{"error": "ValueError", "then": "bury"}}')
+        raise InvalidOption(f'{what} {shown(rule)} is not a rule; write {{"error": "ValueError", "then": "bury"}}')
     said = {name: value for name, value in rule.items() if value is not None}
     if unknown := sorted(said.keys() - set(_FIELDS)):
-        raise InvalidOption(f"{what} has no {unknown[0]}; it has {', '.join(_FIELDS)}")
+        raise InvalidOption(f"{what} has an unknown field {unknown[0]}; use {', '.join(_FIELDS)}")
     if len(said.keys() & {"error", "status", "exit"}) != 1:
-        raise InvalidOption(f"{what} says not what it is for, or too much; give one of error, status and exit")
+        raise InvalidOption(f"{what} needs exactly one of error, status and exit")
     then = said.get("then")
     if then not in THENS:
-        raise InvalidOption(f"{what} says then {shown(then)}; it is one of {', '.join(THENS)}")
+        raise InvalidOption(f"{what} has an unknown then {shown(then)}; use one of {', '.join(THENS)}")
     return Rule(
         then,
         None if "error" not in said else _error(said["error"], what),
@@ -110,20 +110,20 @@ def _read_rule(rule: Mapping[str, Any], number: int) -> Rule:
 def _delay(value: Any, then: Then, what: str) -> float | None:
     if value is None:
         if then == "snooze":
-            raise InvalidOption(f"{what} says snooze, and not for how long; give delay, such as PT5M")
+            raise InvalidOption(f"{what} has snooze without delay; add a delay, such as PT5M")
         return None
     if then == "bury":
-        raise InvalidOption(f"{what} says bury and a delay; leave the delay out")
+        raise InvalidOption(f"{what} has bury with a delay; leave the delay out")
     seconds = parse_option(value, f"{what}: delay").total_seconds()
     if seconds < 0 or (then == "snooze" and seconds == 0):
-        raise InvalidOption(f"{what}: delay {value!r} is too short; it is more than 0")
+        raise InvalidOption(f"{what}: delay {value!r} must be more than 0")
     return seconds
 
 
 def _error(value: Any, what: str) -> str:
     if not isinstance(value, str) or len(value) > ERROR_CHARACTERS_MAX or not _ERROR.fullmatch(value):
         raise InvalidOption(
-            f"{what}: error {shown(value)} names no class; write ValueError, module.Class or a pattern such as *Timeout"
+            f"{what}: error {shown(value)} is not a class; write ValueError, module.Class or a pattern such as *Timeout"
         )
     return value
 

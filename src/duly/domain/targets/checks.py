@@ -71,9 +71,9 @@ def _check_command(target: Command) -> None:
         _refuse('a command needs argv, the program first: ["/usr/bin/rsync", "-a", …]')
     program = target.argv[0]
     if not program.startswith("/") or program.endswith("/") or "//" in program or not program.isprintable():
-        _refuse(f"program {shown(program)} is no absolute path; write it from / on, such as /usr/bin/rsync")
+        _refuse(f"program {shown(program)} is not an absolute path; write it as /usr/bin/rsync")
     if {".", ".."} & set(program.split("/")):
-        _refuse(f"program {shown(program)} goes by way of . or ..; write the path that it leads to")
+        _refuse(f"program {shown(program)} contains . or ..; write the resolved path")
     _check_arguments(target.argv)
     check_command_environment(target.environment)
     _check_numbers(target.ok, target.retry, "exit code", "ok", 0, EXIT_CODE_MOST)
@@ -85,7 +85,7 @@ def _check_command(target: Command) -> None:
 
 def _check_container(target: Container) -> None:
     if not _IMAGE.fullmatch(target.image):
-        _refuse(f"image {shown(target.image)} is no name of one; write it as registry/name:tag, or name@sha256:…")
+        _refuse(f"image {shown(target.image)} is not an image name; write it as registry/name:tag, or name@sha256:…")
     _check_arguments(target.argv)
     check_container_environment(target.environment)
     _check_numbers(target.ok, target.retry, "exit code", "ok", 0, EXIT_CODE_MOST)
@@ -96,19 +96,19 @@ def _check_container(target: Container) -> None:
 
 def _check_arguments(argv: Collection[str]) -> None:
     if len(argv) > ARGUMENTS_MAX:
-        _refuse(f"argv has {len(argv)} items; the limit is {ARGUMENTS_MAX}. Say the rest in the payload")
+        _refuse(f"argv has {len(argv)} items; the limit is {ARGUMENTS_MAX}. Put the rest into the payload")
     if any("\0" in item for item in argv):
-        _refuse("argv holds a NUL character, which no program can be given; take it out")
+        _refuse("argv contains a NUL character, which a program cannot receive; remove it")
     size = sum(_bytes_of(item, "argv") + 1 for item in argv)
     if size > ARGUMENTS_BYTES_MAX:
-        _refuse(f"argv has {size} bytes; the limit is {ARGUMENTS_BYTES_MAX}. Say the rest in the payload")
+        _refuse(f"argv has {size} bytes; the limit is {ARGUMENTS_BYTES_MAX}. Put the rest into the payload")
 
 
 def _bytes_of(text: str, what: str) -> int:
     try:
         return len(text.encode())
     except UnicodeEncodeError:
-        _refuse(f"{what} holds half a character, a lone surrogate; send text in UTF-8")
+        _refuse(f"{what} contains a lone surrogate; send valid UTF-8")
 
 
 def _check_numbers(
@@ -119,9 +119,9 @@ def _check_numbers(
         if isinstance(number, bool) or not least <= number <= most:
             _refuse(f"{what} {shown(number)} is outside {least} to {most}")
     if len(first) > STATUSES_MAX or len(retry) > STATUSES_MAX:
-        _refuse(f"more than {STATUSES_MAX} are named in {other} or retry; name fewer")
+        _refuse(f"more than {STATUSES_MAX} are listed in {other} or retry; list fewer")
     if both := sorted(set(first) & set(retry)):
-        _refuse(f"{what} {both[0]} stands in {other} and in retry; keep one of them")
+        _refuse(f"{what} {both[0]} is in both {other} and retry; keep one")
 
 
 def _check_bounds(name: str, value: float | None, least: float, most: float, unit: str) -> None:

@@ -36,14 +36,18 @@ def about_secret(tenant: int, destination_id: object, number: int) -> bytes:
 def check_places(places: int) -> int:
     """Check a number of requests at once. Raises InvalidOption."""
     if not 1 <= places <= PLACES_MAX:
-        raise InvalidOption(f"places {places} is outside 1 to {PLACES_MAX:,}: how many requests are under way at once")
+        raise InvalidOption(
+            f"places {places} is outside 1 to {PLACES_MAX:,}, the number of concurrent requests; choose another limit"
+        )
     return places
 
 
 def check_left_alone(span: timedelta) -> timedelta:
     """Check for how long the circuit is to stay open. Raises InvalidOption."""
     if not LEFT_ALONE_MIN <= span <= LEFT_ALONE_MAX:
-        raise InvalidOption(f"duration {to_iso(span)} is outside PT1S to P7D: how long a destination is left alone")
+        raise InvalidOption(
+            f"duration {to_iso(span)} is outside PT1S to P7D, the time a circuit stays open; choose another duration"
+        )
     return span
 
 
@@ -51,7 +55,7 @@ def check_retry_share(share: float) -> float:
     """Check the number of retries for each first attempt. Raises InvalidOption."""
     if isinstance(share, bool) or not 0 <= share <= 1:
         raise InvalidOption(
-            f"retries {share:g} is outside 0 to 1: how many there may be for each first attempt; 1 is no budget"
+            f"retries {share:g} is outside 0 to 1, the retries allowed per first attempt; 1 is no limit"
         )
     return float(share)
 

@@ -26,7 +26,7 @@ def check_command_environment(environment: Mapping[str, str]) -> None:
     for name in environment:
         if name.startswith(LOADERS) or name in LOADER_NAMES:
             raise InvalidOption(
-                f"variable {shown(name)} is not the job's to set: it would change which program runs; pass what it says as"
+                f"variable {shown(name)} may not be set by a job: it could change which program runs; pass the value as"
                 " an argument"
             )
 
@@ -36,8 +36,8 @@ def check_allowed_variables(program: str, environment: Mapping[str, str], allowe
     for name in environment:
         if name not in allowed:
             raise InvalidOption(
-                f"{program} may not be given the variable {name}: the operator allows each variable by its name, as in"
-                f" commands = {program}={name}, in the settings of the API and of the workers that are to run it"
+                f"{program} may not receive variable {name}: the operator allows each variable by name, as in"
+                f" commands = {program}={name}, in the settings of the API and of the workers that run it"
             )
 
 
@@ -47,30 +47,36 @@ def check_container_environment(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
         if "\n" in value or "\r" in value:
             raise InvalidOption(
-                f"variable {shown(name)} holds more than one line, which container engines do not take; encode it"
+                f"variable {shown(name)} has more than one line, which container engines do not accept; encode it"
             )
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
     if len(environment) > VARIABLES_MAX:
         raise InvalidOption(
-            f"{len(environment)} variables are too many; the limit is {VARIABLES_MAX}. Say the rest in the payload"
+            f"{len(environment)} variables are too many; the limit is {VARIABLES_MAX}. Put the rest into the payload"
         )
     size = sum(_checked_bytes(name, value) for name, value in environment.items())
     if size > VARIABLES_BYTES_MAX:
         raise InvalidOption(
-            f"the environment has {size} bytes; the limit is {VARIABLES_BYTES_MAX}. Say the rest in the payload"
+            f"the environment has {size} bytes; the limit is {VARIABLES_BYTES_MAX}. Put the rest into the payload"
         )
 
 
 def _checked_bytes(name: str, value: str) -> int:
     if not _NAME.fullmatch(name):
-        raise InvalidOption(f"variable {shown(name)} is no name of one: capital letters, digits and _, such as LANG")
+        raise InvalidOption(
+            f"variable {shown(name)} is not a valid name: use capital letters, digits and _, such as LANG"
+        )
     if name.startswith(OURS):
-        raise InvalidOption(f"variable {shown(name)} is not the job's to set: none that begins with {OURS}")
+        raise InvalidOption(
+            f"variable {shown(name)} is reserved: names that begin with {OURS} are set by Duly; choose another"
+        )
     if "\0" in value:
-        raise InvalidOption(f"variable {shown(name)} holds a NUL character, which no program can be given; take it out")
+        raise InvalidOption(
+            f"variable {shown(name)} contains a NUL character, which a program cannot receive; remove it"
+        )
     try:
         return len(name) + len(value.encode()) + 2
     except UnicodeEncodeError:
-        raise InvalidOption(f"variable {name} holds half a character, a lone surrogate; send text in UTF-8") from None
+        raise InvalidOption(f"variable {name} contains a lone surrogate; send valid UTF-8") from None

@@ -30,7 +30,7 @@ from duly.domain.targets.webhook_url import CHARACTERS_MAX, shown_url
 Url = Annotated[
     str,
     Meta(
-        description="Where the request is sent: http or https. Secrets in its query are told as ***.",
+        description="Address of the request: http or https. Secrets in the query are shown as ***.",
         extra_json_schema={"maxLength": CHARACTERS_MAX, "pattern": "^[hH][tT][tT][pP][sS]?://"},
     ),
 ]
@@ -38,44 +38,42 @@ Method = Annotated[str, Meta(extra_json_schema={"pattern": "^[A-Za-z0-9-]{1,32}$
 Headers = Annotated[
     dict[str, str],
     Meta(
-        description="Sent with the request, besides those that Duly sets. Secrets are told as ***.",
+        description="Request headers besides those that Duly sets. Secrets are shown as ***.",
         extra_json_schema={"maxProperties": HEADERS_MAX},
     ),
 ]
 _STATUS = {"items": {"type": "integer", "minimum": STATUS_LEAST, "maximum": STATUS_MOST}, "maxItems": STATUSES_MAX}
 _CODE = {"items": {"type": "integer", "minimum": 0, "maximum": EXIT_CODE_MOST}, "maxItems": STATUSES_MAX}
-_FINAL = "Statuses that end the run though they would be tried again otherwise."
-_RETRIED = "Statuses that are tried again though they would be final otherwise."
-_CALLBACK = "How long a receiver that answers 202 may take to settle the run: PT1S to P30D, or seconds."
+_FINAL = "HTTP statuses that are final although they are retried by default."
+_RETRIED = "HTTP statuses that are retried although they are final by default."
+_CALLBACK = "Time in which a receiver that answers 202 must report the outcome: PT1S to P30D, or seconds."
 FinalStatuses = Annotated[list[int], Meta(description=_FINAL, extra_json_schema=_STATUS)]
 RetriedStatuses = Annotated[list[int], Meta(description=_RETRIED, extra_json_schema=_STATUS)]
-OkCodes = Annotated[
-    list[int], Meta(description="Exit codes that are a success: 0 unless others are named.", extra_json_schema=_CODE)
-]
+OkCodes = Annotated[list[int], Meta(description="Exit codes that mean success; default: 0.", extra_json_schema=_CODE)]
 RetriedCodes = Annotated[
-    list[int], Meta(description="Exit codes that are tried again: 75 unless others are named.", extra_json_schema=_CODE)
+    list[int], Meta(description="Exit codes that are retried; default: 75.", extra_json_schema=_CODE)
 ]
 Span = Annotated[str | float, Meta(description=_CALLBACK, examples=["PT1H"])]
 Arguments = Annotated[
     list[str],
-    Meta(description="As they are: no shell reads them.", extra_json_schema={"maxItems": ARGUMENTS_MAX}),
+    Meta(description="Arguments, passed without a shell.", extra_json_schema={"maxItems": ARGUMENTS_MAX}),
 ]
 Program = Annotated[
     list[str],
     Meta(
-        description="The program, by its absolute path, and its arguments; no shell reads them.",
+        description="Absolute path of the program, and its arguments; passed without a shell.",
         extra_json_schema={"minItems": 1, "maxItems": ARGUMENTS_MAX},
     ),
 ]
 Environment = Annotated[
     dict[str, str],
     Meta(
-        description="All of its environment, besides what Duly sets. Secrets are told as ***.",
+        description="Environment variables besides those that Duly sets. Secrets are shown as ***.",
         extra_json_schema={"maxProperties": VARIABLES_MAX, "propertyNames": {"pattern": "^[A-Z_][A-Z0-9_]*$"}},
     ),
 ]
 _OK, _RETRY = (0,), (75,)  # as in the targets themselves
-Network = Annotated[bool, Meta(description="Whether it has a network.")]
+Network = Annotated[bool, Meta(description="Allow network access.")]
 
 
 class TargetSpec(Spec, frozen=True, tag_field="type"):

@@ -27,8 +27,8 @@ COMMAND = "@command:"
 CONTAINER = "@container:"
 WORKFLOW = "@workflow"
 _UNSIGNED = (
-    "webhooks cannot be signed here: there is no key to seal their secrets with; the operator makes one:"
-    " `duly secrets new-key > FILE`, and names that file in DULY_SECRETS_KEY"
+    "webhooks cannot be signed: the server has no key to seal their secrets with; create one:"
+    " `duly secrets new-key > FILE`, and name that file in DULY_SECRETS_KEY"
 )
 
 FUNCTION = "function"  # the type of a function target
@@ -119,8 +119,8 @@ def check_handler(name: str) -> str:
     """Check the name of a function. Raises InvalidOption."""
     if is_reserved(name):
         raise InvalidOption(
-            f"handler {shown(name)} begins with {RESERVED}, as no function does; name a function,"
-            " or give a target of type webhook, command, container or workflow"
+            f"handler {shown(name)} begins with {RESERVED}, which is reserved; name a function,"
+            " or use a target of type webhook, command, container or workflow"
         )
     return name
 
@@ -183,6 +183,6 @@ class Allowed(msgspec.Struct, frozen=True):
 
 def _not_allowed(what: str, name: str, setting: str) -> InvalidOption:
     return InvalidOption(
-        f"{what} {shown(name)} is not allowed here; the operator allows each by its name,"
-        f" in the setting {setting} of the API and of the workers that are to run it"
+        f"{what} {shown(name)} is not allowed; the operator allows each by name,"
+        f" in the setting {setting} of the API and of the workers that run it"
     )

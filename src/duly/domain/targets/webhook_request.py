@@ -54,9 +54,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e]*")
 def check_method(method: str) -> str:
     """Check a method, in any case. Raises InvalidOption."""
     if not _METHOD.fullmatch(method) or method.upper() in METHODS_REFUSED:
-        raise InvalidOption(
-            f"method {shown(method)} is none that a webhook is sent with; take POST, PUT, PATCH, GET or DELETE"
-        )
+        raise InvalidOption(f"method {shown(method)} is not supported; use POST, PUT, PATCH, GET or DELETE")
     return method.upper()
 
 
@@ -68,18 +66,18 @@ def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
     """
     if len(headers) > HEADERS_MAX:
         raise InvalidOption(
-            f"{len(headers)} headers are too many; the limit is {HEADERS_MAX}. Say the rest in the payload"
+            f"{len(headers)} headers are too many; the limit is {HEADERS_MAX}. Put the rest into the payload"
         )
     seen: set[str] = set()
     for name, value in headers.items():
         _check_header(name, value)
         if name.lower() in seen:
-            raise InvalidOption(f"header {shown(name)} is given twice; write both values into one")
+            raise InvalidOption(f"header {shown(name)} is given twice; join both values")
         seen.add(name.lower())
     size = sum(len(name) + len(value) for name, value in headers.items())
     if size > HEADERS_BYTES_MAX:
         raise InvalidOption(
-            f"the headers have {size} bytes; the limit is {HEADERS_BYTES_MAX}. Say the rest in the payload"
+            f"the headers have {size} bytes; the limit is {HEADERS_BYTES_MAX}. Put the rest into the payload"
         )
     return headers
 
@@ -87,16 +85,16 @@ def check_headers(headers: Mapping[str, str]) -> Mapping[str, str]:
 def _check_header(name: str, value: str) -> None:
     if not _NAME.fullmatch(name):
         raise InvalidOption(
-            f"header {shown(name)} is no name of one: letters, digits and hyphens, such as Authorization"
+            f"header {shown(name)} is not a header name: use letters, digits and hyphens, such as Authorization"
         )
     plain = name.lower().replace("_", "-")  # many receivers treat the two alike
     if plain in RESERVED or plain.startswith(RESERVED_PREFIXES):
         raise InvalidOption(f"header {shown(name)} is set by Duly; leave it out, or give it another name")
     if not _VALUE.fullmatch(value):
         raise InvalidOption(
-            f"the value of header {shown(name)} holds a line break, a control character or what is not ASCII; encode it"
+            f"the value of header {shown(name)} contains a line break, a control character or non-ASCII; encode it"
         )
     if value != value.strip():
         raise InvalidOption(
-            f"the value of header {shown(name)} begins or ends with a blank, which is never sent; take it away"
+            f"the value of header {shown(name)} begins or ends with a space, which is never sent; remove it"
         )

@@ -80,14 +80,14 @@ def origin_of(url: str) -> str:
 def read_url(url: str) -> WebhookUrl:
     """Parse a webhook's address. Raises InvalidOption."""
     if len(url) > CHARACTERS_MAX:
-        _refuse(url, f"it has {len(url):,} characters, and at most {CHARACTERS_MAX:,} are taken")
+        _refuse(url, f"it has {len(url):,} characters; the limit is {CHARACTERS_MAX:,}. Shorten it")
     if any(character <= " " or "\x7f" <= character <= "\xa0" or character == "\\" for character in url):
-        _refuse(url, "it holds a blank, a control character or a backslash; percent-encode it")
+        _refuse(url, "it contains a space, a control character or a backslash; percent-encode it")
     parts = _PARTS.fullmatch(url)
     if parts is None or parts["scheme"].lower() not in PORTS:
         _refuse(url, "it must begin with http:// or https://")
     if parts["fragment"]:
-        _refuse(url, "it ends in a #fragment, which is never sent; leave it out")
+        _refuse(url, "it has a #fragment, which is never sent; remove it")
     scheme = parts["scheme"].lower()
     host, port = _read_authority(url, scheme, parts["authority"])
     return WebhookUrl(scheme, host, port, _read_target(url, parts["target"]))
@@ -95,7 +95,7 @@ def read_url(url: str) -> WebhookUrl:
 
 def _read_authority(url: str, scheme: str, authority: str) -> tuple[str, int]:
     if "@" in authority:
-        _refuse(url, "it holds a user name or password; send an Authorization header instead")
+        _refuse(url, "it contains a user name or password; use an Authorization header instead")
     if authority.startswith("["):
         literal, bracket, rest = authority[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
@@ -117,18 +117,18 @@ def _read_port(url: str, scheme: str, text: str) -> int:
 
 def _read_ipv6(url: str, literal: str) -> str:
     if "%" in literal:
-        _refuse(url, "its IPv6 address names a zone, which means something on one machine only; leave it out")
+        _refuse(url, "its IPv6 address has a zone id, which is valid on one machine only; remove it")
     try:
         return str(IPv6Address(literal))
     except AddressValueError as error:
-        _refuse(url, f"its host {literal!r} is no IPv6 address: {error}")
+        _refuse(url, f"its host {literal!r} is not an IPv6 address: {error}")
 
 
 def _read_host(url: str, name: str) -> str:
     host = _ascii(url, name).removesuffix(".")
     labels = host.split(".")
     if not host or len(host) > _HOST_CHARACTERS_MAX or not all(_LABEL.fullmatch(label) for label in labels):
-        _refuse(url, f"its host {name!r} is not a name; write letters, digits and hyphens between dots")
+        _refuse(url, f"its host {name!r} is not a host name; use letters, digits and hyphens between dots")
     if _reads_as_number(labels[-1]):
         _check_ipv4(url, host)
     return host
@@ -143,7 +143,7 @@ def _ascii(url: str, name: str) -> str:
     try:
         return idna.encode(name, uts46=True, std3_rules=True).decode()
     except (idna.IDNAError, UnicodeError) as error:
-        _refuse(url, f"its host {name!r} is not an international name: {error}")
+        _refuse(url, f"its host {name!r} is not an internationalized host name: {error}")
 
 
 def _reads_as_number(label: str) -> bool:
@@ -155,20 +155,18 @@ def _check_ipv4(url: str, host: str) -> None:
     try:
         IPv4Address(host)
     except AddressValueError:
-        _refuse(
-            url, f"its host {host!r} is a number that programs read differently; write four decimals, like 192.0.2.7"
-        )
+        _refuse(url, f"its host {host!r} is an ambiguous IPv4 address; write four decimal numbers, like 192.0.2.7")
 
 
 def _read_target(url: str, target: str) -> str:
     if _PERCENT.search(target):
-        _refuse(url, "it holds a % that begins no percent-encoding; write %25 for the sign itself")
+        _refuse(url, "it has a % outside a percent-encoding; write %25 for a literal %")
     if not target.startswith("/"):
         target = f"/{target}"
     try:
         return quote(target, safe=_TARGET_SAFE)
     except UnicodeEncodeError:
-        _refuse(url, "it holds half a character, a lone surrogate; percent-encode what it stands for")
+        _refuse(url, "it contains a lone surrogate; percent-encode the character")
 
 
 def _refuse(url: str, why: str) -> NoReturn:

@@ -35,5 +35,5 @@ def what_lets_it_run(handler: str, queue: str, app: str = "module:app") -> str:
         if handler.startswith(beginning):
             name = handler.removeprefix(beginning)
             allowing = f"DULY_{setting.upper()}={name} duly worker{flag}"
-            return f"allow {name} by its name, in the setting {setting} of a worker: {allowing}"
+            return f"allow {name} in the setting {setting} of a worker: {allowing}"
     return f"start a worker for the app that has it: duly worker {app}{flag}"

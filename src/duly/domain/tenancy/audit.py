@@ -129,7 +129,7 @@ class Wanted(msgspec.Struct, frozen=True):
 def check_retention(kept: timedelta) -> timedelta:
     """Check how long the audit is kept. Raises InvalidOption: less than a day would be a way to erase a trace."""
     if kept < KEPT_MIN:
-        raise InvalidOption(f"retention_audit {to_iso(kept)} is less than a day; the audit is kept for P1D at least")
+        raise InvalidOption(f"retention_audit {to_iso(kept)} is less than a day; use P1D or more")
     return kept
 
 

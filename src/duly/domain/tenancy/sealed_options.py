@@ -162,7 +162,7 @@ def _seal(carrier: Carrier, tenant: int, find: FindKeyring, before: Carrier) -> 
     if isinstance(url, str) and masked_url(url) != url:
         if has_hidden_parameter(url):
             raise InvalidOption(
-                f"the URL {masked_url(url)} has a value and {HIDDEN} in its query; send the URL as it is shown, or all of it"
+                f"the URL {masked_url(url)} has a value and {HIDDEN} in its query; send it unchanged as shown, or with all values"
             )
         place = _Place(carrier, "sealed_url", "url")
         place.put(_sealed_as(url, place, about, _needed(find, f"the query of {masked_url(url)} has a secret"), before))
@@ -217,7 +217,7 @@ def _restore(carrier: Carrier, tenant: int, before: Carrier) -> bool:
 
 def _stands_for_nothing(name: str, where: str) -> NoReturn:
     raise InvalidOption(
-        f"{name} in {where} is {HIDDEN}, which keeps the stored value, and no stored value fits: the job is new, has no such"
+        f"{name} in {where} is {HIDDEN}, which keeps the stored value, but there is none: the job is new, has no such"
         " value, or now has another URL, program, network or other variables. Send the value itself"
     )
 
@@ -235,5 +235,5 @@ def _goes_where(carrier: Carrier, tenant: int, before: Carrier) -> bool:
 def _needed(find: FindKeyring, why: str) -> Keyring:
     keyring = find()
     if keyring is None:
-        raise InvalidOption(f"{why}, and there is no key to seal it with; make one: {NEW_KEY}")
+        raise InvalidOption(f"{why}, and the server has no key to seal it with; create one: {NEW_KEY}")
     return keyring

@@ -81,7 +81,7 @@ class Keyring:
         """Open a text that was sealed for `about`. Raises CannotOpen."""
         found = _SEALED.fullmatch(sealed)
         if found is None:
-            raise CannotOpen("a sealed text is not whole: the row was changed; send the value again")
+            raise CannotOpen("a sealed value is corrupt: its row was changed; send the value again")
         body = urlsafe_b64decode(found[2] + "=" * (-len(found[2]) % 4))
         return self.open(Sealed(found[1], body), about).reveal()
 
@@ -101,14 +101,14 @@ class Keyring:
         if key is None:
             raise CannotOpen(
                 f"a secret is sealed with key {sealed.key_id!r}, and the keyring has {', '.join(self._keys)};"
-                " put that key's line back into the file of DULY_SECRETS_KEY, behind the first"
+                " restore that key's line in the file of DULY_SECRETS_KEY, behind the first"
             )
         nonce, body = sealed.body[:NONCE_BYTES], sealed.body[NONCE_BYTES:]
         try:
             return Secret(_cipher(key).decrypt(nonce, body, about).decode())
         except (InvalidTag, ValueError):
             raise CannotOpen(
-                f"a secret does not open with key {sealed.key_id!r}: the key is another one of that name, or the row"
+                f"a secret cannot be decrypted with key {sealed.key_id!r}: another key has that id, or the row"
                 " was changed; restore the key, or rotate the secret"
             ) from None
 
@@ -140,12 +140,14 @@ def read_keyring(text: str, where: str) -> Keyring:
             continue
         found = _LINE.fullmatch(line.strip())
         if found is None or len(key := _decoded(found[2])) != KEY_BYTES:
-            raise InvalidOption(f"{where}, line {number}, is not `id:base64 of {KEY_BYTES} bytes`; make one: {NEW_KEY}")
+            raise InvalidOption(
+                f"{where}, line {number}, is not `id:base64 of {KEY_BYTES} bytes`; create one: {NEW_KEY}"
+            )
         if found[1] in keys:
-            raise InvalidOption(f"{where}, line {number}: key {found[1]!r} is there twice; give each an id of its own")
+            raise InvalidOption(f"{where}, line {number}: key {found[1]!r} is there twice; give each key its own id")
         keys[found[1]] = key
     if not keys:
-        raise InvalidOption(f"{where} has no key in it; make one: {NEW_KEY}")
+        raise InvalidOption(f"{where} contains no key; create one: {NEW_KEY}")
     return Keyring(keys)
 
 

@@ -104,13 +104,13 @@ def _unknown_key(key: object, known: Sequence[str]) -> TriggerError:
         meant = _SYNONYMS[key] if _SYNONYMS.get(key) in known else nearest(key, known)
     remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
     name = key[:60] if isinstance(key, str) else ""
-    return TriggerError("TRIGGER_KEY", f"{shown(key)} is no key here; {remedy}", name, meant)
+    return TriggerError("TRIGGER_KEY", f"{shown(key)} is not a key here; {remedy}", name, meant)
 
 
 def _unknown_type(kind: object) -> TriggerError:
     meant = nearest(kind, _TYPES) if isinstance(kind, str) else None
     remedy = f"did you mean {meant}?" if meant else f"use one of {', '.join(_TYPES)}"
-    return TriggerError("TRIGGER_TYPE", f"type {shown(kind)} is no kind of trigger; {remedy}", "type", meant)
+    return TriggerError("TRIGGER_TYPE", f"type {shown(kind)} is not a trigger type; {remedy}", "type", meant)
 
 
 @overload
@@ -134,7 +134,7 @@ def _zone(shape: Mapping[str, Any]) -> Zone | None:
 def _at(shape: Mapping[str, Any], context: Context) -> Compiled:
     zone, at, delay = _zone(shape), shape.get("at"), shape.get("delay")
     if at is not None and delay is not None:
-        raise TriggerError("TRIGGER_KEY", "at and delay both say when it fires; give one of them", "delay")
+        raise TriggerError("TRIGGER_KEY", "at and delay are both triggers; give one of them", "delay")
     if at is None and delay is None:
         raise TriggerError("TRIGGER_KEY", "at is missing; give it, or delay", "at")
     if at is not None:
@@ -210,7 +210,7 @@ def _member(member: object, context: Context) -> Compiled:
         raise TriggerError("TRIGGER_TYPE", "type any inside any; put all members into one list", "type")
     compiled = _compile(member, context)
     if compiled.is_estimate:
-        message = "mode fixed_delay follows its own runs, so it cannot be part of any; use fixed_rate"
+        message = "mode fixed_delay counts from the end of its own runs, so it cannot be part of any; use fixed_rate"
         raise TriggerError("TRIGGER_TYPE", message, "mode", "fixed_rate")
     return compiled
 

@@ -71,9 +71,7 @@ def read_clock(value: object, field: str) -> int:
 
 def _within_reach(period: Period, value: object, field: str) -> Period:
     if period == Period():
-        raise TriggerError(
-            "DURATION_ZERO", f"{field} {shown(value)} is no time at all; the shortest is PT1S", field, "PT1S"
-        )
+        raise TriggerError("DURATION_ZERO", f"{field} {shown(value)} is zero; the shortest is PT1S", field, "PT1S")
     if period.months > _YEARS_MAX * 12 or period.days > _YEARS_MAX * 366 or period.seconds > _YEARS_MAX * 366 * DAY:
         raise TriggerError(
             "LIMIT", f"{field} {shown(value)} is longer than {_YEARS_MAX} years; write a shorter one", field

@@ -39,7 +39,7 @@ class TriggerAt(Spec, frozen=True, tag_field="type", tag="at"):
         Annotated[
             Moment,
             Meta(
-                description="With an offset, or local with `tz`; to the microsecond. Past by more than a minute: AT_PAST."
+                description="With an offset, or local time with `tz`; up to microseconds. At most a minute in the past."
             ),
         ]
         | UnsetType
@@ -48,7 +48,7 @@ class TriggerAt(Spec, frozen=True, tag_field="type", tag="at"):
         Annotated[
             str | float,
             Meta(
-                description="From the creation on, by the database's clock: ISO 8601 in clock units, or seconds.",
+                description="Delay from creation, by the database's clock: ISO 8601 in clock units, or seconds.",
                 examples=["PT30S", 0.25],
             ),
         ]
@@ -144,14 +144,16 @@ class Schedule(Spec, frozen=True):
     """The fires of a job, and the policies for those that cannot run as planned."""
 
     trigger: Trigger
-    start: Annotated[Moment, Meta(description="Nothing fires before it.")] | None = None
-    end: Annotated[Moment, Meta(description="Nothing fires from it on.")] | None = None
-    max_runs: Annotated[Count, Meta(description="Then the job is completed.")] | None = None
+    start: Annotated[Moment, Meta(description="First time at which it may fire.")] | None = None
+    end: Annotated[Moment, Meta(description="It fires before this time only.")] | None = None
+    max_runs: Annotated[Count, Meta(description="Number of runs after which the job is completed.")] | None = None
     jitter: Jitter | None = None
     misfire: Misfire | None = None
     overlap: Overlap | None = None
     calendars: list[CalendarUse] | None = None
-    pause_on_failure: Annotated[Count, Meta(description="Pause after so many failed runs in a row.")] | None = None
+    pause_on_failure: (
+        Annotated[Count, Meta(description="Pause the job after this many failed runs in a row.")] | None
+    ) = None
 
 
 class Window(Spec, frozen=True):
@@ -182,8 +184,5 @@ class CalendarDefinition(CalendarSpec, frozen=True):
     """Days and hours at which jobs do, or do not, fire."""
 
     name: (
-        Annotated[
-            str, Meta(min_length=1, max_length=200, description="The same as in the path; may be left out there.")
-        ]
-        | UnsetType
+        Annotated[str, Meta(min_length=1, max_length=200, description="Same as in the path; optional.")] | UnsetType
     ) = UNSET

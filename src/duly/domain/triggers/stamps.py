@@ -119,8 +119,6 @@ def _offset(text: str | None, field: str, value: object) -> int | None:
 
 def _in_reach(second: int, field: str, value: object) -> int:
     if not (date(FIRST_YEAR, 1, 1).toordinal() - EPOCH_ORDINAL) * DAY <= second <= LAST_SECOND:
-        message = (
-            f"{field} {shown(value)} is outside the years {FIRST_YEAR} to {LAST_YEAR}, which are all that is looked at"
-        )
+        message = f"{field} {shown(value)} is outside the years {FIRST_YEAR} to {LAST_YEAR}, which are supported"
         raise TriggerError("LIMIT", message, field)
     return second

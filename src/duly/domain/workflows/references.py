@@ -79,7 +79,7 @@ def read_reference(value: Mapping[str, Any], refuse: Refuse) -> Use | None:
         case {"$item": True, **rest} if rest.keys() <= {"path"}:
             return Item(tuple(path))
     return refuse(
-        f'{shown(value)} is no reference; write {{"$result": "a node", "path": […]}}, {{"$error": "a node"}} or {{"$item": true}}'
+        f'{shown(value)} is not a reference; write {{"$result": "NODE", "path": […]}}, {{"$error": "NODE"}} or {{"$item": true}}'
     )
 
 
@@ -156,7 +156,7 @@ def _value_of(use: Use, known: _Known) -> Any:
     match use:
         case Reference(node, path):
             if node in known.missing:
-                raise Unresolved(f"node {shown(node)} has no result to hand on: {known.missing[node]}")
+                raise Unresolved(f"node {shown(node)} has no result to pass on: {known.missing[node]}")
             if node not in known.results:
                 raise Unresolved(f"node {shown(node)} has no result: it has not succeeded")
             return part_of(known.results[node], path, f"the result of node {shown(node)}")

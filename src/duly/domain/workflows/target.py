@@ -24,8 +24,8 @@ def target_for(workflow: Workflow) -> WorkflowTarget:
     written = msgspec.json.encode(target)
     if (size := len(written)) > BYTES_MAX:
         raise InvalidWorkflow(
-            f"workflow {workflow.name} has {size} bytes; one that a schedule starts has at most {BYTES_MAX}."
-            " Let a function submit it"
+            f"workflow {workflow.name} has {size} bytes; the limit for a workflow that a schedule starts is {BYTES_MAX}."
+            " Submit it from a function instead"
         )
     return msgspec.json.decode(written, type=WorkflowTarget)  # as it is read again: lists, not tuples
 

@@ -109,7 +109,7 @@ def _read_edge(node: str, number: int, given: object) -> Edge:
         case {"node": str(parent), **rest} if rest.keys() <= {"on"}:
             return Edge(parent, _read_condition(node, number, parent, rest.get("on", On.SUCCESS)))
     return _refuse(
-        f"after {shown(given)} of node {shown(node)} names no parent; give its name,"
+        f"after {shown(given)} of node {shown(node)} is not a dependency; give a node's name,"
         ' or {"node": its name, "on": "success", "failure" or "always"}',
         node,
         "after",
@@ -121,7 +121,7 @@ def _read_condition(node: str, number: int, parent: str, on: object) -> On:
     if isinstance(on, str) and on in tuple(On):
         return On(on)
     return _refuse(
-        f"node {shown(node)} waits for {shown(parent)} on {shown(on)}; it is one of success, failure, always",
+        f"node {shown(node)} depends on {shown(parent)} on {shown(on)}; use success, failure or always",
         *(node, "after", number, "on"),
     )
 
@@ -132,7 +132,7 @@ def read_map(node: str, given: object) -> Reference | None:
         return given
     if not isinstance(given, Mapping):
         _refuse(
-            f'map {shown(given)} of node {shown(node)} is no list of a result; give {{"$result": "its node"}}',
+            f'map {shown(given)} of node {shown(node)} is not a reference to a result; give {{"$result": "its node"}}',
             node,
             "map",
         )
@@ -153,7 +153,7 @@ def check_nodes(nodes: Sequence[Node], known: Collection[str] = (), count: int =
     if not nodes:
         _refuse("a workflow needs at least one node")
     if count + len(nodes) > NODES_MAX:
-        _refuse(f"{count + len(nodes)} nodes are too many; a workflow has at most {NODES_MAX}. Let a node do more")
+        _refuse(f"{count + len(nodes)} nodes are too many; the limit is {NODES_MAX} per workflow. Merge some")
     for error in faults_in(nodes, known):
         raise error
     return _order(nodes)
@@ -195,7 +195,7 @@ def check_node_name(name: object) -> str:
 
 def _check_edges(nodes: Sequence[Node]) -> None:
     if sum(len(node.after) for node in nodes) > EDGES_MAX:
-        _refuse(f"more than {EDGES_MAX} edges are too many; put a node between those that all wait for all")
+        _refuse(f"more than {EDGES_MAX} dependencies are too many; add a node in between")
 
 
 def _check_names(nodes: Sequence[Node]) -> set[str]:
@@ -205,7 +205,11 @@ def _check_names(nodes: Sequence[Node]) -> set[str]:
         if node.name in names:
             _refuse(f"node {shown(node.name)} is there twice; give each a name of its own", node.name)
         if node.submission.at is not None or node.submission.delay is not None:
-            _refuse(f"node {shown(node.name)} has a moment; it runs when its parents have ended", node.name, "schedule")
+            _refuse(
+                f"node {shown(node.name)} has a time; a node runs when its dependencies have ended: leave the time out",
+                node.name,
+                "schedule",
+            )
         names.add(node.name)
     return names
 
@@ -215,10 +219,10 @@ def _check_parents(node: Node, names: Collection[str], known: Collection[str]) -
     for number, edge in enumerate(node.after):
         where = (node.name, "after", number)
         if edge.parent == node.name:
-            _refuse(f"node {shown(node.name)} waits for itself: {node.name} → {node.name}", *where)
+            _refuse(f"node {shown(node.name)} depends on itself: {node.name} → {node.name}", *where)
         if edge.parent not in names and edge.parent not in known:
             _refuse(
-                f"node {shown(node.name)} waits for {shown(edge.parent)}, which is no node of this workflow:"
+                f"node {shown(node.name)} depends on {shown(edge.parent)}, which is not a node of this workflow:"
                 f" {edge.parent} → {node.name}",
                 *where,
             )
@@ -239,7 +243,7 @@ def _order(nodes: Sequence[Node]) -> tuple[str, ...]:
         _, *circle = error.args[1]
         first = circle.index(min(circle))
         path = " → ".join([*circle[first:], *circle[: first + 1]])
-        _refuse(f"nodes wait for each other in a circle: {path}", circle[first], "after")
+        _refuse(f"nodes depend on each other in a cycle: {path}", circle[first], "after")
 
 
 def ancestors(nodes: Sequence[Node]) -> dict[str, frozenset[str]]:
@@ -292,22 +296,22 @@ def _check_uses(node: Node, before: Collection[str], names: Collection[str], kno
         what = "error" if isinstance(use, Fault) else "result"
         if isinstance(use, Item):
             if node.map is None:
-                _refuse(f'node {shown(node.name)} names "$item" and has no map; give it one', *where)
+                _refuse(f'node {shown(node.name)} uses "$item" without a map; add map', *where)
         elif isinstance(use, Fault) and Edge(use.node) in node.after:
             _refuse(
-                f"node {shown(node.name)} is to be given the error of {shown(use.node)}, and runs only when that has succeeded;"
+                f"node {shown(node.name)} uses the error of {shown(use.node)}, but runs only when that has succeeded;"
                 f' let it wait for its failure: after [{{"node": {shown(use.node)}, "on": "failure"}}], or "always"',
                 *where,
             )
         elif use.node not in names and use.node not in known:
             _refuse(
-                f"node {shown(node.name)} is to be given the {what} of {shown(use.node)}, which is no node of this workflow;"
+                f"node {shown(node.name)} uses the {what} of {shown(use.node)}, which is not a node of this workflow;"
                 f" there are {listed(sorted({*names, *known} - {node.name}))}",
                 *where,
             )
         elif use.node not in before and use.node not in known:
             _refuse(
-                f"node {shown(node.name)} is to be given the {what} of {shown(use.node)}, which does not come before it;"
+                f"node {shown(node.name)} uses the {what} of {shown(use.node)}, which it does not depend on;"
                 f" let it wait for it: after [{shown(use.node)}]",
                 *where,
             )

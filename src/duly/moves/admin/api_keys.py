@@ -40,7 +40,9 @@ async def create_key(
     check_name(name, "key")
     check_rate(rate)
     if expires_at is not None and expires_at <= await database.read_clock():
-        raise InvalidOption(f"expiry {expires_at.isoformat()} is past; give a moment to come, or leave it out for none")
+        raise InvalidOption(
+            f"expiry {expires_at.isoformat()} is in the past; give a later time, or leave it out for none"
+        )
     key_id, secret = new_key(rng.secret)
     await api_keys.create(
         database, key_id, secret, tenant=tenant, name=name, scopes=scopes, expires_at=expires_at, rate=rate

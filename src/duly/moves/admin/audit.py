@@ -48,7 +48,7 @@ async def note(database: Any, tenant: int, action: Action, subject: Subject, cou
     """Record an action, if anything was changed and there is an actor. Never pass it a secret or a payload."""
     actor = actor_of(database)
     if actor is not None and count > 0:
-        assert database.in_transaction, f"{action} would be noted apart from what it tells of"
+        assert database.in_transaction, f"{action} must be audited in the transaction of its change"
         await audit.note(database, tenant, actor, action, subject, count, detail)
 
 

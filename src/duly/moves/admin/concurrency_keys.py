@@ -17,7 +17,9 @@ async def limit(database: Database, tenant: int, key: str, *, places: int | None
     """Set the limits of a key. Runs that they let through go on at once. Raises InvalidOption."""
     check_name(key, "key")
     if places is None and rate is None:
-        raise InvalidOption(f"nothing is to be limited at {key!r}; give limit, rate or both, or delete what is set")
+        raise InvalidOption(
+            f"key {key!r} has no limit in this request; give limit, rate or both, or delete the key's limits"
+        )
     if places is not None:
         check_gate(key, places)
     before = await concurrency_keys.find(database, tenant, key)

@@ -25,7 +25,7 @@ async def limit(database: Database, scope: Scope, places: int, *, set_by: str, i
     if not await _put(database, scope, check_places(places), by, is_operator=is_operator):
         await _check_not_operators(database, scope, is_operator=is_operator)
         raise Refused(
-            f"{scope} cannot have a limit beside {scope.rows_max} others; remove some, or limit a whole queue or tenant"
+            f"{scope} cannot have a limit: {scope.rows_max} others are set; delete some, or limit a whole queue or tenant"
         )
     await hints.send_holds_changed(database)
     return await _found(database, scope)
@@ -62,8 +62,8 @@ async def _check_not_operators(database: Database, scope: Scope, *, is_operator:
     standing = None if is_operator else await limits.find(database, scope)
     if standing is not None and standing.is_of_operator:
         raise Refused(
-            f"{scope} has a limit of {standing.places}, set by {standing.set_by}; it stays until the operator changes or removes"
-            " it: ask for that, or bound your jobs by a concurrency key of their own"
+            f"{scope} has a limit of {standing.places}, set by {standing.set_by}; only the operator can change it: ask"
+            " for that, or limit your jobs with a concurrency key"
         )
 
 

@@ -42,7 +42,7 @@ async def hold(database: Database, scope: Scope, *, reason: str, held_by: str) -
     answer = await _hold(database, scope, check_reason(reason), check_name(held_by, "who holds it"))
     if answer == "full":
         raise Refused(
-            f"{scope} cannot be paused beside {scope.rows_max} other pauses; resume some of them, or pause more at once:"
+            f"{scope} cannot be paused: {scope.rows_max} pauses exist already; resume some of them, or pause more at once:"
             " a whole queue, a whole tenant or everything"
         )
     await hints.send_holds_changed(database)
@@ -79,7 +79,9 @@ def check_scope(scope: Scope) -> None:
     if scope.queue is not None:
         check_name(scope.queue, "queue")
     if scope.tenant is not None and not 1 <= scope.tenant < 2**31:
-        raise InvalidOption(f"tenant {scope.tenant} is not the number of a tenant; they begin at 1")
+        raise InvalidOption(
+            f"tenant {scope.tenant} is not the number of a tenant, which is 1 or more; `duly tenants` lists them"
+        )
 
 
 async def _change(database: Database, scope: Scope, answer: HoldAnswer) -> Change:

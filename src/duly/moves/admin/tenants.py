@@ -29,7 +29,7 @@ async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant
     """Create a tenant. Raises NameTaken, InvalidOption."""
     check_name(name, "tenant")
     if name.isdecimal():
-        raise InvalidOption(f"tenant {name!r} would be taken for the number of a tenant; add a letter", "tenant")
+        raise InvalidOption(f"tenant {name!r} is a number, which names tenants too; add a letter", "tenant")
     check_limits(limits)
     made = await tenants.create(database, name, limits)
     await _note(database, Action.TENANT_CREATED, made, limits=_told(limits) or None)
@@ -82,7 +82,7 @@ def check_limits(limits: Limits) -> None:
         check_places(limits.running_max)
     if not 1 <= limits.weight <= _WEIGHT_MAX:
         raise InvalidOption(
-            f"weight {limits.weight} is outside 1 to {_WEIGHT_MAX:,}; a tenant that is to start nothing is paused:"
+            f"weight {limits.weight} is outside 1 to {_WEIGHT_MAX:,}; to start nothing of a tenant, pause it:"
             " duly pause --tenant NUMBER"
         )
     check_rate(limits.submit_rate)

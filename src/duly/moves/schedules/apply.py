@@ -107,9 +107,7 @@ async def apply(
         except Unavailable as error:
             if database.in_transaction:  # the opener of the transaction knows whether it may be run again
                 raise
-            raise Unavailable(
-                f"{error}. The file is applied as a whole or not at all: apply it again, which changes nothing twice"
-            ) from error
+            raise Unavailable(f"{error}. Nothing of the file was applied: apply it again") from error
     raise Unsettled(f"a job of {manifest.source!r}")
 
 
@@ -136,7 +134,7 @@ async def _apply(
     await store.lock(database, tenant)
     found, versions, manifest = await _look(database, tenant, manifest)
     if expected is not None and found.digest != expected:
-        raise PlanChanged("what would be done is no longer what the plan said: look at a new plan, and apply that")
+        raise PlanChanged("the plan is out of date: make a new plan, and apply that")
     found.check(adopt=adopt)
     for calendar in found.calendars:
         await _keep_calendar(database, tenant, manifest, calendar.name)

@@ -66,28 +66,30 @@ async def backfill(
     More than 10,000 need `confirm`. Raises NotFound, InvalidOption.
     """
     if overlap not in _PLACES:
-        raise InvalidOption(f"overlap {overlap!r} is none of a backfill; use queue, one after the other, or allow")
+        raise InvalidOption(f"overlap {overlap!r} is unknown; use queue (one after the other) or allow")
     if not 0 < rate <= RATE_MAX:
-        raise InvalidOption(f"rate {rate!r} is not a number of runs a second: above 0 and at most {RATE_MAX:g}")
+        raise InvalidOption(f"rate {rate!r} is outside 0 to {RATE_MAX:g}")
     seen = await see(database, job_id)
     if seen.compiled.trigger.is_estimate:
-        raise InvalidOption(f"job {job_id} counts from the end of its last run; it has no occurrences to make again")
+        raise InvalidOption(
+            f"job {job_id} counts from the end of its last run, so it has no past occurrences to backfill"
+        )
     if isinstance(seen.compiled.trigger, OnEvent):
-        raise InvalidOption(f"job {job_id} waits for events; it has no occurrences to make again")
+        raise InvalidOption(f"job {job_id} waits for events, so it has no past occurrences to backfill")
     end = _end_of(start, end, seen.read_at)
     count = tally(seen.compiled, start, end)
     asked = Asked(None, count.number, moments_between(seen.compiled, start, end, SHOWN_MAX), count.is_partial)
     if dry_run or not count.number:
         return asked
     if count.number > OCCURRENCES_MAX:
-        raise InvalidOption(f"the stretch has over {OCCURRENCES_MAX:,} occurrences; ask for a shorter one")
+        raise InvalidOption(f"the range has over {OCCURRENCES_MAX:,} occurrences; choose a shorter one")
     if count.is_partial:
         raise InvalidOption(
-            f"the stretch has at least {count.number:,} occurrences, and to count all would take long; ask for a shorter one"
+            f"the range has at least {count.number:,} occurrences, and counting all would take long; choose a shorter one"
         )
     if count.number > UNCONFIRMED_MAX and not confirm:
         raise InvalidOption(
-            f"the stretch has more than {UNCONFIRMED_MAX:,} occurrences, which need to be confirmed; a dry run counts them"
+            f"the range has more than {UNCONFIRMED_MAX:,} occurrences, which must be confirmed; count them with a dry run"
         )
     backfill_id = rng.uuid()
     before = seen.compiled.latest_at_or_before(start - _FINEST)
@@ -107,9 +109,7 @@ def _end_of(start: datetime, end: datetime, now: datetime) -> datetime:
     if end <= start:
         raise InvalidOption(f"to {end.isoformat()} is not after from {start.isoformat()}; give a later one")
     if start >= now:
-        raise InvalidOption(
-            f"from {start.isoformat()} is still to come, which is left to the schedule; give a moment before now"
-        )
+        raise InvalidOption(f"from {start.isoformat()} is in the future; give a time in the past")
     return min(end, now)
 
 
@@ -119,7 +119,7 @@ async def cancel_backfill(database: Database, backfill_id: UUID) -> int:
     tenant = await schedules.tenant_of_backfill(database, backfill_id) if actor_of(database) else None
     taken = await schedules.cancel_backfill(database, backfill_id)
     if taken is None:
-        raise NotFound(f"no backfill {backfill_id} of which anything is left; `duly jobs backfills` lists them")
+        raise NotFound(f"no unfinished backfill {backfill_id}; `duly jobs backfills` lists them")
     if tenant is not None:
         subject = Subject("backfill", str(backfill_id))
         await note(database, tenant, Action.BACKFILL_CANCELLED, subject, taken_back=taken)

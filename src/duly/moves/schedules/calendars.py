@@ -114,7 +114,7 @@ def _check(pending: Pending, calendars: Mapping[str, Calendar]) -> None:
     try:
         check_calendars(_schedule(pending, calendars), pending.read_at)
     except TriggerError as error:
-        message = f"job {pending.name} would not fire any more: {error.message}"
+        message = f"job {pending.name} would never fire again: {error.message}"
         raise TriggerError(error.code, message, error.field) from None
 
 

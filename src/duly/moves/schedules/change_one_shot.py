@@ -37,12 +37,12 @@ async def change_one_shot(
         if await _change_one_shot(database, tenant, job_id, version, job):
             return True
     if silent and await runs.may_start(database, silent):
-        raise Unsettled(f"job {job_id}", "a worker that does not answer holds it")
+        raise Unsettled(f"job {job_id}", "a worker that does not respond holds it")
     run = await runs.find(database, job_id)
     if run is None or (run["state"] in ("scheduled", "blocked", "ready") and run["attempt"] == 0):
         return False
     raise Refused(
-        f"job {job_id} is a one-shot that no longer waits for its first attempt: it is {run['state']};"
+        f"job {job_id} is a one-shot that has started: it is {run['state']};"
         " cancel it, or run it again when it has ended"
     )
 

@@ -64,7 +64,7 @@ async def edit_version(database: Database, job_id: UUID, version: int, job: Recu
 
     def changed(seen: Seen) -> Recurring:
         if seen.generation != version:
-            raise VersionChanged(f"job {job_id} is of version {seen.generation}, not {version}; look again")
+            raise VersionChanged(f"job {job_id} has version {seen.generation}, not {version}; read it again")
         return job
 
     return await _edit(database, job_id, changed)

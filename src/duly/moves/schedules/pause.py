@@ -61,7 +61,7 @@ async def _taking_back(
         try:
             return await change(silent, True)
         except NotFound as error:
-            raise Unsettled(f"job {job_id}", "a worker that does not answer holds its last run") from error
+            raise Unsettled(f"job {job_id}", "a worker that does not respond holds its last run") from error
 
     return await taking_back(
         database, job_id, lambda silent: change(silent or [], None if silent is None else False), settle
@@ -136,7 +136,7 @@ async def _skip_next(database: Database, job_id: UUID, silent: list[UUID] | None
             database, job_id, seen.generation, seen.pending_at, next_at, window, seen.staged(), skips
         )
         if unless_held(answer) == "over":
-            raise JobEnded(f"job {job_id} has ended; it fires no more")
+            raise JobEnded(f"job {job_id} has ended and will not fire again")
         if moment is not None:
             subject = Subject("job", str(job_id), seen.name)
             await note(database, seen.tenant, Action.JOB_SKIPPED_NEXT, subject, scheduled_at=moment)
@@ -154,5 +154,5 @@ async def _note(
 
 def _found(job_id: UUID, answer: str) -> str | None:
     if answer == "over":
-        raise JobEnded(f"job {job_id} has ended; there is nothing to pause or to resume")
+        raise JobEnded(f"job {job_id} has ended and cannot be paused or resumed")
     return None if answer == "again" else answer

@@ -24,9 +24,11 @@ async def purge(database: Database, tenant: int, job_id: UUID, name: str | None)
     """
     run = await runs.find(database, job_id)
     if run is not None and run["node"] is not None:
-        raise Refused(f"run {job_id} is a node of workflow {run['workflow_id']}; its history goes with the workflow's")
+        raise Refused(
+            f"run {job_id} is a node of workflow {run['workflow_id']}; its history is deleted with the workflow's"
+        )
     if not await jobs.purge_job(database, tenant, job_id, AT_ONCE_MAX):
-        raise Refused(f"job {job_id} is not over; end it first")
+        raise Refused(f"job {job_id} has not ended; cancel it first: duly jobs cancel {job_id}")
     await note(database, tenant, Action.JOB_PURGED, Subject("job", str(job_id), name))
 
 

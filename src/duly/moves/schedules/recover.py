@@ -33,7 +33,7 @@ _RULES_NOTED = 10
 _TAKEN_OVER_MAX = 100_000
 _LOOKED_AT = 2_000  # timers of each shard that are searched for late ones
 _FINEST = timedelta(microseconds=1)
-_NOTHING = "nothing was missed that waits for a decision or is being made up for; `duly recover` shows it"
+_NOTHING = "no recovery is open; `duly recover` shows the last one"
 
 
 async def note_staging(database: Database, after: timedelta | None, rng: Rng, log: Log) -> Standing | None:
@@ -90,7 +90,7 @@ async def check_approval(database: Database, rules: Sequence[Rule] | None, rate:
     elif not await store.stretches(database, None, 1):
         raise Refused(_NOTHING)
     elif rules:
-        raise Refused("catch-ups under way are decided: only a rate is taken")
+        raise Refused("running catch-ups accept a new rate only")
 
 
 @audited
@@ -107,11 +107,11 @@ async def approve(
         found = await _taken_over(database, rng, by)
         if rules:
             raise Refused(
-                f"recovery {found.recovery_id} has taken over catch-ups that are decided: only a rate is taken"
+                f"recovery {found.recovery_id} has taken over running catch-ups, which accept a new rate only"
             )
     _check_rules(found, rules)
     if not await store.approve(database, found.recovery_id, rules or None, rate, by):
-        raise Refused(f"recovery {found.recovery_id} is over, or is being dismissed; look again with `duly recover`")
+        raise Refused(f"recovery {found.recovery_id} has ended or is being dismissed; `duly recover` shows its state")
     subject = Subject("recovery", str(found.recovery_id))
     told = [msgspec.to_builtins(rule) for rule in (rules or ())[:_RULES_NOTED]] or None
     await note(database, TENANT_DEFAULT, Action.RECOVERY_APPROVED, subject, rate=rate, rules=told)
@@ -123,7 +123,7 @@ async def dismiss(database: Database, rng: Rng, log: Log, *, by: str) -> None:
     """Leave out everything missed that is not created yet, with a record. Raises Refused where there is none."""
     found = await _live(database) or await _taken_over(database, rng, by)
     if not await store.dismiss(database, found.recovery_id, by):
-        raise Refused(f"recovery {found.recovery_id} is over, or is being dismissed; look again with `duly recover`")
+        raise Refused(f"recovery {found.recovery_id} has ended or is being dismissed; `duly recover` shows its state")
     await note(database, TENANT_DEFAULT, Action.RECOVERY_DISMISSED, Subject("recovery", str(found.recovery_id)))
     log.warning("recovery_dismissed", recovery_id=found.recovery_id, by=by)
 
@@ -144,12 +144,14 @@ async def _taken_over(database: Database, rng: Rng, by: str) -> Recovery:
 def _check_rules(found: Recovery, rules: Sequence[Rule] | None) -> None:
     if rules and found.state != OPEN:
         raise Refused(
-            f"recovery {found.recovery_id} is {found.state}: rules are taken while it is open, later only a rate"
+            f"recovery {found.recovery_id} is {found.state}: it accepts rules while it is open, later a new rate only"
         )
 
 
 def _check(rules: Sequence[Rule] | None, rate: float | None) -> None:
     if rate is not None and not 0 < rate <= RATE_MAX:
-        raise InvalidOption(f"rate {rate!r} is not a number of runs a second: above 0 and at most {RATE_MAX:g}")
+        raise InvalidOption(f"rate {rate!r} is outside 0 to {RATE_MAX:g}")
     if rules is not None and len(rules) > RULES_MAX:
-        raise InvalidOption(f"{len(rules)} rules are more than {RULES_MAX}; choose for whole tenants, or for all")
+        raise InvalidOption(
+            f"{len(rules)} rules are too many; the limit is {RULES_MAX}. Choose for whole tenants, or for all"
+        )

@@ -113,7 +113,7 @@ async def find_job_id(database: Database, job: UUID | str, tenant: int = TENANT_
     except ValueError:
         found = await overview.job_by_name(database, str(job), tenant)
     if found is None:
-        raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them, and those that are over by their id")
+        raise NotFound(f"no schedule is named {job!r}; `duly jobs` lists them; give an ended one by its id")
     return found.job_id
 
 
@@ -123,6 +123,6 @@ async def see(database: Database, job_id: UUID) -> Seen:
     if found is None:
         raise NotFound(f"no schedule {job_id}; `duly jobs` lists them")
     if found["pending_at"] is None:
-        raise JobEnded(f"job {job_id} is {found['state']}; it fires no more")
+        raise JobEnded(f"job {job_id} is {found['state']} and will not fire again")
     found["compiled"] = await jobs.schedule_of_job(database, found)
     return Seen(**{name: found[name] for name in Seen.__struct_fields__})

@@ -31,7 +31,7 @@ async def undrain(database: Database, worker_id: UUID) -> None:
 async def _change(database: Database, worker_id: UUID, *, is_draining: bool) -> None:
     is_new = await workers.drain(database, worker_id, is_draining=is_draining)
     if is_new is None:
-        raise NotFound(f"no worker {worker_id} lives; `duly workers` lists those that do")
+        raise NotFound(f"no live worker {worker_id}; `duly workers` lists them")
     action = Action.WORKER_DRAINED if is_draining else Action.WORKER_RESUMED
     await note(database, TENANT_DEFAULT, action, Subject("worker", str(worker_id)), int(is_new))
     await hints.send_holds_changed(database)

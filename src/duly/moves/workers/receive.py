@@ -68,7 +68,7 @@ async def extend(database: Database, handle: Handle, span: timedelta) -> datetim
         raise AttemptOver(
             f"attempt {under_way.run.attempt} of run {handle[0]} is over: its deadline, {deadline}, has passed"
         )
-    raise Unsettled(f"run {handle[0]}: the answer to the webhook has not arrived; answer 202 first, then ask again")
+    raise Unsettled(f"run {handle[0]}: its webhook has no response yet; answer 202 first, then try again")
 
 
 async def report(database: Database, handle: Handle, progress: Progress) -> None:
@@ -124,4 +124,4 @@ def _over(handle: Handle, over: Over) -> AttemptOver:
 
 
 def _not_found() -> NotFound:
-    return NotFound("no such callback; a token is good for one attempt, while that is under way or on record")
+    return NotFound("no such callback; a token is valid for one attempt, while it runs and while its history is kept")

@@ -70,15 +70,15 @@ def _given(run: Run, handed: Handed, item: Reference | None, faults: Mapping[str
     try:
         if handed.bytes > HANDED_BYTES_MAX:
             raise Unresolved(
-                f"the results that it is given have {handed.bytes} bytes; the limit is {HANDED_BYTES_MAX}."
-                " Store them elsewhere and hand on references"
+                f"the results passed to it have {handed.bytes} bytes; the limit is {HANDED_BYTES_MAX}."
+                " Store them elsewhere and pass references"
             )
         results = {name: msgspec.json.decode(text or "null") for name, text in handed.results.items()}
         payload = run.payload
         if payload is not None and has_references(payload):
             payload = resolved(payload, results, _value_of(item, results), faults, handed.missing)
     except Unresolved as error:
-        return msgspec.structs.replace(run, refused=f"the node cannot be given what it is to work on: {error}")
+        return msgspec.structs.replace(run, refused=f"the arguments of the node cannot be built: {error}")
     parents = {name: results[name] for name in handed.parents}
     return msgspec.structs.replace(
         run, payload=payload, parents=msgspec.json.encode(parents).decode() if parents else None

@@ -32,7 +32,7 @@ def outcome_of(workflow_id: UUID, name: str, state: WorkflowState, reason: str |
             return Cancelled(f"workflow {workflow_id} was cancelled: {reason or 'cancelled'}")
     assert state is WorkflowState.FAILED, state
     return Failed(
-        f"workflow {name} failed; `duly workflows show {workflow_id}` says where, `duly workflows replay` does a node again",
+        f"workflow {name} failed; `duly workflows show {workflow_id}` shows where; `duly workflows replay` runs a node again",
         retryable=False,
     )
 

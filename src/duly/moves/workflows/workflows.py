@@ -81,7 +81,7 @@ async def resume_workflow(database: Database, tenant: int, workflow_id: UUID) ->
     """Resume a paused workflow. Raises NotFound, WorkflowChanged."""
     turned = _found(await store.resume(database, tenant, workflow_id), workflow_id)
     if turned.state == WorkflowState.CANCELLING:
-        raise WorkflowChanged(f"workflow {workflow_id} is {turned.state}; replay a node of it when it has ended")
+        raise WorkflowChanged(f"workflow {workflow_id} is {turned.state}; wait for its end before you replay a node")
     if turned.is_new:
         await _note(database, tenant, Action.WORKFLOW_RESUMED, workflow_id)
     return WorkflowState(turned.state)
@@ -133,7 +133,7 @@ async def add_nodes(database: Database, tenant: int, run_id: UUID, fence: int, n
     """
     own = await store.node_of(database, tenant, run_id)
     if own is None:
-        raise NotFound(f"run {run_id} is no node of a workflow, so it cannot add any")
+        raise NotFound(f"run {run_id} is not a node of a workflow, so it cannot add nodes")
     if not nodes:
         return []
     hung = [node if node.after else msgspec.structs.replace(node, after=(Edge(own.node),)) for node in nodes]

@@ -43,7 +43,7 @@ def plain(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
     if _is(given, "psycopg", "Connection", "Cursor"):
         return _Psycopg(given, keyring)
     if _awaited_kind(given) is not None:
-        raise InvalidOption(f"{_kind(given)} is awaited: use `await ….submit(…)` with it, not submit_sync")
+        raise InvalidOption(f"{_kind(given)} is asynchronous: use `await ….submit(…)` with it, not submit_sync")
     if callable(getattr(given, "cursor", None)):
         return _DbApi(given, keyring)
     raise _unknown(given)
@@ -57,7 +57,7 @@ def awaited(given: Any, keyring: FindKeyring = no_keyring) -> Connection:
     if (kind := _awaited_kind(given)) is not None:
         return kind(given, keyring)
     if _is_sqlalchemy(given) or callable(getattr(given, "cursor", None)):
-        raise InvalidOption(f"{_kind(given)} is not awaited: use submit_sync with it")
+        raise InvalidOption(f"{_kind(given)} is synchronous: use submit_sync with it")
     raise _unknown(given)
 
 
@@ -243,7 +243,7 @@ def _translated(error: Exception) -> Exception:
         if state in _NOT_THERE:
             said = getattr(diagnosis, "message_primary", None) or cause.args[0]
             return DatabaseUnusable(
-                f"the database of this connection lacks what Duly needs: {said}. Run `duly migrate` on it"
+                f"the database of this connection lacks Duly's schema: {said}. Run `duly migrate` on it"
             )
         if isinstance(cause, asyncpg.PostgresError | asyncpg.InterfaceError):
             return translated(cause)
@@ -253,7 +253,7 @@ def _translated(error: Exception) -> Exception:
             found = refusal(state, diagnosis.message_primary or str(cause), diagnosis.message_detail)
             return found or error
         if diagnosis is not None and type(cause).__name__ == "OperationalError":
-            return Unavailable(f"the database did not answer: {cause}")
+            return Unavailable(f"the database did not respond: {cause}")
     return error
 
 
@@ -295,5 +295,5 @@ def _kind(given: Any) -> str:
 
 def _unknown(given: Any) -> InvalidOption:
     return InvalidOption(
-        f"connection {_kind(given)} is no connection we know; give one of asyncpg, psycopg or SQLAlchemy, or a DB-API one"
+        f"connection {_kind(given)} is not supported; use a connection of asyncpg, psycopg, SQLAlchemy or another DB-API driver"
     )

@@ -56,16 +56,14 @@ class DiskFull(Unavailable):
     """The database has no disk space. Nothing was written; try again when there is space."""
 
     def __init__(self, words: str) -> None:
-        super().__init__(f"the database has no room left: {words}. Nothing was written: free some space and ask again")
+        super().__init__(f"the database is out of space: {words}. Nothing was written: free some space and try again")
 
 
 class ReadOnly(Unavailable):
     """The server takes no writes. Nothing was written; the next connection may lead to one that does."""
 
     def __init__(self, words: str) -> None:
-        super().__init__(
-            f"the database takes no writes ({words}): it may be a standby, and we must be led to the primary"
-        )
+        super().__init__(f"the database is read-only ({words}): point DULY_DATABASE_URL at the primary")
 
 
 class Connection(Protocol):
@@ -145,9 +143,9 @@ class Database:
                 raise DatabaseUnusable(str(DiskFull(str(error)))) from None
             if isinstance(error, asyncpg.TooManyConnectionsError):
                 raise DatabaseUnusable(
-                    f"the database has no connection left for us: {error}. Raise max_connections, or let fewer connect"
+                    f"the database has no free connection: {error}. Raise max_connections, or close some"
                 ) from None
-            raise DatabaseUnusable(f"the database refused us: {error}. Check DULY_DATABASE_URL") from None
+            raise DatabaseUnusable(f"the database refused the login: {error}. Check DULY_DATABASE_URL") from None
         except (OSError, TimeoutError, asyncpg.InterfaceError, ValueError, OverflowError) as error:
             await self.close()
             raise DatabaseUnusable(_no_answer(self.url, error)) from None
@@ -197,7 +195,7 @@ class Database:
                 if not is_rolled_back(error):
                     raise translated(error) from error
                 if not tries_left:
-                    raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
+                    raise Unavailable(f"the database refused {TRIES_MAX} times: {error}") from error
         raise AssertionError("unreachable")
 
     async def fetchrow(self, query: str, *args: Any) -> asyncpg.Record | None:
@@ -288,17 +286,15 @@ def translated(error: Exception) -> Exception:
         return ReadOnly(str(error.args[0]))
     if is_gone(error):
         return Unavailable(
-            f"the database did not answer: {': '.join(filter(None, (type(error).__name__, str(error))))}"
+            f"the database did not respond: {': '.join(filter(None, (type(error).__name__, str(error))))}"
         )
     return error
 
 
 def _no_answer(url: str, error: Exception) -> str:
     """Say that no server answers at this address, and what to do about it, depending on who named the address."""
-    remedy = (
-        "Start it with `duly up`" if is_our_own(url) else "Check that the address is right and that its server runs"
-    )
-    return f"no database answers at {redacted(url)}: {str(error) or type(error).__name__}. {remedy}"
+    remedy = "Start it with `duly up`" if is_our_own(url) else "Check the address, and that its server runs"
+    return f"no database responds at {redacted(url)}: {str(error) or type(error).__name__}. {remedy}"
 
 
 def _check_usable(version: int, read_only: bool) -> None:

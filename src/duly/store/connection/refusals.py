@@ -32,7 +32,7 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU001": (KeyConflict, "{message} (job {detail}). Use another key, or send the same job again"),
     "DU002": (
         AtPast,
-        "{message}: the database's clock says {detail}. Give a moment to come, or leave it out for now",
+        "{message}: the database's clock says {detail}. Give a later time, or leave it out to run now",
     ),
     "DU003": (InvalidSchedule, "{message}; a delay counts from now and is 0 or more"),
     "DU004": (
@@ -43,15 +43,15 @@ _REFUSALS: dict[str, tuple[type[DulyError], str]] = {
     "DU006": (InvalidSchedule, "{message}"),
     "DU007": (InvalidPayload, "{message}"),
     "DU010": (WorkerExpired, "{message}"),
-    "DU011": (NotFound, "{message}; register, and use the id that is answered"),
-    "DU012": (QuotaReached, "{message}; let some leave, or wait until the leases of those that are gone have ended"),
-    "DU013": (ClaimOver, "{message}; number claims upwards, and ask again with the next number"),
-    "DU020": (DatabaseUnusable, "{message}. Let a database administrator run: {detail} Then migrate again"),
+    "DU011": (NotFound, "{message}; register, and use the id in the response"),
+    "DU012": (QuotaReached, "{message}; stop some, or wait until the leases of lost ones expire"),
+    "DU013": (ClaimOver, "{message}; number claims upwards, and retry with the next number"),
+    "DU020": (DatabaseUnusable, "{message}. A database administrator must run: {detail} Then migrate again"),
     "DU021": (NotFound, "{message}; `duly tenants` lists them"),
-    "DU022": (TenantSuspended, "{message}; `duly tenants resume` lets it go on"),
+    "DU022": (TenantSuspended, "{message}; `duly tenants resume` reactivates it"),
     "DU023": (QuotaReached, "{message}; end some, or raise {detail}: `duly tenants limits`"),
-    "DU030": (ParentEnded, "{message}; leave the parent out, or name a run that waits or runs"),
-    "55P03": (KeyBusy, "another transaction is submitting under this key and has not ended; try again when it has"),
+    "DU030": (ParentEnded, "{message}; leave parent out, or name a run that has not ended"),
+    "55P03": (KeyBusy, "another transaction is submitting with this key; try again when it has ended"),
 }
 _NAME = re.compile(r"\(tenant, name\)=\(\d+, (.+)\)")
 

@@ -141,7 +141,7 @@ class Opening:
 
     async def _commit(self) -> None:
         if not await commit(self._connection):
-            raise RolledBack("a statement had failed, so the whole was rolled back; run it again")
+            raise RolledBack("a statement failed, so the transaction was rolled back; run it again")
 
     async def _give_back(self, error: BaseException | None) -> None:
         """Return the connection, rolled back; one that was interrupted or lost is closed, which rolls back too."""
@@ -168,5 +168,5 @@ def _bound(timeout: timedelta | None) -> str:
 def _failure(error: BaseException) -> BaseException:
     """Translate a driver's error into one of ours; a rolled-back transaction may be run again."""
     if is_rolled_back(error):
-        return RolledBack(f"the database has rolled back: {error}; run it again")
+        return RolledBack(f"the database rolled back: {error}; run it again")
     return translated(error) if isinstance(error, Exception) else error

@@ -29,7 +29,7 @@ async def together(database: Database, do: Callable[[Database], Awaitable[T]]) -
             if not is_rolled_back(error):
                 raise
             if not tries_left:
-                raise Unavailable(f"the database has refused {TRIES_MAX} times: {error}") from error
+                raise Unavailable(f"the database refused {TRIES_MAX} times: {error}") from error
     raise AssertionError("unreachable")
 
 

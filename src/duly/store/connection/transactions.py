@@ -45,7 +45,7 @@ async def transaction(connection: Lent) -> AsyncIterator[None]:
             await connection.execute("rollback")
         raise
     if not await commit(connection):
-        raise asyncpg.InFailedSQLTransactionError("a statement had failed, so the whole transaction was rolled back")
+        raise asyncpg.InFailedSQLTransactionError("a statement failed, so the transaction was rolled back")
 
 
 @asynccontextmanager

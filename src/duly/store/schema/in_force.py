@@ -94,7 +94,7 @@ async def check(database: Database) -> None:
     _refuse_newer(noted)
     if changed := _changed(noted, known()):
         raise DatabaseUnusable(
-            f"the functions of the schema differ in {some(len(changed), 'file')}, from {changed[0].name} on. Run `duly migrate`"
+            f"the schema's functions differ in {some(len(changed), 'file')}, from {changed[0].name} on. Run `duly migrate`"
         )
 
 
@@ -110,6 +110,6 @@ def _changed(noted: Noted, carried: list[File]) -> list[File]:
 def _refuse_newer(noted: Noted) -> None:
     if noted.edition > edition():
         raise DatabaseUnusable(
-            f"the functions of the schema are of a newer Duly (edition {noted.edition}, this one knows {edition()})."
+            f"the schema's functions belong to a newer Duly (edition {noted.edition}, this one knows {edition()})."
             " Upgrade Duly: pip install --upgrade duly"
         )

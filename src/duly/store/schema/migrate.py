@@ -114,7 +114,7 @@ async def _keep_trying(database: Database) -> Applied:
         except asyncpg.InsufficientPrivilegeError as error:
             raise DatabaseUnusable(await _not_ours(database, error)) from None
     raise DatabaseUnusable(
-        f"the schema could not be brought up to date: {await _holder(database)} holds one of its tables all the time."
+        f"the schema could not be migrated: {await _holder(database)} keeps one of its tables locked."
         " See pg_stat_activity for a long transaction, end it, then run `duly migrate`"
     )
 
@@ -168,11 +168,11 @@ def _refuse_others(applied: dict[int, str]) -> None:
     """Refuse data of another version that this one cannot migrate."""
     if applied.get(1, _BASELINE) != _BASELINE:
         raise DatabaseUnusable(
-            "the data is of a development version of Duly before its first schema, and cannot be converted."
+            "the data belongs to a development version of Duly and cannot be converted."
             " Export its schedules with that version (`duly export`), then start on a new database or data folder"
         )
     if applied and max(applied) > newest():
         raise DatabaseUnusable(
-            f"the data is of a newer Duly (schema {max(applied)}, this one knows {newest()})."
+            f"the data belongs to a newer Duly (schema {max(applied)}, this one knows {newest()})."
             " Upgrade Duly: pip install --upgrade duly"
         )

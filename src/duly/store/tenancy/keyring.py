@@ -16,7 +16,7 @@ from duly.domain.tenancy.sealing import NEW_KEY, Keyring, new_key_line, read_key
 from duly.settings import Settings, SettingsError
 
 FILE = "secrets-key"
-MISSING = f"there is no key to seal secrets with; make one: {NEW_KEY}"
+MISSING = f"no key to seal secrets with; create one: {NEW_KEY}"
 
 
 def keyring_of(settings: Settings) -> Keyring | None:
@@ -42,7 +42,7 @@ def _read(file: Path, where: str) -> Keyring:
     try:
         return read_keyring(file.read_text(encoding="utf-8"), where)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise SettingsError(f"{where}: {file} cannot be read: {reason}; make one: {NEW_KEY}") from None
     except InvalidOption as error:
         raise SettingsError(str(error)) from None

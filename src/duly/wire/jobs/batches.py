@@ -28,7 +28,7 @@ class LineAnswer(Told, frozen=True, omit_defaults=True):
 
     line: Annotated[int, Meta(ge=1)]
     job_id: UUID | None = None
-    run_id: Annotated[UUID | None, Meta(description="Of a one-shot, its run.")] = None
+    run_id: Annotated[UUID | None, Meta(description="Run of a one-shot.")] = None
     next_run_at: Moment | None = None
     replayed: bool = False
     error: LineRefused | None = None

@@ -14,7 +14,7 @@ from duly.wire.schema.shapes import Asked, Reason, ReplayRate, Told
 
 IDS_MAX = 200
 LIMIT_DEFAULT = 500  # changed by one request
-Ids = Annotated[list[UUID], Meta(max_length=IDS_MAX, description="These, in place of a filter.")]
+Ids = Annotated[list[UUID], Meta(max_length=IDS_MAX, description="Ids, instead of a filter.")]
 
 
 class Many(Asked, frozen=True, kw_only=True):
@@ -22,13 +22,13 @@ class Many(Asked, frozen=True, kw_only=True):
 
     filter: ListFilter = ""
     ids: Ids = msgspec.field(default_factory=list)
-    all: Annotated[bool, Meta(description="Every one, in place of a filter.")] = False
-    dry_run: Annotated[bool, Meta(description="Only count them.")] = False
+    all: Annotated[bool, Meta(description="All, instead of a filter.")] = False
+    dry_run: Annotated[bool, Meta(description="Count only; change nothing.")] = False
     limit: Annotated[
         Annotated[int, Meta(ge=1, le=10_000)] | None,
         Meta(
-            description="So many at most. Without it 500 are changed, and a dry run counts all. Of jobs, 500 are changed by one"
-            " request."
+            description="Maximum number to change; default: 500, and a dry run counts all. One request changes at most 500"
+            " jobs."
         ),
     ] = None
     page_token: PageToken | None = None
@@ -80,8 +80,5 @@ class ManyDone(Told, frozen=True):
     next_page_token: NextPageToken
     is_partial: Annotated[
         bool,
-        Meta(
-            description="It stopped before the limit, because its time was over or the database did not answer: at least"
-            " so many fit."
-        ),
+        Meta(description="It stopped early, because of its time limit or the database: at least this many match."),
     ]

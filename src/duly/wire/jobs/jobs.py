@@ -25,14 +25,14 @@ class NewJob(JobSpec, frozen=True, kw_only=True):
     """A job to be created. `idempotency_key` means the same as the header."""
 
     idempotency_key: IdempotencyKey | None = None
-    parent: (
-        Annotated[UUID, Meta(description="The run whose subtask this is. It waits or runs; this is a one-shot.")] | None
-    ) = None
+    parent: Annotated[UUID, Meta(description="Run whose subtask this one-shot is. It must not have ended.")] | None = (
+        None
+    )
     after: Annotated[
         list[UUID | FollowedJob],
         Meta(
             max_length=AFTER_MAX,
-            description="One-shots that must have ended before this one-shot runs; an id alone: that must have succeeded.",
+            description="One-shots that this one-shot depends on; a plain id: that one must succeed.",
         ),
     ] = msgspec.field(default_factory=list)
 
@@ -72,17 +72,17 @@ class Job(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False
     last_run: LastRun | None
     created_at: Moment | None
     after: list[FollowedJob] = msgspec.field(default_factory=list)
-    run_id: Annotated[UUID | None, Meta(description="Of a one-shot, its run; null where a job may fire again.")] = None
+    run_id: Annotated[UUID | None, Meta(description="Run of a one-shot; null: the job may fire again.")] = None
     paused_at: Moment | None = None
-    removed_at: Annotated[Moment | None, Meta(description="Since when no program declares it any more.")] = None
-    runs_left: Annotated[int | None, Meta(description="Of `max_runs`, how many are left; null: no limit.")] = None
-    notes: Annotated[
-        list[str], Meta(description="What the words of its schedule became, and what of it may not be meant.")
-    ] = msgspec.field(default_factory=list)
+    removed_at: Annotated[Moment | None, Meta(description="Time since which no program declares it.")] = None
+    runs_left: Annotated[int | None, Meta(description="Runs left of `max_runs`; null: no limit.")] = None
+    notes: Annotated[list[str], Meta(description="Interpretation of a schedule in English, and warnings.")] = (
+        msgspec.field(default_factory=list)
+    )
 
 
 # The fields of a job that only the server writes, in its place in the body of a PUT: what was read can be put back as it is.
-_READ_ONLY = Annotated[Any, Meta(description="Told by the server; ignored here.", extra_json_schema={"readOnly": True})]
+_READ_ONLY = Annotated[Any, Meta(description="Read-only; ignored in requests.", extra_json_schema={"readOnly": True})]
 _PutJob = msgspec.defstruct(
     "PutJob",
     [(name, _READ_ONLY, None) for name in Job.__struct_fields__ if name not in JobSpec.__struct_fields__],
@@ -91,7 +91,7 @@ _PutJob = msgspec.defstruct(
     kw_only=True,
     forbid_unknown_fields=True,
     module=__name__,
-    namespace={"__doc__": "A definition, or a job as it was read: fields that only the server writes are ignored."},
+    namespace={"__doc__": "A definition, or a job as it was read: read-only fields are ignored."},
 )
 PutJob = cast("type[JobSpec]", _PutJob)
 
@@ -113,10 +113,10 @@ class JobSummary(Told, frozen=True):
     owner: str
     source: str | None
     pause_reason: str | None
-    created_at: Annotated[Moment | None, Meta(description="Of a one-shot without a name it is not known.")]
-    run_id: Annotated[UUID | None, Meta(description="Of a one-shot without a name, its run.")] = None
-    description: Annotated[str, Meta(description="When it fires, in words.")] = ""
-    removed_at: Annotated[Moment | None, Meta(description="Since when no program declares it any more.")] = None
+    created_at: Annotated[Moment | None, Meta(description="Null for one-shots without a name.")]
+    run_id: Annotated[UUID | None, Meta(description="Run of a one-shot without a name.")] = None
+    description: Annotated[str, Meta(description="The schedule in words.")] = ""
+    removed_at: Annotated[Moment | None, Meta(description="Time since which no program declares it.")] = None
 
 
 class JobList(Page[JobSummary], frozen=True):

@@ -14,7 +14,7 @@ from duly.wire.pages import Page, PageQuery
 from duly.wire.schema.shapes import Asked, Told
 
 MANIFEST_BYTES_MAX = 16_777_216
-_DIGEST = "Of the plan that was looked at: that very plan is carried out, or nothing."
+_DIGEST = "Digest of a plan: apply exactly this plan, or nothing."
 _REFERENCE = "#/components/schemas/"
 
 
@@ -35,17 +35,17 @@ FileShape = Annotated[dict[str, Any], Meta(extra_json_schema={"$ref": f"{_REFERE
 class ApplyQuery(Asked, frozen=True):
     """Options of applying a file."""
 
-    dry_run: Annotated[bool, Meta(description="Only say what would be done.")] = False
-    prune: Annotated[bool, Meta(description="End the jobs of this file that it names no more.")] = False
-    adopt: Annotated[bool, Meta(description="Take over jobs that were made by hand or by another file.")] = False
+    dry_run: Annotated[bool, Meta(description="Show the plan; change nothing.")] = False
+    prune: Annotated[bool, Meta(description="Cancel the jobs of this file that it no longer contains.")] = False
+    adopt: Annotated[bool, Meta(description="Take over jobs that were created by hand or by another file.")] = False
     digest: Annotated[str, Meta(min_length=64, max_length=64, description=_DIGEST)] | None = None
 
 
 class ExportQuery(Asked, frozen=True):
     """The jobs to export."""
 
-    source: Annotated[Name, Meta(description="The file; may be left out when there is one.")] | None = None
-    by_hand: Annotated[bool, Meta(description="With those that were made by hand and have a name.")] = False
+    source: Annotated[Name, Meta(description="Source of the file; optional if there is only one.")] | None = None
+    by_hand: Annotated[bool, Meta(description="Include named jobs that were created by hand.")] = False
 
 
 class FileDifference(Told, frozen=True):
@@ -91,8 +91,8 @@ class FileSummary(Told, frozen=True):
 
     source: str
     jobs: int
-    drifted: Annotated[int, Meta(description="Jobs that somebody has changed or ended since.")]
-    applied_at: Annotated[Moment | None, Meta(description="Null: before this was noted.")]
+    drifted: Annotated[int, Meta(description="Jobs changed or ended by hand since.")]
+    applied_at: Annotated[Moment | None, Meta(description="Null: not recorded.")]
     applied_by: str | None
 
 
@@ -103,7 +103,7 @@ class FileList(Page[FileSummary], frozen=True):
 class FileJobQuery(PageQuery, frozen=True):
     """Filters of a file's jobs."""
 
-    drifted: Annotated[bool, Meta(description="Only those that somebody has changed or ended since.")] = False
+    drifted: Annotated[bool, Meta(description="Only jobs changed or ended by hand since.")] = False
 
 
 class FileJob(Told, frozen=True):
@@ -116,12 +116,12 @@ class FileJob(Told, frozen=True):
     version: int
     applied_version: int
     drift: Annotated[
-        Literal["changed", "cancelled"] | None, Meta(description="Null: it is as it was applied, paused or not.")
+        Literal["changed", "cancelled"] | None, Meta(description="Null: unchanged since it was applied, paused or not.")
     ]
     differences: Annotated[
-        list[FileDifference], Meta(description="Empty for one that was changed back, or too often to know.")
+        list[FileDifference], Meta(description="Empty if it was changed back, or changed too often.")
     ]
-    changed_at: Annotated[Moment | None, Meta(description="When it was last changed, if it has drifted.")]
+    changed_at: Annotated[Moment | None, Meta(description="Time of the last change, if it has drifted.")]
 
 
 class FileJobList(Page[FileJob], frozen=True):
@@ -138,4 +138,4 @@ class Applied(Told, frozen=True):
     calendars: list[FileCalendar]
     unchanged: int
     done: list[FileDone]
-    orphans: Annotated[list[str], Meta(description="Jobs of the file that it names no more, and that were left.")]
+    orphans: Annotated[list[str], Meta(description="Jobs that the file no longer contains and that were kept.")]

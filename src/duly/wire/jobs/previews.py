@@ -24,7 +24,7 @@ class PreviewRequest(Asked, frozen=True):
 
     def __post_init__(self) -> None:
         if self.after is not None and not FIRST_SECOND + DAY <= second_of(self.after) <= LAST_SECOND:
-            raise ValueError(f"after is out of reach; give a moment before the year {LAST_YEAR + 1}")
+            raise ValueError(f"after is out of range; give a time before the year {LAST_YEAR + 1}")
 
 
 class Preview(Told, frozen=True):

@@ -13,7 +13,7 @@ from duly.wire.runs import Cancelling
 from duly.wire.schema.shapes import Asked, Reason, Told, check_reach
 
 Running = Annotated[
-    Literal["keep", "stop"], Meta(description="keep: runs that have started go on. stop: they are asked to end.")
+    Literal["keep", "stop"], Meta(description="keep: started runs continue. stop: they are asked to stop.")
 ]
 
 
@@ -23,7 +23,7 @@ class Deletion(Asked, frozen=True):
     running: Running = "keep"
     purge: Annotated[
         bool,
-        Meta(description="Remove the definition and its versions as well, and its history when no run is under way."),
+        Meta(description="Delete the definition, its versions and, once no run is active, its history."),
     ] = False
 
 
@@ -41,7 +41,7 @@ class Deleted(Told, frozen=True):
     stopping: int
     may_start: tuple[UUID, ...] = ()
     purged: Annotated[
-        bool, Meta(description="Its definition is gone; its history goes when no run of it is under way any more.")
+        bool, Meta(description="The definition is deleted; the history follows once no run is active.")
     ] = False
 
 
@@ -109,13 +109,13 @@ BACKFILL_NAMES = {
 class BackfillRequest(Asked, frozen=True):
     """A request to create the occurrences of [from, to) again, `rate` a second, below everything on time."""
 
-    from_: Annotated[Moment, Meta(description="The first moment.")] | UnsetType = field(name="from", default=UNSET)
-    to: Annotated[Moment, Meta(description="The first moment no longer made.")] | UnsetType = UNSET
+    from_: Annotated[Moment, Meta(description="Start of the range.")] | UnsetType = field(name="from", default=UNSET)
+    to: Annotated[Moment, Meta(description="End of the range, exclusive.")] | UnsetType = UNSET
     start: Annotated[Moment, _older_name("from")] | UnsetType = UNSET
     end: Annotated[Moment, _older_name("to")] | UnsetType = UNSET
     rate: Annotated[float, Meta(gt=0, le=1000)] = 1.0
     overlap: Annotated[
-        Literal["queue", "allow"], Meta(description="queue: one after the other. allow: beside each other.")
+        Literal["queue", "allow"], Meta(description="queue: one after the other. allow: in parallel.")
     ] = "queue"
     dry_run: bool = False
     confirm: bool = False
@@ -149,7 +149,7 @@ class BackfillAsked(Told, frozen=True):
     first: list[Moment]
     is_partial: Annotated[
         bool,
-        Meta(description="There are at least so many: counting ended where it would take long."),
+        Meta(description="At least this many: counting stopped at its time limit."),
     ]
 
 

@@ -20,9 +20,9 @@ class JobVersion(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_field
     version: int
     made_at: Moment
     replaced_at: Moment | None
-    owner: Annotated[str, Meta(description="Who kept the job then: api, code or file.")]
+    owner: Annotated[str, Meta(description="Owner of the job at that version: api, code or file.")]
     source: str | None
-    request_id: Annotated[str | None, Meta(description="The last request until then that named itself.")]
+    request_id: Annotated[str | None, Meta(description="Id of the last request that had one.")]
     target: JobTarget
     payload: Payload | None
 
@@ -38,7 +38,7 @@ class MovedFire(Told, frozen=True):
     name: str | None
     was_at: Moment
     next_at: Moment | None
-    tzdb: Annotated[str, Meta(description="The edition of the time zone data.", examples=["2026b"])]
+    tzdb: Annotated[str, Meta(description="Version of the time zone data.", examples=["2026b"])]
     moved_at: Moment
 
 

@@ -67,8 +67,8 @@ def wrong_with(message: str, shape: Any, given: Any, read: Read) -> Wrong:
 def _strange(steps: Steps, name: str, shape: Any) -> Wrong:
     place, known = pointer_of([*steps, name]), _fields(shape, steps)
     if name in known:  # another of the possible shapes has it
-        return Wrong(place, "is no field of this type, but of another; leave it out, or change type")
-    return Wrong(place, f"is no field here; {suggest_name(name, known)}")
+        return Wrong(place, "is not a field of this type; leave it out, or change type")
+    return Wrong(place, f"is not a field here; {suggest_name(name, known)}")
 
 
 def _mismatch(what: str, steps: Steps, shape: Any, value: Any) -> str:
@@ -76,7 +76,7 @@ def _mismatch(what: str, steps: Steps, shape: Any, value: Any) -> str:
     if _CHOICE.match(what):
         choices = _tags(shape, steps)
         remedy = f"; give {one_of(choices)}" if choices else _remedy(kinds)
-        return f"{_told(value, steps, what) or 'the value'} is not known here{remedy}"
+        return f"{_told(value, steps, what) or 'the value'} is unknown{remedy}"
     return describe_mismatch(_told(value, steps, what), what, _remedy(kinds))
 
 

@@ -104,11 +104,11 @@ def _lone_surrogate(body: bytes) -> str | None:
         half = _SURROGATE.fullmatch(escape[0])
         is_second = half is not None and half["second"] is not None
         if awaited >= 0 and not (is_second and escape.start() == awaited):
-            return f"half a character, a lone surrogate, stands before byte {awaited}"
+            return f"a lone surrogate stands before byte {awaited}"
         if is_second and awaited < 0:
-            return f"half a character, a lone surrogate, stands at byte {escape.start()}"
+            return f"a lone surrogate stands at byte {escape.start()}"
         awaited = escape.end() if half is not None and not is_second else -1
-    return f"half a character, a lone surrogate, stands before byte {awaited}" if awaited >= 0 else None
+    return f"a lone surrogate stands before byte {awaited}" if awaited >= 0 else None
 
 
 _ESCAPES = re.compile(rb"\\(?:u[0-9a-fA-F]{4}|.)", re.DOTALL)

@@ -19,7 +19,7 @@ for _schema in _FOUND.values():
         _schema["properties"]["type"] = {"type": "string", "const": _kind["enum"][0]}
 COMPONENTS: dict[str, dict[str, Any]] = {
     **_FOUND,
-    "Trigger": {"description": "A rule that gives the moments at which something fires.", **_TRIGGER},
+    "Trigger": {"description": "Rule for the times at which a job fires.", **_TRIGGER},
 }
 CalendarFields = Annotated[
     dict[str, Any], Meta(extra_json_schema={"$ref": _REFERENCE.format(name="CalendarDefinition")})

@@ -15,8 +15,10 @@ from duly.domain.runs.run import NAME_CHARACTERS_MAX, NOT_BLANK
 
 IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NOT_BLANK)]
 Reason = Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX, extra_json_schema=PRINTABLE)]
-ReplayRate = Annotated[float, Meta(gt=0, le=100_000, description="So many a second; further pages go on behind these.")]
-RetryAfter = Annotated[Duration, Meta(description="Not before so long from now; believed up to a day.")]
+ReplayRate = Annotated[
+    float, Meta(gt=0, le=100_000, description="Runs per second; further pages continue after these.")
+]
+RetryAfter = Annotated[Duration, Meta(description="Minimum delay from now; at most a day.")]
 
 _EARLIEST, _LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
@@ -25,7 +27,7 @@ def check_reach(**moments: datetime | None) -> None:
     """Refuse moments at the very ends of time, which cannot be computed with. Raises ValueError."""
     for field, moment in moments.items():
         if moment is not None and not _EARLIEST <= moment <= _LATEST:
-            raise ValueError(f"{field} is out of reach; give a moment between 0001-01-02 and 9999-12-30 in UTC")
+            raise ValueError(f"{field} is out of range; give a time between 0001-01-02 and 9999-12-30 in UTC")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -29,8 +29,8 @@ def at_gate(run: RunFacts) -> Reason:
     if run.turn is not None:
         return _for_turn(run.turn)
     if run.gate is None:
-        text = f"it {run.reason or 'waits at a gate'}"
-        return Reason("gate_concurrency", text, frees="a place at its gate")
+        text = f"it {run.reason or 'waits for a slot of its concurrency key'}"
+        return Reason("gate_concurrency", text, frees="a free slot of its concurrency key")
     return _in_line(run.gate) if run.gate.is_fifo else _for_place(run, run.gate)
 
 
@@ -40,15 +40,15 @@ def _for_parents(parents: Parents) -> Reason:
         text = f"its workflow {parents.workflow_id} is paused"
         return Reason("paused", text, facts, frees=f"`duly workflows resume {parents.workflow_id}`")
     told = few(parents.names)
-    text = f"it waits for the end of {told or 'others'}"
-    return Reason("blocked_parent", text, facts, frees=f"the end of {told or 'what it follows'}")
+    text = f"it waits for {told or 'its dependencies'} to end"
+    return Reason("blocked_parent", text, facts, frees=f"the end of {told or 'its dependencies'}")
 
 
 def _for_place(run: RunFacts, gate: Gate) -> Reason:
-    held = f"; inside: {', '.join(map(str, gate.holders))}" if gate.holders else ""
+    held = f" by {', '.join(map(str, gate.holders))}" if gate.holders else ""
     return Reason(
         "gate_concurrency",
-        f"it waits for a place at gate {gate.name!r}: {gate.active} of {gate.places} are taken{held};"
+        f"it waits for a slot of concurrency key {gate.name!r}: {gate.active} of {gate.places} are taken{held};"
         f" {position_text(gate.before)} before it",
         {
             "gate": gate.name,
@@ -57,7 +57,7 @@ def _for_place(run: RunFacts, gate: Gate) -> Reason:
             "holders": list(gate.holders),
             "before": gate.before,
         },
-        frees=f"the end of a run inside {gate.name!r}, or more places for it",
+        frees=f"the end of a run that has a slot of {gate.name!r}, or a higher limit for it",
         probable_start_at=_when_inside(run, gate),
     )
 
@@ -71,24 +71,24 @@ def _when_inside(run: RunFacts, gate: Gate) -> datetime | None:
 
 def _in_line(gate: Gate) -> Reason:
     first = gate.holders[0] if gate.holders else gate.next_run
-    who = "the one before it" if first is None else f"run {first}"
+    who = "the run before it" if first is None else f"run {first}"
     return Reason(
         "gate_fifo",
-        f"it waits in line at {gate.name!r}, which is strictly in order, with {position_text(gate.before)} before it;"
+        f"it waits for a slot of concurrency key {gate.name!r}, which is FIFO, with {position_text(gate.before)} before it;"
         f" {who} goes first",
         {"gate": gate.name, "before": gate.before, "first": first},
-        frees=f"the end of {who}: a success, or a failure for good",
+        frees=f"the end of {who}: succeeded, or out of attempts",
     )
 
 
 def _for_turn(turn: Turn) -> Reason:
-    when = "" if turn.turn_at is None else f", which comes at {moment_text(turn.turn_at)}"
+    when = "" if turn.turn_at is None else f" at {moment_text(turn.turn_at)}"
     return Reason(
         "gate_rate",
-        f"it waits for its turn{when}: {turn.key!r} starts {rate_text(turn.per_second)}, with {position_text(turn.before)}"
-        " before it",
+        f"it waits for its start{when}: rate limit {turn.key!r} allows {rate_text(turn.per_second)},"
+        f" with {position_text(turn.before)} before it",
         msgspec.structs.asdict(turn),
-        frees=f"its turn, or a higher rate for {turn.key!r}",
+        frees=f"its reserved start, or a higher rate limit for {turn.key!r}",
         probable_start_at=turn.turn_at,
     )
 
@@ -99,19 +99,19 @@ def _for_destination(awaited: Awaited, now: datetime) -> Reason:
     if awaited.state != "closed" or awaited.tried_at is not None:
         when = "now" if awaited.tried_at is None else f"in {spoken(awaited.tried_at - now)}"
         text = (
-            f"{awaited.origin} has failed or asked to be left alone, so nothing is sent to it; it is tried next {when}."
-            f" No attempt is used up. `duly destinations close {awaited.origin}` ends the wait"
+            f"the circuit for {awaited.origin} is open: it failed, or asked to wait; next try {when}. No attempt is used up."
+            f" `duly destinations close {awaited.origin}` closes the circuit"
         )
-        frees = f"an answer of {awaited.origin}, or `duly destinations close {awaited.origin}`"
+        frees = f"a response from {awaited.origin}, or `duly destinations close {awaited.origin}`"
         return Reason("breaker_open", text, facts, frees=frees, probable_start_at=awaited.tried_at or now)
     if awaited.rate is not None or awaited.ramp_rate is not None:
         limits = [rate_text(awaited.rate)] if awaited.rate is not None else []
         limits += ["a slow start after an outage"] if awaited.ramp_rate is not None else []
-        text = f"it waits for its turn: {awaited.origin} is sent requests at {' and '.join(limits)}"
-        return Reason("gate_rate", text, facts, frees="its turn, or `duly destinations limit` with a higher rate")
+        text = f"it waits for its start: the rate limit of {awaited.origin} is {' and '.join(limits)}"
+        return Reason("gate_rate", text, facts, frees="its start, or `duly destinations limit` with a higher rate")
     text = (
-        f"it waits for a place: {awaited.in_flight} of {awaited.places} requests to {awaited.origin} are under way;"
-        " `duly destinations limit` gives it more"
+        f"it waits for a slot: {awaited.in_flight} of {awaited.places} requests to {awaited.origin} are in flight;"
+        " `duly destinations limit` raises the limit"
     )
-    frees = "an answer to one of them, or `duly destinations limit` with more places"
+    frees = "a response to one of them, or `duly destinations limit` with a higher limit"
     return Reason("gate_concurrency", text, facts, frees=frees)

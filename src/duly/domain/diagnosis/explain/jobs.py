@@ -41,7 +41,7 @@ def _active(job: JobFacts) -> list[Reason]:
         "not_due",
         f"it fires next at {at}, in {spoken(left)}" if is_ahead else f"it was due at {at}, {spoken(left)} ago",
         {"next_run_at": job.next_run_at, "seconds": left.total_seconds()},
-        frees="its next moment" if is_ahead else "a scheduler's next look",
+        frees="its next occurrence" if is_ahead else "a scheduler's next round",
         probable_start_at=max(job.next_run_at, job.now),
     )
     return [*_shed(job), *(nobody_stages(job.schedulers) if _is_overdue(job) else []), *_excluded(job), fires]
@@ -49,9 +49,9 @@ def _active(job: JobFacts) -> list[Reason]:
 
 def _without_moment(job: JobFacts) -> Reason:
     if job.waits_for_event:
-        return Reason("not_due", "it fires when an event comes that it waits for", frees="such an event")
-    text = "it fires again after the run that is under way has ended"
-    return Reason("not_due", text, frees="the end of the run that is under way")
+        return Reason("not_due", "it fires at the next event of its type", frees="an event of its type")
+    text = "it fires again after the current run ends"
+    return Reason("not_due", text, frees="the end of the current run")
 
 
 def _shed(job: JobFacts) -> list[Reason]:
@@ -60,9 +60,9 @@ def _shed(job: JobFacts) -> list[Reason]:
     if overload is None or not is_shed(job.priority) or not _is_overdue(job):
         return []
     text = (
-        f"queue {job.queue} is overloaded: its oldest run has waited for {spoken(overload.age)}, and its limit is"
-        f" {spoken(overload.age_limit)}. Occurrences of priority {job.priority} are put off until it has recovered; then its"
-        " misfire policy decides"
+        f"queue {job.queue} is overloaded: its oldest run has waited for {spoken(overload.age)}, and the limit is"
+        f" {spoken(overload.age_limit)}. Occurrences of priority {job.priority} are deferred until it recovers; then their"
+        " misfire policy applies"
     )
     facts = {
         "queue": job.queue,
@@ -70,7 +70,7 @@ def _shed(job: JobFacts) -> list[Reason]:
         "oldest_age_seconds": overload.age.total_seconds(),
         "age_limit_seconds": overload.age_limit.total_seconds(),
     }
-    frees = f"an oldest run of queue {job.queue} that is younger than {spoken(overload.age_limit / 2)}: more workers, or a more"
+    frees = f"queue {job.queue} with no run older than {spoken(overload.age_limit / 2)}: start more workers, or choose a more"
     return [Reason("shed", text, facts, frees=f"{frees} urgent priority")]
 
 
@@ -80,7 +80,7 @@ def _excluded(job: JobFacts) -> list[Reason]:
     names = ", ".join(job.excluded.calendars)
     text = f"its occurrence at {moment_text(job.excluded.scheduled_at)} is excluded by {names}"
     facts = {"scheduled_at": job.excluded.scheduled_at, "calendars": list(job.excluded.calendars)}
-    frees = f"the next moment that {names} permits, or another calendar"
+    frees = f"the next occurrence that {names} permits, or another calendar"
     return [Reason("calendar", text, facts, frees=frees, probable_start_at=job.next_run_at)]
 
 
@@ -88,19 +88,21 @@ def _paused(job: JobFacts) -> list[Reason]:
     since = f" since {moment_text(job.paused_at)}" if job.paused_at else ""
     resume = f"duly jobs resume {shlex.quote(job.called)}"
     why = f": {job.pause_reason}" if job.pause_reason else ""
-    text = f"it is paused{since}{why}; `{resume}` lets it go on"
+    text = f"it is paused{since}{why}; `{resume}` resumes it"
     facts = {"paused_at": job.paused_at, "reason": job.pause_reason}
     return [Reason("paused", text, facts, frees=f"`{resume}`")]
 
 
 def _over(job: JobFacts) -> list[Reason]:
-    return [Reason(code_of(job.state, "completed"), f"it is {job.state}, and fires no more")]
+    return [Reason(code_of(job.state, "completed"), f"it is {job.state} and will not fire again")]
 
 
 def _removed(job: JobFacts) -> list[Reason]:
     if job.removed_at is None:
         return []
-    text = f"no worker declares it since {moment_text(job.removed_at)}: declare it again in {job.source}, or cancel it"
+    text = (
+        f"no worker has declared it since {moment_text(job.removed_at)}: declare it again in {job.source}, or cancel it"
+    )
     return [Reason("removed_from_code", text, {"removed_at": job.removed_at, "source": job.source})]
 
 
@@ -112,13 +114,13 @@ def _failing(job: JobFacts) -> list[Reason]:
     if not streak:
         return []
     runs = "its last run" if streak == 1 else f"its last {streak} runs"
-    return [Reason("failing", f"{runs} gave up; `duly dead list` shows why", {"streak": streak})]
+    return [Reason("failing", f"{runs} failed; `duly dead list` shows why", {"streak": streak})]
 
 
 def _last_run(job: JobFacts) -> list[Reason]:
     begun = [run for run in job.last if run["state"] not in ("scheduled", "skipped")]
     if not begun:
-        return [Reason("no_run_yet", "it has not run yet, as far as history is kept")]
+        return [Reason("no_run_yet", "history holds no run of it")]
     last = begun[0]
     return [
         Reason(

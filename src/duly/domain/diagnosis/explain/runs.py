@@ -15,16 +15,16 @@ from duly.domain.diagnosis.explain.words import moment_text, spoken
 _LATE_LEAST = timedelta(seconds=1)
 
 _SKIPPED = {
-    "skipped_misfire": "it was noticed too late, and its misfire policy lets such occurrences go",
-    "skipped_overlap": "the run before it had not ended, and its overlap policy lets such occurrences go",
+    "skipped_misfire": "it was missed, and its misfire policy skips missed occurrences",
+    "skipped_overlap": "the previous run had not ended, and its overlap policy skips overlapping occurrences",
     "skipped_paused": "its schedule was paused",
     "skipped_calendar": "a calendar excludes it",
     "skipped_edit": "its schedule was changed before it was due",
-    "skipped_limit": "more were missed than its misfire policy makes up for",
-    "skipped_on_request": "somebody asked for it to be skipped",
-    "skipped_over": "its schedule was over when it was to be told of another run's end",
-    "skipped_too_large": "its payload left no room for the outcome of another run, of which it was to be told",
-    "skipped_duplicate": "the same occurrence was under way already",
+    "skipped_limit": "more occurrences were missed than its misfire policy runs",
+    "skipped_on_request": "it was skipped on request",
+    "skipped_over": "its schedule had ended when the completion callback arrived",
+    "skipped_too_large": "its payload left no room for the outcome in the completion callback",
+    "skipped_duplicate": "the same occurrence was already running",
 }
 
 
@@ -58,12 +58,12 @@ def _running(run: RunFacts) -> list[Reason]:
         return [_awaits_receiver(run, since, run.deadline_at)]
     runs = Reason(
         "running",
-        f"{attempt_text(run)} is with worker {run.worker} since {moment_text(since)}, for {spoken(run.now - since)}",
+        f"{attempt_text(run)} has been running on worker {run.worker} since {moment_text(since)}, for {spoken(run.now - since)}",
         {"worker": run.worker, "since": since, "attempt": run.attempt},
     )
     if run.worker_is_live:
         return [runs, *_stalled(run)]
-    silent = f"worker {run.worker} is silent; when its lease has ended, another worker gets the run"
+    silent = f"worker {run.worker} sends no heartbeat; when its lease expires, the run goes to another worker"
     return [runs, Reason("worker_silent", silent, {"worker": run.worker})]
 
 
@@ -72,18 +72,18 @@ def _stalled(run: RunFacts) -> list[Reason]:
     if run.stall is None:
         return []
     text = (
-        f"worker {run.worker} {run.stall}; what has ended there is recorded when it goes on. Give a function that computes"
-        " for long a timeout, so that it runs in a process of its own; an async def must not block"
+        f"worker {run.worker} {run.stall}; results are recorded when it continues. Give a long computation a timeout, so that it"
+        " runs in a child process, and await instead of blocking in an async def"
     )
     return [Reason("worker_stalled", text, {"since": run.stall.since, "handlers": list(run.stall.handlers)})]
 
 
 def _awaits_receiver(run: RunFacts, since: datetime, deadline_at: datetime) -> Reason:
     left = deadline_at - run.now
-    until = f"until {moment_text(deadline_at)}, in {spoken(left)}" if left > timedelta() else "which it had until now"
+    until = f"until {moment_text(deadline_at)}, in {spoken(left)}" if left > timedelta() else "until now"
     text = (
-        f"{attempt_text(run)} is with its receiver since {moment_text(since)}, which answered 202 and has yet to say what it"
-        f" came to, {until}; then the attempt has timed out"
+        f"{attempt_text(run)} waits for its receiver, which answered 202 at {moment_text(since)}, to report the outcome"
+        f" {until}; then the attempt times out"
     )
     return Reason("awaits_receiver", text, {"since": since, "deadline_at": deadline_at, "attempt": run.attempt})
 
@@ -105,15 +105,15 @@ def _where(run: RunFacts) -> str:
     others = list(_passed(run.passed))
     for_worker = f"in queue {run.queue} for a free worker"
     if not others and run.claimed_at is None:  # It has ended, and its record names no key or rate limit.
-        return f"it waited {for_worker}, or for what else it had to pass; which of these is not kept"
-    return f"it waited {' or '.join([*others, for_worker])}{'; which of these is not kept' if others else ''}"
+        return f"it waited {for_worker}, or for a limit; which one is not recorded"
+    return f"it waited {' or '.join([*others, for_worker])}{'; which one is not recorded' if others else ''}"
 
 
 def _passed(passed: Passed) -> Iterator[str]:
     if passed.key is not None:
-        yield f"for its turn in line {passed.key!r}" if passed.is_fifo else f"for a place at {passed.key!r}"
+        yield f"for a slot of concurrency key {passed.key!r}"
     if passed.rate is not None:
-        yield f"for its turn at rate {passed.rate!r}"
+        yield f"for rate limit {passed.rate!r}"
     if passed.has_destination:
         yield "for its destination"
 
@@ -123,8 +123,8 @@ def _dead(run: RunFacts) -> Reason:
     again = f", after {run.replays} replay{'s' * (run.replays != 1)}" if run.replays else ""
     return Reason(
         "dead",
-        f"it gave up after {run.attempt} attempt{'s' * (run.attempt != 1)}{again}: {run.reason};"
-        " give it another life with `duly dead replay`, or give it up with `duly dead discard`",
+        f"it failed after {run.attempt} attempt{'s' * (run.attempt != 1)}{again}: {run.reason};"
+        " replay it with `duly dead replay`, or discard it with `duly dead discard`",
         {"attempts": run.attempt, "reason": run.reason, "replays": run.replays},
     )
 
@@ -134,8 +134,8 @@ def _ended(run: RunFacts) -> Reason:
     facts = {"finished_at": run.finished_at, "reason": run.reason}
     at = f" at {moment_text(run.finished_at)}" if run.finished_at else ""
     if run.state == "skipped":
-        why = _SKIPPED.get(run.reason or "", run.reason or "its schedule let it go")
-        return Reason(code_of(run.reason or "", "skipped"), f"it was not run: {why}", facts)
+        why = _SKIPPED.get(run.reason or "", run.reason or "its schedule skipped it")
+        return Reason(code_of(run.reason or "", "skipped"), f"it did not run: {why}", facts)
     if run.state == "succeeded":
         took = f" in {spoken(run.finished_at - run.started_at)}" if run.finished_at and run.started_at else ""
         return Reason("succeeded", f"attempt {run.attempt} succeeded{took}{at}", facts | {"attempt": run.attempt})

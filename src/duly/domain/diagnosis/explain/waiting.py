@@ -29,9 +29,9 @@ def not_due(due_at: datetime, left: timedelta) -> Reason:
     """Report that something is not due yet."""
     return Reason(
         "not_due",
-        f"it waits for its moment, {moment_text(due_at)}, in {spoken(left)}",
+        f"it is due at {moment_text(due_at)}, in {spoken(left)}",
         {"due_at": due_at, "seconds": left.total_seconds()},
-        frees="its moment",
+        frees="its due time",
         probable_start_at=due_at,
     )
 
@@ -46,7 +46,7 @@ def backing_off(run: RunFacts) -> list[Reason]:
             "retry_backoff",
             f"{attempt_text(run)} failed; the next one starts at {moment_text(run.due_at)}, in {spoken(left)}",
             {"attempt": run.attempt, "max_attempts": run.max_attempts, "due_at": run.due_at},
-            frees="the end of the pause before its next attempt",
+            frees="the end of the retry delay",
             probable_start_at=run.due_at,
         )
     ]
@@ -73,7 +73,7 @@ def with_worker(run: RunFacts) -> list[Reason]:
 
 def _backlog(run: RunFacts) -> Reason:
     waited = run.now - run.due_at
-    rate = f"; {run.pace.per_second:.3g} runs of it end a second" if run.pace.per_second else ""
+    rate = f"; the queue completes {run.pace.per_second:.3g} runs a second" if run.pace.per_second else ""
     return Reason(
         "queue_backlog",
         f"it waits in queue {run.queue}, with {position_text(run.before)} before it; it has been due for {spoken(waited)}{rate}",
@@ -83,7 +83,7 @@ def _backlog(run: RunFacts) -> Reason:
             "waited_seconds": waited.total_seconds(),
             "per_second": run.pace.per_second,
         },
-        frees=f"a free slot of a worker of queue {run.queue}; more workers shorten the wait",
+        frees=f"a free slot of a worker of queue {run.queue}; start more workers to shorten the wait",
         probable_start_at=_when_taken(run),
     )
 
@@ -98,11 +98,11 @@ def _when_taken(run: RunFacts) -> datetime | None:
 def _busy(run: RunFacts) -> Reason:
     able = [one for one in run.workers if run.queue in one.queues and run.handler in one.handlers]
     slots = sum(one.slots_for(run.handler) for one in able)
-    serve, know, them = ("serves", "knows", "it") if len(able) == 1 else ("serve", "know", "them")
+    serve, know, them = ("serves", "has", "it") if len(able) == 1 else ("serve", "have", "them")
     return Reason(
         "workers_busy",
-        f"{some(len(able), 'live worker')} with {some(slots, 'slot')} {serve} queue {run.queue} and {know} {run.handler};"
-        f" what comes first keeps {them} busy: start more to shorten the wait",
+        f"{some(len(able), 'live worker')} with {some(slots, 'slot')} {serve} queue {run.queue} and {know} handler {run.handler};"
+        f" earlier runs keep {them} busy: start more workers to shorten the wait",
         {"workers": len(able), "slots": slots},
     )
 
@@ -114,12 +114,12 @@ def no_worker(queue: str, handler: str, workers: Sequence[Serving]) -> list[Reas
     if not serving:
         app = "" if is_reserved(handler) else " module:app"
         command = f"duly worker{app}{flag}"
-        text = f"no worker serves queue {queue}; this starts one: {command}"
-        return [Reason("no_worker_for_queue", text, {"queue": queue}, frees=f"a worker of the queue: {command}")]
+        text = f"no worker serves queue {queue}: start one with {command}"
+        return [Reason("no_worker_for_queue", text, {"queue": queue}, frees=f"a worker for the queue: {command}")]
     if not any(handler in one.handlers for one in serving):
         known = sorted({name for one in serving if one.name is not None for name in one.handlers})[:10]
-        others = f" (known: {', '.join(known)})" if known else ""
-        what = f"offers {handler}" if is_reserved(handler) else f"knows handler {handler!r}{others}"
+        others = f" (handlers there: {', '.join(known)})" if known else ""
+        what = f"offers {handler}" if is_reserved(handler) else f"has handler {handler!r}{others}"
         remedy = what_lets_it_run(handler, queue)
         text = f"no live worker of queue {queue} {what}; {remedy}"
         facts = {"queue": queue, "handler": handler, "known": known}
@@ -134,8 +134,8 @@ def _all_stalled(queue: str, able: Sequence[Serving]) -> list[Reason]:
         return []
     named = "; ".join(f"{'one' if one.name is None else f'worker {one.name}'} {stall}" for one, stall in stalled[:3])
     facts = {"queue": queue, "workers": len(stalled), "since": min(stall.since for _, stall in stalled)}
-    frees = f"another worker of queue {queue}, or a restart of one that stands still"
-    return [Reason("workers_stalled", f"every worker that could take it stands still: {named}", facts, frees=frees)]
+    frees = f"another worker of queue {queue}, or a restart of a stalled one"
+    return [Reason("workers_stalled", f"every worker that could run it is stalled: {named}", facts, frees=frees)]
 
 
 def held(holds: Sequence[Hold]) -> list[Reason]:
@@ -143,7 +143,7 @@ def held(holds: Sequence[Hold]) -> list[Reason]:
     return [
         Reason(
             "queue_paused",
-            f"{hold.scope} is paused since {moment_text(hold.held_at)}: {hold.reason}; {_lifting(hold.scope)} lets it go on",
+            f"{hold.scope} has been paused since {moment_text(hold.held_at)}: {hold.reason}; {_lifting(hold.scope)} resumes it",
             {"queue": hold.scope.queue, "tenant": hold.scope.tenant, "held_at": hold.held_at, "reason": hold.reason},
             frees=_lifting(hold.scope),
         )
@@ -161,7 +161,7 @@ def nobody_stages(schedulers: int) -> list[Reason]:
     """Report that no scheduler is alive, so nothing becomes due."""
     if schedulers:
         return []
-    text = "no scheduler is alive, so nothing falls due; this starts one: duly scheduler"
+    text = "no scheduler is running: start one with duly scheduler"
     return [Reason("no_scheduler", text, frees="a scheduler: duly scheduler")]
 
 
@@ -169,7 +169,7 @@ def last_error(run: RunFacts) -> list[Reason]:
     """Report the error of the last attempt."""
     if not run.last_error:
         return []
-    return [Reason("last_error", f"its last attempt said: {run.last_error}", {"error": run.last_error})]
+    return [Reason("last_error", f"error of its last attempt: {run.last_error}", {"error": run.last_error})]
 
 
 def attempt_text(run: RunFacts) -> str:

@@ -167,9 +167,7 @@ class Cron(LocalRule):
             found.append(
                 TriggerWarning("WEEKDAY_NUMBERS", "1 is Monday and 0 or 7 is Sunday here; write names to be sure")
             )
-        found += [
-            TriggerWarning("DEAD_PART", f"{part} exists in none of the months named") for part in self._dead_parts()
-        ]
+        found += [TriggerWarning("DEAD_PART", f"{part} does not occur in these months") for part in self._dead_parts()]
         return found
 
     def _dead_parts(self) -> list[str]:

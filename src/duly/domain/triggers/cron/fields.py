@@ -198,7 +198,7 @@ class Reader(msgspec.Struct, frozen=True):
         for other in (MONTH, DAY_OF_WEEK):
             if short in other.names:
                 _refuse(self, "CRON_NAME", f"{text} in {spec.title} is a name for {other.title}; {_takes(spec)}", span)
-        _refuse(self, "CRON_NAME", f"{text} is no name in {spec.title}; {_takes(spec)}", span)
+        _refuse(self, "CRON_NAME", f"{text} is not a name in {spec.title}; {_takes(spec)}", span)
 
     def _refuse_item(self, spec: Spec, item: str, head: str, step: str, span: tuple[int, int]) -> NoReturn:
         if not head:

@@ -54,7 +54,7 @@ def parse(text: str, job_id: str | None) -> Expression:
 def _check_characters(text: str) -> None:
     check_length(text, "expr", CHARACTERS_MAX, "split it into several triggers with any")
     if strange := _STRANGE.search(text):
-        message = f"{shown(strange[0])} at position {strange.start() + 1} of expr has no place in a cron expression; remove it"
+        message = f"{shown(strange[0])} at position {strange.start() + 1} of expr is not allowed in a cron expression; remove it"
         raise TriggerError("CRON_SYNTAX", message, "expr", expression=text, span=strange.span())
 
 
@@ -69,15 +69,15 @@ def _macro(text: str, words: list[tuple[str, int]]) -> str:
     word, at = words[0]
     span = (at, len(text.rstrip()))
     if word == "@REBOOT":
-        _refuse_macro(text, "@reboot: nothing boots here; use a time, or submit the job when you start", span)
+        _refuse_macro(text, "@reboot is not supported; use a time, or submit the job when your program starts", span)
     if word == "@EVERY":
         _refuse_macro(text, f"{text.strip()}: use an interval, such as every PT5M", span)
     if word not in MACROS:
         meant = nearest(word, MACROS)
         remedy = f"did you mean {meant.lower()}?" if meant else f"known are {', '.join(MACROS).lower()}"
-        _refuse_macro(text, f"{word.lower()} is no macro here; {remedy}", span, meant.lower() if meant else None)
+        _refuse_macro(text, f"{word.lower()} is not a macro; {remedy}", span, meant.lower() if meant else None)
     if len(words) > 1:
-        _refuse_macro(text, f"{word.lower()} stands alone; remove what follows it", span, word.lower())
+        _refuse_macro(text, f"{word.lower()} takes nothing after it; remove the rest", span, word.lower())
     return MACROS[word]
 
 

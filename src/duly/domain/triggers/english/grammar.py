@@ -73,7 +73,7 @@ def _parse(text: str, zone: Zone, now: int) -> dict[str, Any]:
     sentence.end()
     if sentence.time is not None:
         sentence.at = 1
-        sentence.refuse("a time of day goes with days, not with this")
+        sentence.refuse("a time of day is for days only")
     return trigger
 
 
@@ -104,7 +104,7 @@ def _read(sentence: Sentence, zone: Zone, now: int) -> dict[str, Any]:
     if word == "every":
         return _every(sentence, zone, now)
     if word not in _STARTS:
-        sentence.refuse("no schedule begins like that")
+        sentence.refuse("no schedule begins with this")
     return {"type": "cron", "expr": _STARTS[word](sentence), "tz": zone.name}
 
 
@@ -376,7 +376,7 @@ def _on_date(sentence: Sentence, zone: Zone) -> dict[str, Any]:
     except ValueError:
         sentence.refuse("there is no such day")
     if not FIRST_YEAR <= day.year <= LAST_YEAR:
-        sentence.refuse(f"the years {FIRST_YEAR} to {LAST_YEAR} are all that is looked at")
+        sentence.refuse(f"the years {FIRST_YEAR} to {LAST_YEAR} are supported")
     sentence.take()
     hour, minute = _at_time(sentence)
     local = (day.toordinal() - EPOCH_ORDINAL) * DAY + hour * 3600 + minute * 60

@@ -51,7 +51,7 @@ class Sentence:
     def end(self) -> None:
         """Raise TriggerError if any word is left."""
         if self.at < len(self.tokens):
-            self.refuse("nothing may follow here")
+            self.refuse("nothing may come after this")
 
     def refuse(self, why: str) -> NoReturn:
         """Raise TriggerError at the next word."""

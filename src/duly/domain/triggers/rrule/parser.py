@@ -81,7 +81,7 @@ class _Reader:
         if name not in _KNOWN:
             meant = nearest(name, _KNOWN)
             remedy = f"did you mean {meant}?" if meant else f"known are {', '.join(_KNOWN)}"
-            self.refuse("RRULE_PART", f"{shown(name)} in rrule is no known part; {remedy}", span, meant)
+            self.refuse("RRULE_PART", f"{shown(name)} in rrule is not a known part; {remedy}", span, meant)
         if name in self.found:
             self.refuse("RRULE_PART", f"{name} in rrule is given twice; keep one", span)
         self.found[name] = value

@@ -34,8 +34,8 @@ def check_density(trigger: Compiled, now: datetime, least_seconds: int | None) -
         return
     shortest, allowed = to_iso(timedelta(seconds=gap)), to_iso(timedelta(seconds=least_seconds))
     message = (
-        f"trigger: its occurrences can be {shortest} apart, and this tenant may have them {allowed} apart or more;"
-        " make them rarer, or ask the operator for more (duly tenants limits, least_period)"
+        f"trigger: its occurrences can be {shortest} apart, and this tenant's limit is {allowed} apart or more;"
+        " fire less often, or have the operator lower least_period with duly tenants limits"
     )
     raise TriggerError("LIMIT", message, "trigger", allowed)
 

@@ -50,7 +50,9 @@ def amend(shape: Mapping[str, Any], said: Said, spell: Spell) -> Shape:
     """Return a shape with only the given parts changed; None removes a part. Raises InvalidOption, InvalidSchedule."""
     kind = _kind(said, spell)
     if kind is None and is_on_event(shape):
-        _refuse(said, OPTIONS, lambda key: f"{spell(key)} belongs to a schedule, and this job waits for events")
+        _refuse(
+            said, OPTIONS, lambda key: f"{spell(key)} is for schedules, and this job waits for events; leave it out"
+        )
         return dict(shape)
     if kind == "schedule":
         return _with_parts(_base(kind, said, spell), said, spell)
@@ -80,7 +82,7 @@ def check(shape: Mapping[str, Any]) -> Schedule:
 def _kind(said: Said, spell: Spell) -> str | None:
     kinds = [kind for kind in KINDS if said.get(kind) is not None]
     if len(kinds) > 1:
-        raise InvalidOption(f"{spell(kinds[0])} and {spell(kinds[1])} both say when it fires; give one of them")
+        raise InvalidOption(f"{spell(kinds[0])} and {spell(kinds[1])} are both triggers; give one of them")
     return kinds[0] if kinds else None
 
 
@@ -99,7 +101,7 @@ def _base(kind: str, said: Said, spell: Spell) -> Shape:
     _refuse(
         said,
         ("mode",),
-        lambda key: f"{spell(key)} is for {spell('every')}: whether it counts from its runs or from a moment",
+        lambda key: f"{spell(key)} is for {spell('every')} only; leave it out",
     )
     words = {"type": "cron", "expr": said[kind]} if kind == "cron" else {"type": "text", "text": said[kind]}
     return {"trigger": words if said.get("tz") is None else {**words, "tz": said["tz"]}}
@@ -116,7 +118,7 @@ def _with_parts(shape: Shape, said: Said, spell: Spell) -> Shape:
     given = [key for key in PARTS if said.get(key) is not None]
     for key in given:
         if shape.get(key) is not None:
-            raise InvalidOption(f"{spell(key)} is said in {spell('schedule')} already; give it once")
+            raise InvalidOption(f"{spell(key)} is in {spell('schedule')} already; give it once")
     return shape | {key: read_part(key, said[key]) for key in given}
 
 

@@ -95,7 +95,9 @@ def _check(schedule: Schedule, now: datetime, least_period: int | None) -> None:
     trigger = schedule.trigger
     check_density(trigger, now, least_period)
     if isinstance(trigger, At) and trigger.moment < now - timedelta(seconds=schedule.misfire.grace_seconds):
-        message = f"at {trigger.moment:%Y-%m-%dT%H:%M:%SZ} is past; give a later moment, or leave it out to run now"
+        message = (
+            f"at {trigger.moment:%Y-%m-%dT%H:%M:%SZ} is in the past; give a later time, or leave it out to run now"
+        )
         raise TriggerError("AT_PAST", message, "trigger.at" if trigger.words is None else "trigger.text")
     _check_window(schedule, now)
     check_calendars(schedule, now)
@@ -111,7 +113,7 @@ def _check_delay(schedule: Schedule) -> None:
     }
     key = next((key for key, is_said in said.items() if is_said), None)
     if key is not None and schedule.trigger.is_estimate:
-        message = f"{key} has no meaning for fixed_delay, which counts from the end of each run; leave it out, or use fixed_rate"
+        message = f"{key} does not apply to fixed_delay, which counts from the end of each run; leave it out, or use fixed_rate"
         raise TriggerError("TRIGGER_VALUE", message, key, "fixed_rate")
 
 
@@ -210,9 +212,9 @@ def _use(item: object, field: str, known: Mapping[str, Calendar]) -> Use:
     name = shape["name"]
     if not isinstance(name, str) or name not in known:
         meant = nearest(name, known) if isinstance(name, str) else None
-        remedy = f"did you mean {meant}?" if meant else "put it first: duly calendars put FILE"
+        remedy = f"did you mean {meant}?" if meant else "create it: duly calendars put FILE"
         raise TriggerError(
-            "TRIGGER_VALUE", f"{field}.name {shown(name)} is no calendar; {remedy}", f"{field}.name", meant
+            "TRIGGER_VALUE", f"{field}.name {shown(name)} is not a calendar; {remedy}", f"{field}.name", meant
         )
     mode = _choice(shape.get("mode") or "exclude", f"{field}.mode", ("exclude", "include"))
     on_hit = _choice(shape.get("on_hit") or "skip", f"{field}.on_hit", ("skip", "defer"))

@@ -124,7 +124,9 @@ def _of_cohort(stored: str, schedule: Schedule, now: datetime) -> Timing:
     since = now - timedelta(seconds=schedule.misfire.grace_seconds) if isinstance(schedule.trigger, At) else now
     first = schedule.first_from(since)
     if first is None:
-        raise TriggerError("WINDOW_EMPTY", "trigger: no occurrence is left from now on; give a later one", "trigger")
+        raise TriggerError(
+            "WINDOW_EMPTY", "trigger: it has no future occurrence; give a later end or another trigger", "trigger"
+        )
     first_at, window = first.scheduled_at, schedule.jitter_window(first.scheduled_at)
     jitter = None if schedule.jitter is None else schedule.jitter.per
     return Timing(stored, cohort_of(schedule), None, None, first_at, window, jitter, **_policies(schedule))

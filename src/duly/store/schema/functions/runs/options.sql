@@ -173,7 +173,7 @@ returns void language plpgsql set timezone = 'UTC' set intervalstyle = 'postgres
 begin
     if p_at < p_now - p_grace then
         raise exception using errcode = 'DU002', message = format('at %s is past', p_at), detail = to_json(p_now)#>>'{}',
-            hint = 'Give a moment to come, or leave it out for now.';
+            hint = 'Give a later time, or leave it out to run now.';
     elsif p_delay < interval '0' then
         raise exception using errcode = 'DU003', message = format('delay %s is negative', p_delay),
             hint = 'A delay counts from now and is 0 or more.';
