@@ -19,7 +19,6 @@ from litestar.types import Message, Send
 from duly.api.dispatch import Dispatcher
 from duly.api.health import Readiness, Vitals, readiness
 from duly.api.metrics.collector import Metrics
-from duly.api.openapi import page as handbook
 from duly.api.openapi.document import describe
 from duly.api.operations import Operation
 from duly.api.problems import AnyRequest, Problems
@@ -115,25 +114,14 @@ def _meant(sharing: Sequence[Operation], request: AnyRequest) -> Operation:
 def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
     if not operations:
         return []
-    found = describe(operations)
-    description, page = msgspec.json.encode(found), handbook.page(found)
+    description = msgspec.json.encode(describe(operations))
 
     @get("/openapi.json")
     async def openapi() -> Response[bytes]:
         """Describe the API to machines."""
         return Response(description, headers=_NO_STORE, media_type="application/json")
 
-    @get("/docs")
-    async def docs() -> Response[bytes]:
-        """Describe the API to people."""
-        return Response(page, headers=handbook.HEADERS, media_type="text/html")
-
-    @get(handbook.STYLE_PATH)
-    async def style() -> Response[str]:
-        """Return the page its looks."""
-        return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css")
-
-    return [openapi, docs, style]
+    return [openapi]
 
 
 @get("/")

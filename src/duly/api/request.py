@@ -16,7 +16,7 @@ from litestar.exceptions import InternalServerException
 
 from duly.api.operations import Operation
 from duly.api.problems import AnyRequest, Refusal
-from duly.api.response import JSON
+from duly.api.response import JSON, OCTETS
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.fields import Duration
@@ -79,8 +79,8 @@ def is_arriving(request: AnyRequest) -> bool:
 
 
 def _types_of(operation: Operation) -> tuple[str, ...]:
-    """Name the types of bodies that an operation takes; what is JSON may be called so."""
-    plain = (JSON,) if operation.media_type.endswith("+json") else ()
+    """Name the types of bodies that an operation takes; JSON may be named as such, and lines as bytes."""
+    plain = (JSON,) if operation.media_type.endswith("+json") else (OCTETS,) if operation.body is bytes else ()
     return (operation.media_type, *operation.also_takes, *plain)
 
 
