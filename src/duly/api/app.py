@@ -41,7 +41,7 @@ def create(
     """Build the application over the vitals of this process; without a dispatcher it serves health and metrics, without a key.
 
     With one, metrics and the details of readiness are for the operator: they name queues, tenants and hosts of everybody.
-    `pages` are the dashboard, where there is one: it has the front page, and those who log in.
+    `pages` are those for people: the interactive page of the API, and the dashboard.
     """
     operations = OPERATIONS if dispatcher is not None else []
     if dispatcher is not None:
@@ -52,7 +52,7 @@ def create(
             *_watching(vitals, metrics, dispatcher),
             *(served(dispatcher) if dispatcher else []),
             *_described(operations),
-            *(pages or ([_front_page] if dispatcher else [])),
+            *pages,
         ],
         log,
     )
@@ -122,12 +122,6 @@ def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
         return Response(description, headers=_NO_STORE, media_type="application/json")
 
     return [openapi]
-
-
-@get("/")
-async def _front_page() -> Response[None]:
-    """Lead people who typed the address alone to what there is to see."""
-    return Response(None, status_code=303, headers={**_NO_STORE, "Location": "/docs"})
 
 
 def _watching(vitals: Vitals, metrics: Metrics, dispatcher: Dispatcher | None) -> list[HTTPRouteHandler]:

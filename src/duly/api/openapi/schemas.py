@@ -98,7 +98,7 @@ def _as_text(schema: Schema) -> Schema:
 
 
 def _plain(schema: Any) -> Any:
-    """Remove what says nothing: titles, a type beside a reference, null as a default.
+    """Remove titles, a type beside a reference, and null as a default, which say nothing.
 
     The pattern of a name states all that is checked, not only what the reader of its shape checks.
     """
@@ -112,7 +112,9 @@ def _plain(schema: Any) -> Any:
         *(("type",) if "$ref" in schema else ()),
         *(("default",) if schema.get("default", "") is None else ()),
     }
-    whole = {"pattern": NAME_PATTERN} if schema.get("pattern") == NOT_BLANK else {}
+    whole: Schema = {"pattern": NAME_PATTERN} if schema.get("pattern") == NOT_BLANK else {}
+    if schema.get("type") == "object" and not {"properties", "additionalProperties"} & schema.keys():
+        whole = {"additionalProperties": True}  # Some generators take the lack of it for an empty object.
     return {key: _plain(value) for key, value in schema.items() if key not in left_out} | whole
 
 
@@ -158,7 +160,7 @@ def _patch(schema: Schema, components: Mapping[str, Schema]) -> Schema:
     """Describe a merge patch: any part of what is described, and null to remove what is optional."""
     inner = components.get(_name_in(schema), schema)
     if "oneOf" in inner or "discriminator" in inner:  # One may be patched into another: only the whole can be checked.
-        return {"type": "object"}
+        return {"type": "object", "additionalProperties": True}
     if kinds := inner.get("anyOf"):
         return {**inner, "anyOf": [_patch(kind, components) for kind in kinds]}
     if "properties" not in inner:

@@ -92,8 +92,8 @@ async def opened_door(
 
 
 def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
-    """Give the pages of the dashboard, where it is wanted."""
-    return pages() if settings.dashboard else []
+    """Return the page of the API, and those of the dashboard unless it is off."""
+    return pages(has_dashboard=settings.dashboard)
 
 
 def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:
