@@ -54,7 +54,7 @@ def describe(operations: Sequence[Operation]) -> Schema:
 class _Description:
     def __init__(self, operations: Sequence[Operation]) -> None:
         self._operations = operations
-        self._schemas = Schemas(_shapes(operations))
+        self._schemas = Schemas(shapes_of(operations))
         self._examples = Examples(self._schemas)
         self._parameters: dict[str, Schema] = {}
 
@@ -84,7 +84,7 @@ class _Description:
                     "key": {
                         "type": "http",
                         "scheme": "bearer",
-                        "description": "An API key: duly_<id>_<secret>.",
+                        "description": "An API key: `duly_<id>_<secret>`.",
                     }
                 },
                 "responses": problems,
@@ -208,7 +208,8 @@ def _description(operation: Operation) -> str:
     return f"{cleandoc(operation.about)}\n\n{needs}"
 
 
-def _shapes(operations: Sequence[Operation]) -> list[Any]:
+def shapes_of(operations: Sequence[Operation]) -> list[Any]:
+    """Return every shape that operations read or write."""
     shapes: list[Any] = [Problem]
     for operation in operations:
         shapes += [
