@@ -14,7 +14,7 @@ export default defineConfig({
   base: '/ui/',
   build: {
     outDir: '../src/duly/dashboard/static',
-    emptyOutDir: true,
+    emptyOutDir: false,  // The page of the API is built first, and empties it.
     target: 'es2022',
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,

@@ -50,7 +50,10 @@ class Comparison:
                 yield from self._contents(f"{where} {status}", answer, other, is_request=False)
 
     def _parameters(self, where: str, old: list[Schema], new: list[Schema]) -> Iterator[str]:
-        before, after = ({(one["in"], one["name"]): one for one in many} for many in (old, new))
+        before, after = (
+            {(one["in"], one["name"]): one for one in (_resolved(document, each) for each in many)}
+            for document, many in ((self._old, old), (self._new, new))
+        )
         for key, one in before.items():
             if key not in after:
                 yield f"{where}: the parameter {key[1]} is gone"

@@ -14,13 +14,31 @@ from duly.api.openapi.document import describe
 from duly.api.routes import OPERATIONS
 
 ROOT = Path(__file__).parents[2]
+WIDTH = 160
 FILE = ROOT / "docs" / "openapi.json"
 
 
 def text() -> str:
     """Write the description as the code gives it."""
-    plain = msgspec.json.decode(msgspec.json.encode(describe(OPERATIONS)))
-    return json.dumps(plain, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    return _lines(msgspec.json.decode(msgspec.json.encode(describe(OPERATIONS))), 0) + "\n"
+
+
+def _lines(value: Any, depth: int) -> str:
+    """Write a value on one line where it fits, and otherwise each of its parts on lines of its own."""
+    flat = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    if len(flat) + depth <= WIDTH or not isinstance(value, dict | list) or not value:
+        return flat
+    is_object = isinstance(value, dict)
+    parts = (
+        [f"{json.dumps(key)}: {_lines(value[key], depth + 1)}" for key in sorted(value)]
+        if is_object
+        else [_lines(one, depth + 1) for one in value]
+    )
+    start, end = "{}" if is_object else "[]"
+    return (
+        f",\n{' ' * (depth + 1)}".join([f"{start}\n{' ' * (depth + 1)}{parts[0]}", *parts[1:]])
+        + f"\n{' ' * depth}{end}"
+    )
 
 
 def promised(root: Path = ROOT) -> dict[str, Any]:

@@ -8,12 +8,6 @@ import pytest
 from tests.api.front import A_TARGET, EVERY_HOUR
 
 
-async def test_whoever_types_the_address_alone_is_led_to_the_docs(front):
-    answer = await front.client.get("/", follow_redirects=True)
-
-    assert (answer.status_code, answer.url.path) == (200, "/docs")
-
-
 async def test_a_string_that_is_not_closed_is_looked_at_once(api):
     body = b"[" * 100 + b'"' + b'\\"' * 200_000
 

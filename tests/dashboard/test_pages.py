@@ -18,8 +18,8 @@ def static(tmp_path):
     return tmp_path
 
 
-async def asked(folder, path, **headers):
-    transport = httpx.ASGITransport(Litestar(pages(folder), openapi_config=None))  # type: ignore[arg-type]
+async def asked(folder, path, has_dashboard=True, **headers):
+    transport = httpx.ASGITransport(Litestar(pages(folder, has_dashboard=has_dashboard), openapi_config=None))  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://duly") as client:
         return await client.get(path, headers=headers)
 
@@ -54,3 +54,14 @@ async def test_without_a_build_the_page_says_how_to_make_one(tmp_path):
     assert answer.text == NOT_BUILT
     assert "make dashboard" in answer.text
     assert "<script" not in answer.text
+
+
+async def test_without_the_dashboard_the_address_alone_leads_to_the_page_of_the_api(static):
+    (static / "docs.html").write_text(PAGE)
+
+    front, docs = [await asked(static, path, has_dashboard=False) for path in ("/", "/docs")]
+
+    assert (front.status_code, front.headers["location"]) == (303, "/docs")
+    assert docs.text == PAGE
+    assert (await asked(static, "/ui/assets/app-1a2b3c.js", has_dashboard=False)).status_code == 200
+    assert (await asked(static, "/ui/jobs", has_dashboard=False)).status_code == 404

@@ -38,9 +38,11 @@ from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import negative_data_rejection
 
 from duly.api.response import EVENT_STREAM, NDJSON
+from duly.api.routes import OPERATIONS
 from tests.api.contract.described import BY_NAME, DOCUMENT, NAMES, faults
 from tests.api.contract.yard import Yard, request_for
 from tests.security.conftest import ANSWERED
+from tests.security.links import linked
 
 SEED = 20261115
 # Refusals of what no schema can say: what is there, how it stands, what a word means.
@@ -81,7 +83,7 @@ SEEDED = ("read_job", "read_run", "replay_dead", "read_workflow", "read_destinat
 SHORT, LONG = 4, int(os.environ.get("CASES", "300"))
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 # A chain goes on from what was done, so each of its steps is to fit.
-CHAINED = schemathesis.openapi.from_dict(DOCUMENT).include(operation_id=FUZZED)
+CHAINED = schemathesis.openapi.from_dict(linked(DOCUMENT, OPERATIONS)).include(operation_id=FUZZED)
 CHAINED.config.generation.update(modes=[GenerationMode.POSITIVE])
 
 

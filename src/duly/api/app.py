@@ -19,7 +19,6 @@ from litestar.types import Message, Send
 from duly.api.dispatch import Dispatcher
 from duly.api.health import Readiness, Vitals, readiness
 from duly.api.metrics.collector import Metrics
-from duly.api.openapi import page as handbook
 from duly.api.openapi.document import describe
 from duly.api.operations import Operation
 from duly.api.problems import AnyRequest, Problems
@@ -42,8 +41,8 @@ def create(
     """Build the application over the vitals of this process; without a dispatcher it serves health and metrics, without
     a key.
 
-    With one, metrics and the details of readiness are for the operator: they name queues, tenants and hosts of
-    everybody. `pages` are the dashboard, if there is one: it has the front page and the log-in.
+    With one, metrics and the details of readiness are for the operator: they name queues, tenants and hosts of everybody.
+    `pages` are those for people: the interactive page of the API, and the dashboard.
     """
     operations = OPERATIONS if dispatcher is not None else []
     if dispatcher is not None:
@@ -54,7 +53,7 @@ def create(
             *_watching(vitals, metrics, dispatcher),
             *(served(dispatcher) if dispatcher else []),
             *_described(operations),
-            *(pages or ([_front_page] if dispatcher else [])),
+            *pages,
         ],
         log,
     )
@@ -116,31 +115,14 @@ def _meant(sharing: Sequence[Operation], request: AnyRequest) -> Operation:
 def _described(operations: Sequence[Operation]) -> list[HTTPRouteHandler]:
     if not operations:
         return []
-    found = describe(operations)
-    description, page = msgspec.json.encode(found), handbook.page(found)
+    description = msgspec.json.encode(describe(operations))
 
     @get("/openapi.json")
     async def openapi() -> Response[bytes]:
         """Describe the API to machines."""
         return Response(description, headers=_NO_STORE, media_type="application/json")
 
-    @get("/docs")
-    async def docs() -> Response[bytes]:
-        """Describe the API to people."""
-        return Response(page, headers=handbook.HEADERS, media_type="text/html")
-
-    @get(handbook.STYLE_PATH)
-    async def style() -> Response[str]:
-        """Return the style sheet of the page."""
-        return Response(handbook.STYLE, headers=handbook.HEADERS, media_type="text/css")
-
-    return [openapi, docs, style]
-
-
-@get("/")
-async def _front_page() -> Response[None]:
-    """Redirect people who typed only the address to a page."""
-    return Response(None, status_code=303, headers={**_NO_STORE, "Location": "/docs"})
+    return [openapi]
 
 
 def _watching(vitals: Vitals, metrics: Metrics, dispatcher: Dispatcher | None) -> list[HTTPRouteHandler]:

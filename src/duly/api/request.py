@@ -18,7 +18,7 @@ from litestar.exceptions import InternalServerException
 
 from duly.api.operations import Operation
 from duly.api.problems import AnyRequest, Refusal
-from duly.api.response import JSON
+from duly.api.response import JSON, OCTETS
 from duly.domain.duration import parse, to_iso
 from duly.domain.errors import InvalidOption, InvalidSchedule
 from duly.domain.fields import Duration
@@ -81,8 +81,8 @@ def is_arriving(request: AnyRequest) -> bool:
 
 
 def _types_of(operation: Operation) -> tuple[str, ...]:
-    """Return the content types that an operation accepts; JSON may be named as such."""
-    plain = (JSON,) if operation.media_type.endswith("+json") else ()
+    """Return the content types that an operation accepts; JSON may be named as such, and lines as bytes."""
+    plain = (JSON,) if operation.media_type.endswith("+json") else (OCTETS,) if operation.body is bytes else ()
     return (operation.media_type, *operation.also_takes, *plain)
 
 

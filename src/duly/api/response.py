@@ -13,6 +13,7 @@ from duly.clock import Rng
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
+OCTETS = "application/octet-stream"
 EVENT_STREAM = "text/event-stream"
 REQUEST_ID_CHARACTERS_MAX = 200
 _encoder = msgspec.json.Encoder()

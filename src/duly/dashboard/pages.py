@@ -1,12 +1,14 @@
-"""The pages of the dashboard: one page for every path, and the files it is made of, read once and kept in memory.
+"""The pages of the dashboard and of the API: the files built from `ui/`, read once and kept in memory.
 
 Files under `assets/` have a hash in their name and never change, so a browser keeps them for good. Nothing inline is allowed, and
-nothing from elsewhere. Without a build there is one page that says how to make one.
+nothing from elsewhere; the page of the API may show images of its own stylesheet. Without a build there is one page that says how
+to make one.
 """
 
 from __future__ import annotations
 
 import gzip
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -18,7 +20,7 @@ from litestar.exceptions import NotFoundException
 from litestar.handlers import HTTPRouteHandler
 
 STATIC = files("duly.dashboard").joinpath("static")
-INDEX = "index.html"
+INDEX, DOCS = "index.html", "docs.html"
 _ASSETS = "assets/"
 _SHORT = 1_000  # bytes; below this it is not worth packing
 _TYPES = {
@@ -40,13 +42,15 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Vary": "Accept-Encoding",
 }
+# The stylesheet of Swagger UI has its icons in it.
+DOCS_HEADERS = {**HEADERS, "Content-Security-Policy": _POLICY.replace("img-src 'self'", "img-src 'self' data:")}
 _FOR_GOOD, _EACH_TIME = "public, max-age=31536000, immutable", "no-cache"
 NOT_BUILT = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Duly: the dashboard is not built</title></head>
 <body>
 <h1>The dashboard is not built</h1>
-<p>The server runs, and the API answers under <a href="/docs">/v1</a>.</p>
+<p>The server runs, and the API answers under /v1: <a href="/openapi.json">/openapi.json</a> describes it.</p>
 <p>The dashboard is built from source, with Node 18 or newer and npm:</p>
 <pre>make dashboard</pre>
 <p>or, by hand:</p>
@@ -67,16 +71,16 @@ class File(msgspec.Struct, frozen=True):
     media_type: str
     cache: str
 
-    def answer(self, accepted: str) -> Response[bytes]:
+    def answer(self, accepted: str, headers: Mapping[str, str] = HEADERS) -> Response[bytes]:
         """Return the response for a client that accepts these encodings."""
-        headers = {**HEADERS, "Cache-Control": self.cache}
+        headers = {**headers, "Cache-Control": self.cache}
         if self.packed is None or "gzip" not in accepted:
             return Response(self.body, headers=headers, media_type=self.media_type)
         return Response(self.packed, headers={**headers, "Content-Encoding": "gzip"}, media_type=self.media_type)
 
 
-def pages(static: Traversable = STATIC) -> list[HTTPRouteHandler]:
-    """Return the routes of the dashboard. The files are read on first use."""
+def pages(static: Traversable = STATIC, *, has_dashboard: bool = True) -> list[HTTPRouteHandler]:
+    """Return the routes of the API's page, and those of the dashboard unless it is off. The first request reads the files."""
 
     @cache
     def known() -> dict[str, File]:
@@ -91,7 +95,25 @@ def pages(static: Traversable = STATIC) -> list[HTTPRouteHandler]:
             raise NotFoundException  # a page of an older build asks for a file that no longer exists
         return (found or known()[INDEX]).answer(request.headers.get("accept-encoding", ""))
 
-    return [page]
+    @get("/docs")
+    async def docs(request: AnyRequest) -> Response[bytes]:
+        """Return the interactive page of the API."""
+        found = known().get(DOCS) or known()[INDEX]
+        return found.answer(request.headers.get("accept-encoding", ""), DOCS_HEADERS)
+
+    @get("/ui/assets/{name:str}")
+    async def asset(request: AnyRequest, name: str) -> Response[bytes]:
+        """Return a file that the page of the API is made of. Raises NotFoundException."""
+        if (found := known().get(f"{_ASSETS}{name}")) is None:
+            raise NotFoundException
+        return found.answer(request.headers.get("accept-encoding", ""))
+
+    @get("/")
+    async def front_page() -> Response[None]:
+        """Lead people who typed the address alone to the page of the API."""
+        return Response(None, status_code=303, headers={"Cache-Control": "no-store", "Location": "/docs"})
+
+    return [page, docs] if has_dashboard else [docs, asset, front_page]
 
 
 def read_files(static: Traversable) -> dict[str, File]:

@@ -13,9 +13,11 @@ from duly.domain.runs.run import NAME_CHARACTERS_MAX, NOT_BLANK
 
 TAGS_MAX = 32
 
-# Schemas state these patterns; the domain checks the values, with clearer messages.
-TEXT_PATTERN = r"^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$"
-NAME_PATTERN = r"^ *[\p{L}\p{M}\p{N}\p{P}\p{S}][\p{L}\p{M}\p{N}\p{P}\p{S} ]*$"
+# Schemas state these patterns; the domain checks the values, more closely than a pattern that every dialect reads can.
+_CONTROL = r"\u0000-\u001f\u007f-\u009f"
+TEXT_PATTERN = rf"^[^{_CONTROL}]+$"
+NAME_PATTERN = rf"^ *[^ {_CONTROL}][^{_CONTROL}]*$"
+NAME_WITHOUT_SLASH_PATTERN = rf"^ *[^ /{_CONTROL}][^/{_CONTROL}]*$"
 DURATION_PATTERN = r"^P(\d+W)?(\d+D)?(T(\d+H)?(\d+M)?(\d+(\.\d{1,6})?S)?)?$"
 
 PRINTABLE = {"pattern": TEXT_PATTERN}

@@ -19,24 +19,33 @@ _validators: dict[str, Any] = {}
 
 
 def described(operation: Operation) -> dict[str, Any]:
-    """Give the description of an operation."""
+    """Give the description of an operation, with its parameters and responses written out."""
     found: dict[str, Any] = DOCUMENT["paths"][operation.path][operation.method.lower()]
+    return {
+        **found,
+        "parameters": [resolved(one) for one in found["parameters"]],
+        "responses": {status: resolved(one) for status, one in found["responses"].items()},
+    }
+
+
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    """Give what a reference leads to; all else as it is."""
+    if "$ref" not in part:
+        return part
+    found: dict[str, Any] = DOCUMENT
+    for step in part["$ref"].removeprefix("#/").split("/"):
+        found = found[step]
     return found
 
 
 def responses(operation: Operation) -> dict[str, Any]:
-    """Give the responses that it is described with by their status; not the one for all else."""
-    return {status: value for status, value in described(operation)["responses"].items() if status != "default"}
+    """Give the responses that it is described with by their status."""
+    return dict(described(operation)["responses"])
 
 
 def codes(operation: Operation) -> list[str]:
     """Name the refusals that it is described with, but not the failures of the server."""
-    return [
-        code
-        for status, response in responses(operation).items()
-        if status < "500"
-        for code in response.get("x-codes", [])
-    ]
+    return list(described(operation)["x-codes"])
 
 
 def faults(operation: Operation, answer: httpx.Response) -> list[str]:
@@ -44,7 +53,7 @@ def faults(operation: Operation, answer: httpx.Response) -> list[str]:
     response = responses(operation).get(str(answer.status_code))
     if response is None:
         return [f"status {answer.status_code} is not described: {answer.text[:300]}"]
-    return [*_of_headers(response, answer), *_of_content(response, answer), *_of_code(response, answer)]
+    return [*_of_headers(response, answer), *_of_content(response, answer), *_of_code(operation, answer)]
 
 
 def _of_headers(response: dict[str, Any], answer: httpx.Response) -> list[str]:
@@ -91,11 +100,11 @@ def _of_content(response: dict[str, Any], answer: httpx.Response) -> list[str]:
     return _errors(content["schema"], msgspec.json.decode(answer.content))
 
 
-def _of_code(response: dict[str, Any], answer: httpx.Response) -> list[str]:
-    if "x-codes" not in response:
+def _of_code(operation: Operation, answer: httpx.Response) -> list[str]:
+    if answer.status_code < 400:
         return []
     code = answer.json()["code"]
-    return [] if code in response["x-codes"] else [f"code {code} is not described: {answer.text[:300]}"]
+    return [] if code in (*codes(operation), "unavailable") else [f"code {code} is not described: {answer.text[:300]}"]
 
 
 def _errors(schema: dict[str, Any], value: Any) -> list[str]:

@@ -15,11 +15,12 @@ _FORMATS = {
 
 def least(schema: dict[str, Any]) -> Any:
     """Give a value of the schema with nothing that may be left out."""
+    if "default" in schema:
+        return schema["default"]
     if "$ref" in schema:
         return least(DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
-    for key in ("const", "default"):
-        if key in schema:
-            return schema[key]
+    if "const" in schema:
+        return schema["const"]
     for key in ("examples", "enum"):
         if key in schema:
             return schema[key][0]

@@ -1,8 +1,8 @@
-"""The headers of answers, as the description tells them."""
+"""The headers of responses."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from duly.api.openapi.schemas import Schema
 from duly.api.operations import Operation
@@ -15,39 +15,31 @@ def _header(about: str, schema: Schema, *, is_always: bool = False) -> Schema:
 _TEXT: Schema = {"type": "string"}
 HEADERS: dict[str, Schema] = {
     "X-Request-ID": _header(
-        "Id of this request: from the caller, or generated.",
+        "The id of this request: the caller's, or a new one.",
         {"type": "string", "minLength": 1, "maxLength": 200},
         is_always=True,
     ),
-    "Location": _header("URL of the created resource.", {"type": "string", "format": "uri-reference"}),
-    "Content-Location": _header("URL of the resource by its id.", {"type": "string", "format": "uri-reference"}),
+    "Location": _header("The address of what was created.", {"type": "string", "format": "uri-reference"}),
+    "Content-Location": _header("The same resource by its id.", {"type": "string", "format": "uri-reference"}),
     "ETag": _header("The version of the definition, for If-Match.", {"type": "string", "pattern": '^"[0-9]+"$'}),
-    "Retry-After": _header("Seconds to wait before a retry.", {"type": "integer", "minimum": 1}),
-    "RateLimit": _header("Remaining quota, and seconds until it is full again.", _TEXT),
+    "Retry-After": _header("Seconds to wait before the next try.", {"type": "integer", "minimum": 1}),
+    "RateLimit": _header("The requests that remain, and the seconds until the limit is full again.", _TEXT),
     "RateLimit-Policy": _header("The limit.", _TEXT),
-    "Idempotency-Replayed": _header("Present if this is the stored response to the same key.", {"const": "true"}),
-    "Preference-Applied": _header("Longest wait that was applied.", {"type": "string", "pattern": "^wait=[0-9]+$"}),
+    "Idempotency-Replayed": _header(
+        "Present when this is the stored response to an earlier request with the same key.", {"const": "true"}
+    ),
+    "Preference-Applied": _header("The longest time that was waited.", {"type": "string", "pattern": "^wait=[0-9]+$"}),
     "WWW-Authenticate": _header("How to authenticate.", {"const": "Bearer"}, is_always=True),
 }
-
-
-def _reference(name: str) -> Schema:
-    return {"$ref": f"#/components/headers/{name}"}
-
-
-REQUEST_ID = _reference("X-Request-ID")
-_HEADERS_OF_CODE = {
-    "unauthorized": ("WWW-Authenticate",),
-    "key_in_progress": ("Retry-After",),
-    "rate_limited": ("Retry-After", "RateLimit", "RateLimit-Policy"),
-    "quota_reached": ("Retry-After",),
-    "shed": ("Retry-After",),
-    "conflict": ("Retry-After",),
-    "unavailable": ("Retry-After",),
+_HEADERS_OF_STATUS = {
+    401: ("WWW-Authenticate",),
+    409: ("Retry-After",),
+    429: ("Retry-After", "RateLimit", "RateLimit-Policy"),
+    503: ("Retry-After",),
 }
 
 
-def headers_of_answer(operation: Operation, status: int, properties: Mapping[str, Schema]) -> dict[str, Schema]:
+def headers_of_success(operation: Operation, status: int, properties: Mapping[str, Schema]) -> dict[str, Schema]:
     """Name the headers of a success with these properties."""
     names = ["X-Request-ID"]
     if status in (201, 202):
@@ -60,10 +52,13 @@ def headers_of_answer(operation: Operation, status: int, properties: Mapping[str
         names.append("Preference-Applied")
     if "rate_limited" in operation.refuses:
         names += ["RateLimit", "RateLimit-Policy"]
-    return {name: _reference(name) for name in names}
+    return _references(names)
 
 
-def headers_of_refusal(operation: Operation, codes: Sequence[str]) -> dict[str, Schema]:
-    """Name the headers of a refusal of one of these kinds."""
-    names = ["X-Request-ID", *(name for code in codes for name in _HEADERS_OF_CODE.get(code, ()))]
-    return {name: _reference(name) for name in dict.fromkeys(names)}
+def headers_of_problem(status: int) -> dict[str, Schema]:
+    """Name the headers of a problem with this status."""
+    return _references(["X-Request-ID", *_HEADERS_OF_STATUS.get(status, ())])
+
+
+def _references(names: Iterable[str]) -> dict[str, Schema]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}

@@ -1,4 +1,4 @@
-"""The schemas of shapes, made exact: what is always there is required, what is never null does not say so."""
+"""The schemas of the description: exact, shared by name, and plain enough for generators of clients."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from duly.domain.fields import DURATION_PATTERN, NAME_PATTERN
+from duly.domain.fields import DURATION_PATTERN, NAME_PATTERN, Duration, Moment, Name, Payload, Priority, Tags
 from duly.domain.runs.run import NOT_BLANK
 from duly.wire.jobs import manifests
-from duly.wire.jobs.verbs import BACKFILL_NAMES
+from duly.wire.jobs.verbs import JobState
 from duly.wire.schema.schedule_schema import COMPONENTS
 from duly.wire.schema.shapes import Told
 
@@ -28,19 +28,23 @@ class Schemas:
     def __init__(self, shapes: Sequence[Any]) -> None:
         several = list({repr(shape): shape for shape in shapes}.values())
         schemas, components = msgspec.json.schema_components(several, ref_template=REFERENCE)
-        always = {name: kind for name, kind in _told() if not kind.__struct_config__.omit_defaults}
-        self._schemas = {repr(shape): _plain(schema) for shape, schema in zip(several, schemas, strict=True)}
-        told = {name: _told_whole(schema) if name in always else schema for name, schema in components.items()}
-        self._components: dict[str, Schema] = manifests.COMPONENTS | _plain(COMPONENTS | told)
-        if "BackfillRequest" in self._components:
-            self._components["BackfillRequest"] |= BACKFILL_NAMES
-        if "PutJob" in self._components:
-            self._components["JobPatch"] = {"title": "JobPatch"} | self._patch(_writable(self._components["PutJob"]))
+        always = {name: kind for name, kind in _responses() if not kind.__struct_config__.omit_defaults}
+        whole = {name: _all_required(schema) if name in always else schema for name, schema in components.items()}
+        plain: dict[str, Schema] = _plain(manifests.COMPONENTS | COMPONENTS | whole)
+        if "PutJob" in plain:
+            plain["JobPatch"] = _patch(_writable(plain["PutJob"]), plain)
+        self._schemas = {repr(shape): _shared(_plain(schema)) for shape, schema in zip(several, schemas, strict=True)}
+        self._components: dict[str, Schema] = _SIMPLE | {name: _shared(schema) for name, schema in plain.items()}
 
     def of(self, shape: Any) -> Schema:
         """Return the schema of a shape: in most cases a reference."""
         schema: Schema = self._schemas[repr(shape)]
         return schema
+
+    def resolve(self, schema: Schema) -> Schema:
+        """Return the component that a schema refers to, or the schema itself."""
+        found: Schema = self._components.get(_name_in(schema), schema)
+        return found
 
     def fields(self, shape: type) -> tuple[Mapping[str, Schema], Sequence[str]]:
         """Return the fields of a shape as query parameters, which are there or not, and never null; and which are required."""
@@ -49,36 +53,16 @@ class Schemas:
         return fields, schema.get("required", [])
 
     def properties(self, shape: Any) -> Mapping[str, Schema]:
-        """Return the properties of a shape that is answered."""
-        name = self.of(shape).get("$ref", "").rpartition("/")[2]
-        properties: Mapping[str, Schema] = self._components.get(name, {}).get("properties", {})
+        """Return the properties of the shape of a response."""
+        properties: Mapping[str, Schema] = self.resolve(self.of(shape)).get("properties", {})
         return properties
 
     def items(self, shape: Any) -> Mapping[str, Schema]:
-        """Return the properties of what a page holds; none when the shape is no page."""
-        reference = self.properties(shape).get("items", {}).get("items", {}).get("$ref", "")
-        properties: Mapping[str, Schema] = self._components.get(reference.rpartition("/")[2], {}).get("properties", {})
+        """Return the properties of an item of a page; none when the shape is no page."""
+        properties: Mapping[str, Schema] = self.resolve(self.properties(shape).get("items", {}).get("items", {})).get(
+            "properties", {}
+        )
         return properties
-
-    def _patch(self, schema: Schema) -> Schema:
-        """Describe a merge patch: any part of what is described, and null to take away what need not be there."""
-        inner = self._components.get(schema.get("$ref", "").rpartition("/")[2], schema)
-        if (
-            "oneOf" in inner or "discriminator" in inner
-        ):  # One may be patched into another: only the whole can be judged.
-            return {"type": "object"}
-        if kinds := inner.get("anyOf"):
-            return {**inner, "anyOf": [self._patch(kind) for kind in kinds]}
-        if "properties" not in inner:
-            return {key: value for key, value in inner.items() if key != "default"}
-        required = inner.get("required", [])
-        properties = {
-            name: self._patch(part) if name in required else _or_null(self._patch(part))
-            for name, part in inner["properties"].items()
-        }
-        return {key: value for key, value in inner.items() if key not in ("required", "title")} | {
-            "properties": properties
-        }
 
     def used_in(self, document: Any) -> dict[str, Schema]:
         """Return the components that a document refers to, directly or through others."""
@@ -90,7 +74,7 @@ class Schemas:
         return dict(sorted(found.items()))
 
 
-def _told() -> Iterator[tuple[str, Any]]:
+def _responses() -> Iterator[tuple[str, Any]]:
     kinds = list(Told.__subclasses__())
     while kinds:
         kind = kinds.pop()
@@ -98,8 +82,8 @@ def _told() -> Iterator[tuple[str, Any]]:
         yield kind.__name__, kind
 
 
-def _told_whole(schema: Schema) -> Schema:
-    """Say that every field is always there, as it is where defaults are written too, and that durations are text."""
+def _all_required(schema: Schema) -> Schema:
+    """Require every field, as a response that writes defaults has them all, and leave durations as text."""
     if not schema.get("properties"):
         return schema
     properties = {name: _as_text(field) for name, field in schema["properties"].items()}
@@ -114,17 +98,79 @@ def _as_text(schema: Schema) -> Schema:
 
 
 def _plain(schema: Any) -> Any:
-    """Take away what says nothing: a type beside a reference, and null as what an absent field means.
+    """Remove titles, a type beside a reference, and null as a default, which say nothing.
 
-    Of a name, the pattern tells all that is checked, and not only what the reader of its shape does.
+    The pattern of a name states all that is checked, not only what the reader of its shape checks.
     """
     if isinstance(schema, list):
         return [_plain(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    left_out = {"type"} if "$ref" in schema else {"default"} if schema.get("default", "") is None else set()
-    whole = {"pattern": NAME_PATTERN} if schema.get("pattern") == NOT_BLANK else {}
+    is_title = isinstance(schema.get("title"), str)
+    left_out = {
+        *(("title",) if is_title else ()),
+        *(("type",) if "$ref" in schema else ()),
+        *(("default",) if schema.get("default", "") is None else ()),
+    }
+    whole: Schema = {"pattern": NAME_PATTERN} if schema.get("pattern") == NOT_BLANK else {}
+    if schema.get("type") == "object" and not {"properties", "additionalProperties"} & schema.keys():
+        whole = {"additionalProperties": True}  # Some generators take the lack of it for an empty object.
     return {key: _plain(value) for key, value in schema.items() if key not in left_out} | whole
+
+
+def _simple(kind: Any) -> Schema:
+    plain: Schema = _plain(msgspec.json.schema(kind))
+    return plain
+
+
+# Kinds of fields that have a name of their own in the description.
+_SIMPLE = {
+    "Duration": _simple(Duration),
+    "JobState": _simple(JobState),
+    "Moment": _simple(Moment),
+    "Name": _simple(Name),
+    "Payload": _simple(Payload),
+    "Priority": _simple(Priority),
+    "Tags": _simple(Tags),
+}
+
+
+def _bare(schema: Schema) -> Schema:
+    return {key: value for key, value in schema.items() if key not in ("description", "examples", "default")}
+
+
+_NAMED = [(name, _bare(schema)) for name, schema in _SIMPLE.items()]
+
+
+def _shared(schema: Any) -> Any:
+    """Put a reference wherever a named kind of field is written out; a description or default of its own stays beside it."""
+    if isinstance(schema, list):
+        return [_shared(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    bare = _bare(schema)
+    for name, named in _NAMED:
+        if bare == named:
+            own = {key: schema[key] for key in schema.keys() - bare.keys() if schema[key] != _SIMPLE[name].get(key)}
+            return {"$ref": REFERENCE.format(name=name), **own}
+    return {key: _shared(value) for key, value in schema.items()}
+
+
+def _patch(schema: Schema, components: Mapping[str, Schema]) -> Schema:
+    """Describe a merge patch: any part of what is described, and null to remove what is optional."""
+    inner = components.get(_name_in(schema), schema)
+    if "oneOf" in inner or "discriminator" in inner:  # One may be patched into another: only the whole can be checked.
+        return {"type": "object", "additionalProperties": True}
+    if kinds := inner.get("anyOf"):
+        return {**inner, "anyOf": [_patch(kind, components) for kind in kinds]}
+    if "properties" not in inner:
+        return {key: value for key, value in inner.items() if key != "default"}
+    required = inner.get("required", [])
+    properties = {
+        name: _patch(part, components) if name in required else _or_null(_patch(part, components))
+        for name, part in inner["properties"].items()
+    }
+    return {key: value for key, value in inner.items() if key != "required"} | {"properties": properties}
 
 
 def _writable(schema: Schema) -> Schema:
@@ -145,6 +191,10 @@ def _never_null(schema: Schema) -> Schema:
 def _or_null(schema: Schema) -> Schema:
     kinds = schema.get("anyOf", [schema])
     return schema if _NULL in kinds else {"anyOf": [*kinds, _NULL]}
+
+
+def _name_in(schema: Schema) -> str:
+    return str(schema.get("$ref", "")).rpartition("/")[2]
 
 
 def _references(document: Any) -> Iterable[str]:

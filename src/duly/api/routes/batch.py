@@ -11,7 +11,7 @@ import msgspec
 
 from duly.api.operations import Call, Routes
 from duly.api.problems import Refusal, found_in
-from duly.api.response import NDJSON, Response
+from duly.api.response import NDJSON, OCTETS, Response
 from duly.api.routes.jobs import carried_by, due_of
 from duly.domain.errors import QuotaReached, Refused
 from duly.domain.jobs.compile import compile_spec
@@ -74,7 +74,8 @@ async def create_jobs(call: Call[Nothing, bytes]) -> Response:
     answers.sort(key=lambda answer: answer.line)
     refused = sum(answer.error is not None for answer in answers)
     headers = {"Duly-Accepted": str(len(answers) - refused), "Duly-Refused": str(refused)}
-    return Response(200, _encoder.encode_lines(answers), headers, media_type=NDJSON)
+    named = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return Response(200, _encoder.encode_lines(answers), headers, media_type=OCTETS if named == OCTETS else NDJSON)
 
 
 async def _take(call: Call[Any, bytes], lines: Sequence[tuple[int, bytes]]) -> list[LineAnswer]:

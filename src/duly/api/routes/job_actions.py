@@ -127,7 +127,8 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
     made = await backfills.backfill(
         call.database,
         found["job_id"],
-        *asked.stretch(),
+        asked.from_,
+        asked.to,
         call.services.rng,
         rate=asked.rate,
         overlap=asked.overlap,

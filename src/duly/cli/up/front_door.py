@@ -93,8 +93,8 @@ async def opened_door(
 
 
 def pages_of(settings: Settings) -> list[HTTPRouteHandler]:
-    """Return the pages of the dashboard, if it is enabled."""
-    return pages() if settings.dashboard else []
+    """Return the page of the API, and those of the dashboard unless it is off."""
+    return pages(has_dashboard=settings.dashboard)
 
 
 def allowed_by(settings: Settings, *, loopback: bool | None = None) -> Allowed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, cast
 from uuid import UUID
 
 import msgspec
@@ -11,6 +11,7 @@ from msgspec import Meta
 from duly.domain.fields import Moment, Payload
 from duly.domain.jobs.spec import EventMatch, JobRules, JobSpec, ScheduleFields
 from duly.wire.jobs.definitions import JobTarget
+from duly.wire.jobs.verbs import JobState
 from duly.wire.pages import Page
 from duly.wire.runs import FollowedJob, Run, TargetSummary
 from duly.wire.schema.shapes import IdempotencyKey, Told
@@ -59,7 +60,7 @@ class Job(JobRules, Told, frozen=True, kw_only=True, forbid_unknown_fields=False
     """A job. A one-shot is its own only run: its `job_id` is its `run_id`."""
 
     job_id: UUID
-    status: Literal["active", "paused", "completed", "cancelled"]
+    status: JobState
     target: JobTarget
     payload: Payload | None
     description: str
@@ -101,7 +102,7 @@ class JobSummary(Told, frozen=True):
 
     job_id: UUID
     name: str | None
-    status: Literal["active", "paused", "completed", "cancelled"]
+    status: JobState
     target: TargetSummary
     queue: str
     priority: int
@@ -132,7 +133,7 @@ class CreatedJob(Told, frozen=True):
     job_id: UUID
     run_id: UUID | None
     name: str | None
-    status: Literal["active", "paused", "completed", "cancelled"]
+    status: JobState
     next_run_at: Moment | None
     next_fires: list[Fire]
     description: str

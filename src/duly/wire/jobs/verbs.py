@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Literal
 from uuid import UUID
 
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import Meta, field
 
 from duly.domain.fields import Moment, Payload
 from duly.wire.pages import Page, PageQuery
 from duly.wire.runs import Cancelling
 from duly.wire.schema.shapes import Asked, Reason, Told, check_reach
 
+JobState = Literal["active", "paused", "completed", "cancelled"]
 Running = Annotated[
     Literal["keep", "stop"], Meta(description="keep: started runs continue. stop: they are asked to stop.")
 ]
@@ -65,7 +66,7 @@ class JobStatus(Told, frozen=True):
     """
 
     job_id: UUID
-    status: Literal["active", "paused", "completed", "cancelled"]
+    status: JobState
     changed: bool
     may_start: tuple[UUID, ...] = ()
 
@@ -92,27 +93,11 @@ class TriggeredRun(Told, frozen=True):
     state: Literal["ready", "blocked", "skipped_overlap", "replayed"]
 
 
-def _older_name(name: str) -> Meta:
-    return Meta(description=f"Use `{name}`.", extra_json_schema={"deprecated": True})
-
-
-# Each end of the span is given once, by its name or by its older one.
-BACKFILL_NAMES = {
-    "allOf": [
-        rule
-        for new, old in (("from", "start"), ("to", "end"))
-        for rule in ({"anyOf": [{"required": [new]}, {"required": [old]}]}, {"not": {"required": [new, old]}})
-    ]
-}
-
-
 class BackfillRequest(Asked, frozen=True):
     """A request to create the occurrences of [from, to) again, `rate` a second, below everything on time."""
 
-    from_: Annotated[Moment, Meta(description="Start of the range.")] | UnsetType = field(name="from", default=UNSET)
-    to: Annotated[Moment, Meta(description="End of the range, exclusive.")] | UnsetType = UNSET
-    start: Annotated[Moment, _older_name("from")] | UnsetType = UNSET
-    end: Annotated[Moment, _older_name("to")] | UnsetType = UNSET
+    from_: Annotated[Moment, Meta(description="Start of the range.")] = field(name="from")
+    to: Annotated[Moment, Meta(description="End of the range, exclusive.")]
     rate: Annotated[float, Meta(gt=0, le=1000)] = 1.0
     overlap: Annotated[
         Literal["queue", "allow"], Meta(description="queue: one after the other. allow: in parallel.")
@@ -121,23 +106,7 @@ class BackfillRequest(Asked, frozen=True):
     confirm: bool = False
 
     def __post_init__(self) -> None:
-        check_reach(**{name: moment for name, moment in self._named() if moment is not UNSET})
-        self.stretch()
-
-    def stretch(self) -> tuple[Moment, Moment]:
-        """Return both ends, by whichever name they came. Raises ValueError when one has none, or two."""
-        return _either("from", self.from_, "start", self.start), _either("to", self.to, "end", self.end)
-
-    def _named(self) -> list[tuple[str, Any]]:
-        return [("from", self.from_), ("to", self.to), ("start", self.start), ("end", self.end)]
-
-
-def _either(name: str, value: Moment | UnsetType, older: str, other: Moment | UnsetType) -> Moment:
-    if value is UNSET and other is UNSET:
-        raise ValueError(f"Object missing required field `{name}`")
-    if value is not UNSET and other is not UNSET:
-        raise ValueError(f"{older} is an older name of {name}; give one of them")
-    return value if value is not UNSET else cast("Moment", other)
+        check_reach(**{"from": self.from_, "to": self.to})
 
 
 class BackfillAsked(Told, frozen=True):

@@ -1,11 +1,16 @@
-"""Links: what an answer names, and which operations can be asked about it. Made from the names of fields and parameters."""
+"""Links from a response to the operations that take what it names, made from the names of fields and parameters.
+
+The description has none, because people would have to read past them; chains of operations follow them.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from duly.api.openapi.document import shapes_of
 from duly.api.openapi.schemas import Schema, Schemas
 from duly.api.operations import Operation
 
@@ -13,20 +18,20 @@ _PARAMETER = re.compile(r"{(\w+)}")
 _TAG = "$response.header.ETag"
 
 
-def add_links(
-    paths: Mapping[str, Mapping[str, Schema]], operations: Sequence[Operation], schemas: Schemas
-) -> dict[str, Schema]:
-    """Add to each success the links that lead on from it, and give them all by their names."""
-    every: dict[str, Schema] = {}
+def linked(document: Schema, operations: Sequence[Operation]) -> Schema:
+    """Return a document with links at each success."""
+    document = copy.deepcopy(document)
+    schemas, every = Schemas(shapes_of(operations)), {}
     for operation in operations:
-        responses = paths[operation.path][operation.method.lower()]["responses"]
+        responses = document["paths"][operation.path][operation.method.lower()]["responses"]
         for status, shape in operation.responses.items():
             found = dict(_links(operation, shape, operations, schemas))
             every |= found
             if found:
                 names = sorted(found)
                 responses[str(status)]["links"] = {name: {"$ref": f"#/components/links/{name}"} for name in names}
-    return dict(sorted(every.items()))
+    document["components"]["links"] = dict(sorted(every.items()))
+    return document
 
 
 def _links(
