@@ -1,4 +1,4 @@
-"""The examples of docs/client.md run as they stand, one after the other, against a real server."""
+"""The examples of docs/how-to/client.md run as they stand, one after the other, against a real server."""
 
 import asyncio
 import re
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duly.client
 
-PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "client.md"
 
 
 async def test_every_example_runs(url, caller, monkeypatch, database):
@@ -17,7 +17,7 @@ async def test_every_example_runs(url, caller, monkeypatch, database):
     for example in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL):
         await asyncio.to_thread(exec, compile(example, str(PAGE), "exec"), names)
 
-    assert await database.fetchval("select count(*) from duly.ready") == 10_003
+    assert await database.fetchval("select count(*) from duly.ready") == 10_002
     assert await database.fetchval("select queue from duly.jobs where name = 'nightly'") == "slow"
 
 
