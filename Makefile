@@ -37,12 +37,13 @@ project := .venv/stamp-project
 dev := .venv/stamp-dev
 dashboard := .venv/stamp-dashboard
 auditor := .venv/stamp-audit
+site := .venv/stamp-docs
 # What the dashboard is built from; the types come from the description of the API.
 screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name types.gen.ts) docs/openapi.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev dashboard up quick check test lint format simulate mutants proof audit lock clean
+.PHONY: help install install-dev dashboard up quick check test lint format docs reference simulate mutants proof audit lock clean
 
 help:            ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
@@ -68,7 +69,7 @@ check: lint         ## All that starts no whole installation, on one version of 
 	$(beside_others) $(again:%=--ignore=%)
 
 test: export TEST_TIMES := $(times)
-test: install-dev $(auditor) ## Lint, then run the tests.
+test: install-dev $(auditor) $(site) ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
@@ -88,6 +89,13 @@ lint: install-dev   ## Style, types and layers.
 format: install-dev ## Put the code into its canonical form.
 	$(bin)/ruff check --fix .
 	$(bin)/ruff format .
+
+docs: $(site)       ## Build the documentation site into build/site; a warning fails.
+	@.venv/docs/bin/mkdocs build --strict --quiet
+
+reference: install-dev  ## Write the generated pages of docs/reference anew.
+	$(bin)/python -m scripts.reference
+	$(bin)/python scripts/functions_page.py
 
 simulate: install-dev   ## Run the whole system under SEEDS seeds, with faults.
 	$(bin)/python -m tests.simulation --seeds $(SEEDS)
@@ -132,6 +140,11 @@ $(dev): requirements-dev.lock $(runtime) | $(project)
 $(auditor): requirements-audit.lock $(venv)
 	@$(bin)/python -m venv --clear .venv/audit
 	@.venv/audit/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-audit.lock
+	@touch $@
+
+$(site): requirements-docs.lock $(venv)
+	@$(bin)/python -m venv --clear .venv/docs
+	@.venv/docs/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-docs.lock
 	@touch $@
 
 $(dashboard): $(screens) $(venv)
