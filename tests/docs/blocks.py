@@ -23,9 +23,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from duly.domain.jobs.manifest import read_manifest, read_workflow
+from duly.domain.jobs.manifest_text import read_text
 from duly.postgres.embedded import attach
 from tests.cli.processes import Process, environment, wait_for
 
@@ -197,7 +196,7 @@ class Page:
         assert code == 0, f"{block.where}:\n{output}"
 
     def _yaml(self, block: Block) -> None:
-        for document in yaml.safe_load_all(block.text):
+        for document in [read_text(block.text, block.where).value]:
             if isinstance(document, dict) and "nodes" in document:
                 read_workflow(document)
             elif isinstance(document, dict) and {"jobs", "duly"} & document.keys():

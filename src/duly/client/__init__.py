@@ -1,6 +1,6 @@
 """The client of a Duly over HTTP: `Client`, `AsyncClient`, the shapes that they take and give, and what they raise.
 
-See docs/client.md and docs/decisions/0019-the-client.md.
+See docs/how-to/client.md and docs/decisions/0019-the-client.md.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class Submittable(Submitter[Q, T]):
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
 
         Once: `at`, a moment; `delay`, from now; or `when`, in English. Again and again: `every`, from `at` or the next whole
-        second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/triggers.md. Such a schedule
-        takes a `name`, `start` and `end`, `max_runs`, `jitter` ("PT5M"), `calendars`, `pause_on_failure`; `misfire` and
+        second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/reference/triggers.md. Such a
+        schedule takes a `name`, `start` and `end`, `max_runs`, `jitter` ("PT5M"), `calendars`, `pause_on_failure`; `misfire` and
         `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of each run.
 
         `key`: submitted again under the same key within a day, it is stored once. `concurrency`: a key and a number, such as
