@@ -10,6 +10,8 @@ at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
 attacked := connections credentials_at_rest requests sandbox start
 waiting := tests/end_to_end tests/bench $(attacked:%=tests/security/test_%.py)
+# Each page of the documentation has a `duly up` of its own, and its tests are spread over the processes page by page.
+page_blocks := tests/docs/test_blocks.py
 # These have a browser open from test to test. By themselves: beside other tests it was lost now and then.
 browsing := tests/dashboard tests/security/test_dashboard.py tests/security/test_canaries.py
 waiting_at_once := 3
@@ -19,7 +21,7 @@ again := tests/store/test_oldest.py tests/store/test_servers.py
 storm := tests/end_to_end/test_storm.py
 simulation := tests/simulation/test_simulation.py
 alone := $(storm) $(simulation)
-apart := $(waiting) $(browsing) $(alone)
+apart := $(waiting) $(page_blocks) $(browsing) $(alone)
 # Pure rules, shapes and descriptions: no test of these folders but a few needs a server, and those are left out.
 pure := tests/domain tests/triggers tests/wire tests/outbound tests/plugins
 times := .venv/test-times
@@ -75,6 +77,7 @@ test: install-dev $(auditor) $(site) ## Lint, then run the tests.
 	@rm -f $(times)
 	$(beside_others)
 	$(second_look) -n $(waiting_at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(second_look) -n $(waiting_at_once) --dist worksteal $(page_blocks) $(PYTEST_ARGS)
 	$(second_look) -n $(waiting_at_once) --dist loadfile $(browsing) $(PYTEST_ARGS)
 	$(bin)/pytest $(storm) $(PYTEST_ARGS)
 	$(bin)/pytest $(simulation) $(PYTEST_ARGS)

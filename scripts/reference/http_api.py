@@ -43,8 +43,9 @@ class Api:
         mine = [one for one in self._operations() if one[2]["tags"][0] == tag]
         said = next((one.get("description", "") for one in self._described.get("tags", ()) if one["name"] == tag), "")
         head = (
-            f"The operations on {tag}. {said}{' ' if said else ''}[The HTTP API](../http-api.md) has what all operations share: keys, idempotency,"
-            " errors, pages and filters."
+            f"The operations on {tag}. {said}".strip()
+            + " [The HTTP API](../http-api.md) has what all operations share:"
+            " keys, idempotency, errors, pages and filters."
         )
         rows = [
             (f"[`{method.upper()} {path}`](#{_slug(one['operationId'])})", _end(one["summary"]))

@@ -15,7 +15,8 @@ from duly.domain.limits.limit import PLACES_MAX
 from duly.domain.runs import payload, retry
 from duly.domain.runs.progress import NOTE_CHARACTERS_MAX
 from duly.domain.runs.run import NAME_CHARACTERS_MAX
-from duly.domain.targets import checks, program_environment, webhook_answer, webhook_request, webhook_url
+from duly.domain.targets import checks, webhook_answer, webhook_request, webhook_url
+from duly.domain.targets import program_environment as variables
 from duly.domain.workflows import references, workflow
 from duly.maintenance.service import EVENTS_KEPT
 from duly.moves.cancel import SUBTASKS_MAX
@@ -29,8 +30,8 @@ from scripts.reference.markdown import document, table
 
 _HEAD = """
 Fixed limits of Duly: sizes, counts and times that no setting changes. A request beyond one is refused with the limit in its
-message, unless the table says otherwise. Limits that an operator sets are in [limits and fairness](../how-to/limits-and-fairness.md);
-[settings](settings.md) has the rest.
+message, unless the table says otherwise. Limits that an operator sets are in
+[limits and fairness](../how-to/limits-and-fairness.md); [settings](settings.md) has the rest.
 """
 
 
@@ -57,11 +58,11 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("checkpoint", _size(payload.CHECKPOINT_BYTES_MAX)),
             ("progress", f"a note of {NOTE_CHARACTERS_MAX:,} characters"),
             ("log of an attempt", f"{_size(LOG_BYTES_MAX)}; a last line counts what was dropped"),
-            ("log line", f"a message of {MESSAGE_CHARACTERS_MAX:,} characters and {_size(FIELDS_BYTES_MAX)} of fields; the rest is cut"),
+            ("log line", f"{MESSAGE_CHARACTERS_MAX:,} characters and {_size(FIELDS_BYTES_MAX)} of fields; the rest is cut"),
             ("name of a handler, queue, schedule or key", f"1 to {NAME_CHARACTERS_MAX} printable characters"),
             ("tags", f"{TAGS_MAX}, each of {NAME_CHARACTERS_MAX} characters"),
             ("attempts", f"1 to 1,000; {retry.MAX_ATTEMPTS_DEFAULT} unless set. A lost worker uses one up"),
-            ("delay between attempts", f"doubles from {retry.BASE_SECONDS_DEFAULT:g} s to {retry.CAP_SECONDS_DEFAULT / 60:g} minutes, with full jitter, unless set"),
+            ("delay between attempts", f"doubles from {retry.BASE_SECONDS_DEFAULT:g} s to {retry.CAP_SECONDS_DEFAULT:g} s, with full jitter, unless set"),
             ("delay of a one-shot", f"{DELAY_MAX.days // 365} years; a moment in the past: 60 s"),
             ("snooze", "a tenth of a second at the least"),
             ("idempotency key", "remembered for 24 hours"),
@@ -74,7 +75,7 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("headers of a webhook", f"{webhook_request.HEADERS_MAX}, {_size(webhook_request.HEADERS_BYTES_MAX)} together"),
             ("`Retry-After` of a receiver", f"believed up to {_time(webhook_answer.RETRY_AFTER_MAX)}"),
             ("arguments of a command or container", f"{checks.ARGUMENTS_MAX:,}, {_size(checks.ARGUMENTS_BYTES_MAX)} together"),
-            ("variables of a command or container", f"{program_environment.VARIABLES_MAX}, {_size(program_environment.VARIABLES_BYTES_MAX)} together"),
+            ("variables of a command or container", f"{variables.VARIABLES_MAX}, {_size(variables.VARIABLES_BYTES_MAX)} together"),
         ],
         "Workflows": [
             ("nodes, with those added later", f"{workflow.NODES_MAX:,}"),

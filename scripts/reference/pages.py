@@ -1,5 +1,6 @@
 """Which pages are generated, and from what."""
 
+from functools import cache
 from pathlib import Path
 
 from scripts.reference import command_line, exit_codes, http_api, limits, metrics, python, settings
@@ -8,6 +9,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = "docs/reference"
 
 
+@cache
 def pages() -> dict[str, str]:
     """Give the text of each generated page by its path from the root."""
     written = {

@@ -35,12 +35,12 @@ PORTS = ("7300", "9000")  # as pages write them; a page that runs gets free ones
 BLOCK_SECONDS = 60.0
 _BLOCK = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)^-->"
-    r"|^(?:<!-- (?P<marker>[^\n]*?) -->\n)?^(?P<fence>`{3,})(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^(?P=fence)$",
+    r"|^(?:<!-- (?P<marker>[^\n]*?) -->\n)?"
+    r"^(?P<fence>`{3,})(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^(?P=fence)$",
     re.MULTILINE | re.DOTALL,
 )
-_VARYING = re.compile(
-    r"\s*…\s*|<?\d+(?:\.\d+)? m?s\b|\d\d:\d\d:\d\d(?:\.\d+)?"
-)  # what "…" stands for, durations and times of day
+# What "…" stands for, durations and times of day: of these the output may have any.
+_VARYING = re.compile(r"\s*…\s*|<?\d+(?:\.\d+)? m?s\b|\d\d:\d\d:\d\d(?:\.\d+)?")
 _REQUEST = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/\S+)")
 
 

@@ -36,7 +36,9 @@ def named_tests() -> list[tuple[str, str]]:
 
 def promises() -> list[tuple[str, list[str]]]:
     """Read each line of the table of promises as its wording and the tests that are said to show it."""
-    _, _, section = (ROOT / "docs" / "reference" / "promises.md").read_text().partition("| promise | shown by |\n|---|---|\n")
+    _, _, section = (
+        (ROOT / "docs" / "reference" / "promises.md").read_text().partition("| promise | shown by |\n|---|---|\n")
+    )
     rows = section.partition("\n\n")[0].splitlines()
     return [(wording, TEST_NAMED.findall(shown_by)) for _, wording, shown_by, _ in (row.split("|") for row in rows)]
 
