@@ -10,6 +10,8 @@ at_once := 5
 # Of these each file starts whole installations, which wait most of the time for somebody to die.
 attacked := connections credentials_at_rest requests sandbox start
 waiting := tests/end_to_end tests/bench $(attacked:%=tests/security/test_%.py)
+# Each page of the documentation has a `duly up` of its own, and its tests are spread over the processes page by page.
+page_blocks := tests/docs/test_blocks.py
 # These have a browser open from test to test. By themselves: beside other tests it was lost now and then.
 browsing := tests/dashboard tests/security/test_dashboard.py tests/security/test_canaries.py
 waiting_at_once := 3
@@ -19,7 +21,7 @@ again := tests/store/test_oldest.py tests/store/test_servers.py
 storm := tests/end_to_end/test_storm.py
 simulation := tests/simulation/test_simulation.py
 alone := $(storm) $(simulation)
-apart := $(waiting) $(browsing) $(alone)
+apart := $(waiting) $(page_blocks) $(browsing) $(alone)
 # Pure rules, shapes and descriptions: no test of these folders but a few needs a server, and those are left out.
 pure := tests/domain tests/triggers tests/wire tests/outbound tests/plugins
 times := .venv/test-times
@@ -37,12 +39,13 @@ project := .venv/stamp-project
 dev := .venv/stamp-dev
 dashboard := .venv/stamp-dashboard
 auditor := .venv/stamp-audit
+site := .venv/stamp-docs
 # What the dashboard is built from; the types come from the description of the API.
 screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name types.gen.ts) docs/openapi.json
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-dev dashboard up quick check test lint format simulate mutants proof audit lock clean
+.PHONY: help install install-dev dashboard up quick check test lint format docs reference simulate mutants proof audit lock clean
 
 help:            ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' Makefile | expand -t 20
@@ -68,12 +71,13 @@ check: lint         ## All that starts no whole installation, on one version of 
 	$(beside_others) $(again:%=--ignore=%)
 
 test: export TEST_TIMES := $(times)
-test: install-dev $(auditor) ## Lint, then run the tests.
+test: install-dev $(auditor) $(site) ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
 	$(beside_others)
 	$(second_look) -n $(waiting_at_once) --dist loadfile $(waiting) $(alone:%=--ignore=%) $(PYTEST_ARGS)
+	$(second_look) -n $(waiting_at_once) --dist worksteal $(page_blocks) $(PYTEST_ARGS)
 	$(second_look) -n $(waiting_at_once) --dist loadfile $(browsing) $(PYTEST_ARGS)
 	$(bin)/pytest $(storm) $(PYTEST_ARGS)
 	$(bin)/pytest $(simulation) $(PYTEST_ARGS)
@@ -88,6 +92,13 @@ lint: install-dev   ## Style, types and layers.
 format: install-dev ## Put the code into its canonical form.
 	$(bin)/ruff check --fix .
 	$(bin)/ruff format .
+
+docs: $(site)       ## Build the documentation site into build/site; a warning fails.
+	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict
+
+reference: install-dev  ## Write the generated pages of docs/reference anew.
+	$(bin)/python -m scripts.reference
+	$(bin)/python scripts/functions_page.py
 
 simulate: install-dev   ## Run the whole system under SEEDS seeds, with faults.
 	$(bin)/python -m tests.simulation --seeds $(SEEDS)
@@ -132,6 +143,11 @@ $(dev): requirements-dev.lock $(runtime) | $(project)
 $(auditor): requirements-audit.lock $(venv)
 	@$(bin)/python -m venv --clear .venv/audit
 	@.venv/audit/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-audit.lock
+	@touch $@
+
+$(site): requirements-docs.lock $(venv)
+	@$(bin)/python -m venv --clear .venv/docs
+	@.venv/docs/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements-docs.lock
 	@touch $@
 
 $(dashboard): $(screens) $(venv)

@@ -1,4 +1,4 @@
-"""A Duly worker in 65 lines of plain Python, without the SDK. docs/workers-over-http.md says why each is as it is."""
+"""A Duly worker in 65 lines of plain Python, without the SDK. docs/how-to/workers-over-http.md says why each is as it is."""
 
 import http.client
 import json

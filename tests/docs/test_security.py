@@ -1,4 +1,4 @@
-"""`docs/security.md` names every attack file with as many cases as pytest collects."""
+"""`docs/explanation/security.md` names every attack file with as many cases as pytest collects."""
 
 from tests.security.__main__ import HEAD, PAGE, counted, renewed
 
@@ -12,7 +12,7 @@ def test_the_table_of_attacks_is_what_pytest_collects():
 
 
 def test_files_that_come_and_go_change_the_table():
-    stays, goes = "| Tenants | [`test_tenants.py`](x) | 6 | nothing is seen |", "| Old | [`test_gone.py`](x) | 1 | it |"
+    stays, goes = "| Tenants | `test_tenants.py` | 6 | nothing is seen |", "| Old | `test_gone.py` | 1 | it |"
     before = f"# Page\n\n{HEAD}{stays}\n{goes}\n\nMore.\n"
 
     after = renewed(before, {"test_tenants.py": 7, "test_tls.py": 4})
@@ -20,5 +20,5 @@ def test_files_that_come_and_go_change_the_table():
     assert after.startswith(f"# Page\n\n{HEAD}")
     assert after.endswith("\n\nMore.\n")
     first, second = after.partition(HEAD)[2].partition("\n\n")[0].splitlines()
-    assert first == "| Tenants | [`test_tenants.py`](../tests/security/test_tenants.py) | 7 | nothing is seen |"
-    assert second.startswith("|  | [`test_tls.py`](../tests/security/test_tls.py) | 4 | TLS is spoken")
+    assert first == "| Tenants | `test_tenants.py` | 7 | nothing is seen |"
+    assert second.startswith("|  | `test_tls.py` | 4 | TLS is spoken")

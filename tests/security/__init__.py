@@ -1,1 +1,1 @@
-"""Attacks on Duly, gathered by what they attack; docs/security.md tells what each file asserts."""
+"""Attacks on Duly, gathered by what they attack; docs/explanation/security.md tells what each file asserts."""

@@ -1,4 +1,4 @@
-"""Bring the table of attack files in docs/security.md up to date: `python -m tests.security`.
+"""Bring the table of attack files in docs/explanation/security.md up to date: `python -m tests.security`.
 
 The number of cases comes from pytest's collection. A file without a row gets one, with the first sentence of its docstring for
 what it asserts, and a row without a file goes; areas and sentences that stand are kept.
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "explanation" / "security.md"
 HEAD = "| area | attack file | cases | asserted |\n|---|---|---|---|\n"
 _COUNT = re.compile(r"^tests/security/(test_\w+\.py): (\d+)$", re.MULTILINE)
-_ROW = re.compile(r"^\| (?P<area>.*?) \| \[`(?P<file>test_\w+\.py)`\]\(\S+\) \| \d+ \| (?P<asserted>.*) \|$")
+_ROW = re.compile(r"^\| (?P<area>.*?) \| `(?P<file>test_\w+\.py)` \| \d+ \| (?P<asserted>.*) \|$")
 
 
 def counted() -> dict[str, int]:
@@ -31,10 +31,7 @@ def renewed(page: str, cases: dict[str, int]) -> str:
     rows = [row for line in table.splitlines() if (row := _ROW.match(line)) and row["file"] in cases]
     told = [(row["area"], row["file"], row["asserted"]) for row in rows]
     told += [("", file, sentence_of(file)) for file in sorted(cases.keys() - {row["file"] for row in rows})]
-    lines = [
-        f"| {area} | [`{file}`](../tests/security/{file}) | {cases[file]} | {asserted} |"
-        for area, file, asserted in told
-    ]
+    lines = [f"| {area} | `{file}` | {cases[file]} | {asserted} |" for area, file, asserted in told]
     return f"{before}{HEAD}{chr(10).join(lines)}\n\n{after}"
 
 

@@ -12,7 +12,7 @@ from duly import triggers
 from duly.domain.triggers.english.suggestions import FORMS
 from duly.domain.triggers.errors import CODES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "triggers.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "triggers.md").read_text()
 WARNINGS = {"DAY_OR", "WEEKDAY_NUMBERS", "UNEVEN_STEP", "RARE", "CLOCK_CHANGE", "DENSE", "DEAD_PART"}
 NOW = datetime(2026, 3, 7, 10, tzinfo=UTC)
 

@@ -1,6 +1,6 @@
 """The HTTP client of Duly: `Client`, `AsyncClient`, their shapes, and their errors.
 
-See docs/client.md and docs/decisions/0042-python-client.md.
+See docs/how-to/client.md and docs/decisions/0042-python-client.md.
 """
 
 from __future__ import annotations

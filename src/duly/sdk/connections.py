@@ -197,5 +197,5 @@ def _found(settings: Settings) -> str:
 def _over_http(source: str, url: str) -> DatabaseUnusable:
     return DatabaseUnusable(
         f"{source} names a Duly over HTTP, {redacted(url)}, and an App speaks to the database itself:"
-        " submit with `duly.Client` instead (docs/client.md), or set DULY_DATABASE_URL to its PostgreSQL"
+        " submit with `duly.Client` instead (docs/how-to/client.md), or set DULY_DATABASE_URL to its PostgreSQL"
     )

@@ -35,7 +35,7 @@ class Submittable(Submitter[Q, T]):
         """Choose when and how to run it: `.options(delay="PT10M").submit(…)`.
 
         A one-shot: `at`, a moment; `delay`, from now; or `when`, in English. Recurring: `every`, from `at` or the next
-        whole second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/triggers.md. Such
+        whole second on; `cron` or `when`, in the zone `tz`; or `schedule`, in the full shape of docs/reference/triggers.md. Such
         a schedule takes a `name`, `start` and `end`, `max_runs`, `jitter` ("PT5M"), `calendars`, `pause_on_failure`;
         `misfire` and `overlap`, a policy or its shape; and `every` the `mode` "fixed_delay", to count from the end of
         each run.

@@ -1,7 +1,7 @@
 """Callbacks: what receivers of webhooks say after they have answered 202.
 
 No key is needed: the token in the path, which only the receiver of that attempt was given, is the right to say what it came to.
-docs/callbacks.md says how a receiver is written.
+docs/how-to/completion-callbacks.md says how a receiver is written.
 """
 
 from __future__ import annotations

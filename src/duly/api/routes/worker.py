@@ -1,7 +1,7 @@
 """Workers over HTTP, in any language and any network: register, claim, renew, settle; and what a run says while it runs.
 
 A lease over HTTP is a lease like any other: the same rows, fences, reaper and retries. docs/decisions/0013-workers-over-http.md
-says what differs, and docs/workers-over-http.md how such a worker is written.
+says what differs, and docs/how-to/workers-over-http.md how such a worker is written.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ async def show(client: AsyncClient, name: str, as_json: bool) -> None:
 async def put(client: AsyncClient, file: str, as_json: bool) -> None:
     """Store the calendar in FILE, new or changed; `-` reads standard input.
 
-    It is a JSON object with name, tz, dates, windows and weekly; see docs/triggers.md. The jobs that use it are
+    It is a JSON object with name, tz, dates, windows and weekly; see docs/reference/triggers.md. The jobs that use it are
     rearmed. One that leaves a job nothing for 400 days is refused.
     """
     definition = _read(file)

@@ -18,7 +18,7 @@ filter_option = click.option(
     "filter_text",
     default="",
     metavar="FILTER",
-    help="Only those that fit, such as 'queue:mail AND tag:new'; see docs/lists.md.",
+    help="Only those that fit, such as 'queue:mail AND tag:new'; see docs/reference/filters.md.",
 )
 limit_option = click.option("--limit", default=50, show_default=True, type=click.IntRange(1, LIMIT_MAX))
 

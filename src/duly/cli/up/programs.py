@@ -22,7 +22,7 @@ from duly.worker.targets.container import ENGINES, Containers
 from duly.worker.targets.orphans import Engine, Orphans, Owner
 from duly.worker.targets.sandbox import Ceiling, Sandbox, account_of, find_sandbox
 
-LIMITS_PAGE = "docs/commands-and-containers.md#control-groups"
+LIMITS_PAGE = "docs/reference/command-sandbox.md#control-groups"
 
 
 def of(settings: Settings, name: str) -> tuple[list[TargetHandler], list[Part]]:
