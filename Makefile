@@ -91,7 +91,7 @@ format: install-dev ## Put the code into its canonical form.
 	$(bin)/ruff format .
 
 docs: $(site)       ## Build the documentation site into build/site; a warning fails.
-	@.venv/docs/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 .venv/docs/bin/mkdocs build --strict
 
 reference: install-dev  ## Write the generated pages of docs/reference anew.
 	$(bin)/python -m scripts.reference

@@ -39,7 +39,7 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _VARYING = re.compile(
-    r"…|<?\d+(?:\.\d+)? m?s\b|\d\d:\d\d:\d\d(?:\.\d+)?"
+    r"\s*…\s*|<?\d+(?:\.\d+)? m?s\b|\d\d:\d\d:\d\d(?:\.\d+)?"
 )  # what "…" stands for, durations and times of day
 _REQUEST = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/\S+)")
 

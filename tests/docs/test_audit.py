@@ -5,12 +5,12 @@ from pathlib import Path
 
 from duly.domain.tenancy.audit import Action
 
-PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "audit.md"
 _ACTION = re.compile(r"`([a-z]+\.[a-z_]+)`")
 
 
 def test_every_action_is_told():
     page = PAGE.read_text()
-    table = page.partition("## Actions")[2].partition("Each request")[0]
+    table = page.partition("## Actions")[2].partition("\n## ")[0]
 
     assert sorted(_ACTION.findall(table)) == sorted(Action)

@@ -1,4 +1,4 @@
-"""`docs/requirements.md` is complete, and names only tests that exist; so does the README, which shows each promise by some."""
+"""The page of requirements is complete, and names only tests that exist; so does that of promises, which shows each by some."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 def requirements() -> Iterator[tuple[str, str, str]]:
     """Read each line of the table as its id, its wording and what shows it."""
-    for line in (ROOT / "docs" / "requirements.md").read_text().splitlines():
+    for line in (ROOT / "docs" / "reference" / "requirements.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith(("| R", "| N")):
             identifier, wording, shown_by = cells
@@ -35,8 +35,8 @@ def named_tests() -> list[tuple[str, str]]:
 
 
 def promises() -> list[tuple[str, list[str]]]:
-    """Read each line of the README's table of promises as its wording and the tests that are said to show it."""
-    _, _, section = (ROOT / "README.md").read_text().partition("| promise | shown by |\n|---|---|\n")
+    """Read each line of the table of promises as its wording and the tests that are said to show it."""
+    _, _, section = (ROOT / "docs" / "reference" / "promises.md").read_text().partition("| promise | shown by |\n|---|---|\n")
     rows = section.partition("\n\n")[0].splitlines()
     return [(wording, TEST_NAMED.findall(shown_by)) for _, wording, shown_by, _ in (row.split("|") for row in rows)]
 
@@ -79,7 +79,7 @@ def test_each_named_test_exists():
     assert absent == []
 
 
-def test_each_promise_of_the_readme_names_a_test_and_each_of_these_exists():
+def test_each_promise_names_a_test_and_each_of_these_exists():
     found = promises()
 
     assert len(found) > 10
