@@ -1,5 +1,5 @@
 // How each state looks: its tone and its icon. The word is the state itself.
-export const LOOKS: Record<string, [string, string]> = {
+export const STYLES: Record<string, [string, string]> = {
   succeeded: ['good', 'check'], active: ['good', 'check'], completed: ['quiet', 'check'], closed: ['good', 'check'], serving: ['good', 'check'],
   running: ['accent', 'play'], ready: ['accent', 'dot'], scheduled: ['quiet', 'clock'], waiting: ['quiet', 'clock'], blocked: ['warn', 'gate'],
   retrying: ['warn', 'retry'], snoozed: ['quiet', 'clock'], paused: ['warn', 'pause'], held: ['warn', 'pause'], cancelling: ['warn', 'stop'],
@@ -9,4 +9,4 @@ export const LOOKS: Record<string, [string, string]> = {
   suspended: ['bad', 'pause'], revoked: ['quiet', 'stop'],
   unserved: ['bad', 'alert'], idle: ['quiet', 'dot'], overloaded: ['bad', 'alert'], draining: ['warn', 'stop'], drained: ['quiet', 'stop'], stalled: ['bad', 'alert'],
 }
-export const lookOf = (state: string): [string, string] => LOOKS[state] ?? ['quiet', 'dot']
+export const styleOf = (state: string): [string, string] => STYLES[state] ?? ['quiet', 'dot']
