@@ -1,4 +1,4 @@
-// Workflows as they are drawn and told: which boxes there are, what is between them, and how long each took. Pure: nothing is asked here.
+// Workflows as the dashboard draws them: boxes, arrows and durations. Pure functions, no requests.
 import type { Edge, Node } from './types.gen'
 
 export type Planned = Pick<Node, 'name' | 'after' | 'item_of' | 'added_by'> & { isMap?: boolean }
@@ -169,5 +169,5 @@ export function spanOf(node: Node, items: Node[], now: number): { from: number; 
   return { from, to: Math.max(from, node.ended_at ? Date.parse(node.ended_at) : now) }
 }
 
-const WORDS: Record<On, string> = { success: 'has succeeded', failure: 'has failed', always: 'has ended' }
+const WORDS: Record<On, string> = { success: 'succeeds', failure: 'fails', always: 'ends' }
 export const condition = (edge: Edge): string => `${edge.node} ${WORDS[edge.on]}`
