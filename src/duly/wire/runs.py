@@ -82,6 +82,10 @@ class RunSummary(Told, frozen=True):
         None
     )
     missed: Missed = None
+    payload_preview: Annotated[
+        str | None,
+        Meta(description="The payload as JSON, at most 200 characters; null when it is empty or no longer retained."),
+    ] = None
 
 
 class FollowedJob(Asked, frozen=True):

@@ -1,8 +1,8 @@
-// How each state looks: its tone and its icon. The word is the state itself.
+// The tone and icon of each state.
 export const STYLES: Record<string, [string, string]> = {
   succeeded: ['good', 'check'], active: ['good', 'check'], completed: ['quiet', 'check'], closed: ['good', 'check'], serving: ['good', 'check'],
   running: ['accent', 'play'], ready: ['accent', 'dot'], scheduled: ['quiet', 'clock'], waiting: ['quiet', 'clock'], blocked: ['warn', 'gate'],
-  retrying: ['warn', 'retry'], snoozed: ['quiet', 'clock'], paused: ['warn', 'pause'], held: ['warn', 'pause'], cancelling: ['warn', 'stop'],
+  retrying: ['warn', 'retry'], snoozed: ['quiet', 'clock'], paused: ['warn', 'pause'], cancelling: ['warn', 'stop'],
   dead: ['bad', 'skull'], failed: ['bad', 'cross'], timed_out: ['bad', 'clock'], lost: ['bad', 'alert'], open: ['bad', 'cross'],
   cancelled: ['quiet', 'stop'], expired: ['calm', 'clock'], skipped: ['calm', 'skip'], fenced: ['quiet', 'gate'], half_open: ['warn', 'retry'],
   error: ['bad', 'cross'], warning: ['warn', 'alert'], notice: ['accent', 'info'], well: ['good', 'check'], changed: ['warn', 'alert'],
