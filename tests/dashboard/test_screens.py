@@ -141,7 +141,7 @@ class TestJobs:
         page, name = visitor.page, a_name("made")
         await visitor.go("/jobs")
         await page.get_by_role("link", name="Create job").click()
-        await page.get_by_label("Name").fill(name)
+        await page.get_by_role("textbox", name=re.compile("^Name")).fill(name)
         await page.get_by_label("Handler").fill("greet")
         await page.get_by_label("Schedule text").fill("every day at 4:15am")
         await expect(page.get_by_role("region", name="Schedule").get_by_text("04:15").first).to_be_visible()
@@ -512,7 +512,7 @@ class TestDead:
         await page.get_by_role("button", name=f"Discard run {run_id[-8:]}").click()
         await expect(page.get_by_role("dialog")).to_contain_text("1 dead run of fails")
         assert await house.state(run_id) == "dead"
-        await page.get_by_role("button", name="Discard run").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Discard run").click()
 
         await expect(page.get_by_text("No matching dead letters")).to_be_visible()
         assert await house.state(run_id) == "cancelled"
@@ -539,7 +539,7 @@ class TestQueues:
         await expect(page.get_by_label("Paused", exact=True)).to_contain_text("flooded")
         assert [hold["queue"] for hold in (await house.ask("GET", "/v1/holds"))["items"]] == ["default"]
 
-        await page.get_by_role("button", name="Resume queue default").click()
+        await page.get_by_role("button", name="Resume queue default", exact=True).click()
         await expect(page.get_by_label("Paused", exact=True)).to_be_hidden()
         assert (await house.ask("GET", "/v1/holds"))["items"] == []
 
