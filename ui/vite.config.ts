@@ -1,12 +1,12 @@
 import { svelte } from '@sveltejs/vite-plugin-svelte'
 import { defineConfig } from 'vite'
 
-const LATER = ['Chart', 'Gantt', 'GraphBox', 'NodeBars', 'NodeList', 'NodePanel', 'WorkflowGraph']
+const LATER = ['Chart', 'Gantt', 'GraphBox', 'NodeTimeline', 'NodeList', 'NodePanel', 'WorkflowGraph']
 
 // What more than one screen is made of; what is large and not for everybody comes with whom it is for.
 function isShared(id: string): boolean {
   const part = /\/src\/parts\/(\w+)\./.exec(id)?.[1]
-  return part ? !LATER.includes(part) : /\/src\/lib\/(?!layout|fit|workflows)|\/node_modules\/(svelte|esm-env|clsx)\//.test(id)
+  return part ? !LATER.includes(part) : /\/src\/lib\/(?!layout|truncate|workflows)|\/node_modules\/(svelte|esm-env|clsx)\//.test(id)
 }
 
 export default defineConfig({

@@ -193,7 +193,7 @@ async def first_page(visitor: Visitor) -> tuple[int, float]:
     client.on("Network.loadingFinished", lambda told: sizes.update({told["requestId"]: told["encodedDataLength"]}))
     began = time.monotonic()
     await page.goto(f"{visitor.house.url}/ui/overview")
-    await page.get_by_label("Oldest waiting run").wait_for()
+    await page.get_by_label("Oldest age").wait_for()
     took = (time.monotonic() - began) * 1000
     await client.detach()
     return sum(int(size) for number, size in sizes.items() if "/v1/" not in urls.get(number, "/v1/")), round(took, 1)
@@ -203,7 +203,7 @@ async def started_on_screen(visitor: Visitor) -> float:
     """Let a run begin while its list is open; give the seconds from when it was due until it is on screen as running."""
     page = visitor.page
     await visitor.go("/runs?state=running&handler=takes_long")
-    await page.get_by_text("No run fits").wait_for()
+    await page.get_by_text("No matching runs").wait_for()
     run_id = await visitor.house.submit("takes_long")
     await page.locator(f"a[href$='{run_id}']").wait_for()
     seen = time.time()
@@ -268,7 +268,7 @@ async def measure(jobs: int, attempts: int, beats: int) -> dict[str, Any]:
             tell(screens=[msgspec.structs.asdict(min(some, key=lambda one: one.server_ms)) for some in looked])
             starts = [await started_on_screen(visitor) for _ in range(3)]
             tell(started_on_screen_seconds=round(statistics.median(starts), 2))
-            paths = ("/overview?reach=24h", "/jobs", "/runs")
+            paths = ("/overview?range=24h", "/jobs", "/runs")
             tell(grown=[msgspec.structs.asdict(await grown(visitor, path, beats)) for path in paths])
     return found
 

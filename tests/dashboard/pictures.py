@@ -106,7 +106,7 @@ async def picture(page: Page, house: House, path: str, name: str) -> None:
         for row in (1, 3, 4):
             await page.locator("[data-select]").nth(row).check()
     if name.startswith("queues"):
-        await page.locator("[aria-label^='What ']").first.click()
+        await page.locator("[aria-label^='Held runs of']").first.click()
         await watched.quiet()
     await page.screenshot(path=PLACE / f"{name}.png", full_page=name.startswith(WHOLE))
 
@@ -126,7 +126,7 @@ async def main() -> None:
         async with a_house(Path(folder)) as house, a_browser() as browser:
             made = await furnish(house)
             shots = {
-                "overview": "/overview?reach=15m",
+                "overview": "/overview?range=15m",
                 "jobs": "/jobs?sort=name",
                 "job": f"/jobs/{made['job']}",
                 "new-job": "/jobs/new",

@@ -44,7 +44,7 @@ async def test_the_first_page_of_who_is_logged_in_is_small(looker):
 
 
 async def test_a_page_that_is_read_again_and_again_does_not_grow(looker):
-    found = await grown(looker, "/overview?reach=24h", beats=60)
+    found = await grown(looker, "/overview?range=24h", beats=60)
 
     assert found.nodes_after <= found.nodes_before * 1.1 + 100, found
     assert found.listeners_after <= found.listeners_before * 1.1 + 20, found

@@ -29,7 +29,7 @@ class TestJobs:
         )  # as who looks for a name would have it
         await expect(page.get_by_role("columnheader", name="Sort by name")).to_have_attribute("aria-sort", "ascending")
 
-        await page.get_by_role("button", name="Sort by made").click()
+        await page.get_by_role("button", name="Sort by created").click()
         await expect(names).to_have_text([f"{word}-a", f"{word}-c", f"{word}-b"])  # the newest first
         await page.reload()
         await expect(names).to_have_text([f"{word}-a", f"{word}-c", f"{word}-b"])
@@ -62,7 +62,7 @@ class TestJobs:
         await visitor.go(f"/jobs?name={word}")
         await page.get_by_label(f"Select {word}-0").check()
         bar = page.get_by_role("toolbar")
-        await bar.get_by_role("button", name="All that fit instead").click()
+        await bar.get_by_role("button", name="Select all matching").click()
         await bar.get_by_role("button", name="Delete").click()
         await expect(page.get_by_role("dialog")).to_contain_text("4 jobs")
         await expect(page.get_by_role("dialog")).to_contain_text(f"name:{word}*")
@@ -77,7 +77,7 @@ class TestRuns:
         job = {"target": {"type": "function", "handler": "greet"}, "queue": queue}
         run_ids = [(await house.ask("POST", "/v1/jobs", job))["job_id"] for _ in range(3)]
         await visitor.go(f"/runs?queue={queue}")
-        await page.get_by_label("Select this page").check()
+        await page.get_by_label("Select page").check()
         await page.get_by_role("toolbar").get_by_role("button", name="Cancel").click()
         await expect(page.get_by_role("dialog")).to_contain_text("3 runs")
         await page.get_by_role("button", name="Cancel 3", exact=True).click()
@@ -91,8 +91,8 @@ class TestRuns:
         second = (await house.ask("POST", "/v1/jobs", job))["job_id"]
         await visitor.go(f"/runs/{second}")
 
-        await expect(visitor.page.locator("[data-story]")).to_contain_text("job it follows")
-        await expect(visitor.page.get_by_label("Facts")).to_contain_text(f"when {first[-8:]} has succeeded")
+        await expect(visitor.page.locator("[data-story]")).to_contain_text("depends on 1 job")
+        await expect(visitor.page.get_by_label("Details").get_by_role("link", name=first[-8:])).to_be_visible()
         await house.ask("POST", f"/v1/runs/{first}/cancel")
 
 
@@ -103,12 +103,12 @@ class TestDead:
         runs = [await a_dead_run(house, f"{word}: order {number} is gone") for number in range(3)]
         await visitor.go("/dead")
         group = page.locator(".group", has_text=word)
-        await group.get_by_role("button", name="Inspect").click()
+        await group.get_by_role("button", name="View runs").click()
         await expect(group.locator("tbody tr")).to_have_count(3)
         await expect(group.locator("tbody")).to_contain_text("order 2 is gone")
 
-        await group.get_by_role("button", name="Replay these").click()
-        await page.get_by_label("Runs a second").fill("100")
+        await group.get_by_role("button", name="Replay group").click()
+        await page.get_by_label("Rate, runs per second").fill("100")
         await page.get_by_role("button", name="Replay 3", exact=True).click()
         for run_id in runs:
             await eventually(partial(has_attempts, house, run_id, 2))
@@ -120,11 +120,11 @@ class TestQueues:
         await house.until(run_id, "running")
         await visitor.go("/queues")
         workers = page.get_by_label("Workers", exact=True)
-        await workers.get_by_role("button", name=re.compile("^What .* holds$")).first.click()
-        await expect(page.get_by_label("What it holds")).to_contain_text(run_id[-8:])
+        await workers.get_by_role("button", name=re.compile("^Held runs of")).first.click()
+        await expect(page.get_by_label("Held runs", exact=True)).to_contain_text(run_id[-8:])
 
         await workers.get_by_role("button", name=re.compile("^Drain worker")).first.click()
-        await page.get_by_role("button", name="Drain it").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Drain worker").click()
         await expect(workers.locator("[data-state=draining]")).to_be_visible()
         [worker] = (await house.ask("GET", "/v1/workers"))["items"]
         assert worker["is_draining"] is True
@@ -140,18 +140,18 @@ class TestQueues:
         page = visitor.page
         await visitor.go("/queues")
         await page.get_by_role("button", name="Set limits of queue default").click()
-        await page.get_by_label("Under way at once, at most").fill("7")
-        await page.get_by_label("Overloaded when").fill("90")
-        await page.get_by_role("button", name="Set them").click()
+        await page.get_by_label("Max concurrent runs").fill("7")
+        await page.get_by_label(re.compile("^Overloaded above")).fill("90")
+        await page.get_by_role("button", name="Set limits", exact=True).click()
         await expect(page.get_by_role("row", name=re.compile("^default"))).to_contain_text("of 7")
         [limit] = await self.limits_of_default(house)
         [queue] = [one for one in (await house.ask("GET", "/v1/queues"))["items"] if one["name"] == "default"]
         assert (limit["queue"], limit["places"], queue["age_limit_seconds"]) == ("default", 7, 90)
 
         await page.get_by_role("button", name="Set limits of queue default").click()
-        await page.get_by_label("Under way at once, at most").fill("")
-        await page.get_by_label("Overloaded when").fill("")
-        await page.get_by_role("button", name="Set them").click()
+        await page.get_by_label("Max concurrent runs").fill("")
+        await page.get_by_label(re.compile("^Overloaded above")).fill("")
+        await page.get_by_role("button", name="Set limits", exact=True).click()
         await expect(page.get_by_role("row", name=re.compile("^default"))).not_to_contain_text("of 7")
         assert await self.limits_of_default(house) == []
 
@@ -164,8 +164,8 @@ class TestJob:
         visitor = await visiting(browser, house, timezone_id="Europe/Berlin")
         await visitor.come_in()
         await visitor.go(f"/jobs/{await house.schedule(a_name('unzoned'))}")
-        await expect(visitor.page.get_by_label("Calendar", exact=True)).to_contain_text("by day of UTC")
-        await expect(visitor.page.get_by_text("times of Europe/Berlin")).to_be_visible()
+        await expect(visitor.page.get_by_label("Calendar", exact=True)).to_contain_text("days in UTC")
+        await expect(visitor.page.get_by_text("Time zone Europe/Berlin")).to_be_visible()
         await visitor.page.context.close()
 
     async def test_the_calendar_is_of_the_schedules_zone_and_marks_days_on_which_clocks_are_set(self, visitor, house):
@@ -175,5 +175,5 @@ class TestJob:
         await visitor.go(f"/jobs/{job_id}")
         calendar = visitor.page.get_by_label("Calendar", exact=True)
 
-        await expect(calendar).to_contain_text("by day of America/New_York")
+        await expect(calendar).to_contain_text("days in America/New_York")
         await expect(calendar.locator("path.change")).to_have_count(len(asked["clock_changes"]))

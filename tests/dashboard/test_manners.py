@@ -85,8 +85,12 @@ async def test_the_theme_is_chosen_and_remembered(stranger):
     await stranger.log_in()
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     light = await page.evaluate(ground)
-    await page.get_by_role("button", name=re.compile("^Theme")).click()
-    await page.get_by_role("button", name=re.compile("^Theme")).click()
+    for word in ("theme", "Log out"):
+        button = page.get_by_role("button", name=word)
+        await expect(button).to_contain_text(word)
+        await expect(button).to_have_attribute("title", re.compile(word))
+    await page.get_by_role("button", name=re.compile("theme: switch to")).click()
+    await page.get_by_role("button", name=re.compile("theme: switch to")).click()
     dark = await page.evaluate(ground)
     await page.reload()
     await page.get_by_role("navigation", name="Screens").wait_for()
@@ -103,7 +107,7 @@ async def test_keys_lead_everywhere(visitor, places):
             await page.keyboard.press(key)
         await expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()
     await page.keyboard.press("?")
-    await expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    await expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     await page.keyboard.press("Escape")
     await expect(page.get_by_role("dialog")).to_be_hidden()
     await page.keyboard.press("g")
@@ -169,7 +173,7 @@ async def test_who_comes_to_a_screen_or_has_done_something_is_not_lost(visitor, 
 
     await page.get_by_role("button", name="Pause").focus()
     await page.keyboard.press("Enter")
-    await page.get_by_role("button", name="Pause it").focus()
+    await page.get_by_role("button", name="Pause job").focus()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("button", name="Resume")).to_be_visible()
     await expect(page.locator("main")).to_be_focused()

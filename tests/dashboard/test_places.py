@@ -11,7 +11,13 @@ from tests.dashboard.conftest import eventually, visiting
 from tests.dashboard.test_manners import serious, settled
 from tests.dashboard.test_screens import a_name
 
-HEADINGS = {"t": "Destinations", "f": "Schedules as code", "k": "Tenants and keys", "a": "Audit", "s": "System"}
+HEADINGS = {
+    "t": "Destinations",
+    "f": "Schedules as code",
+    "k": "Tenants and API keys",
+    "a": "Audit log",
+    "s": "System",
+}
 MORNING = {"cron": "0 4 * * *"}
 
 
@@ -60,23 +66,23 @@ class TestDestinations:
     async def test_one_is_made_left_alone_and_called_again(self, visitor, house):
         page, host = visitor.page, f"{a_name('made')}.example"
         await visitor.go("/destinations")
-        await page.get_by_role("button", name="New destination").click()
-        await page.get_by_label("Address").fill(f"https://{host}/in")
-        await page.get_by_role("button", name="Make it").click()
+        await page.get_by_role("button", name="Create destination").click()
+        await page.get_by_role("dialog").get_by_label("URL").fill(f"https://{host}/in")
+        await page.get_by_role("dialog").get_by_role("button", name="Create destination").click()
         await expect(page.get_by_role("heading", name=f"https://{host}")).to_be_visible()
         path = f"/v1/destinations/{page.url.rpartition('/')[2]}"
 
-        await page.get_by_role("button", name="Leave it alone").click()
-        await page.get_by_label("Minutes").fill("30")
-        await page.get_by_role("dialog").get_by_role("button", name="Leave it alone").click()
+        await page.get_by_role("button", name="Open circuit").click()
+        await page.get_by_label("Duration, in minutes").fill("30")
+        await page.get_by_role("dialog").get_by_role("button", name="Open circuit").click()
         await expect(page.locator(".head [data-state=open]")).to_be_visible()
         assert (await house.ask("GET", path))["state"] == "open"
         await visitor.go("/destinations")
         await expect(page.get_by_role("row", name=re.compile(host)).locator("[data-state=open]")).to_be_visible()
         await page.get_by_role("link", name=host).click()
-        await page.get_by_role("button", name="Call it again").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("0 runs")
-        await page.get_by_role("dialog").get_by_role("button", name="Call it again").click()
+        await page.get_by_role("button", name="Close circuit").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("0 waiting runs")
+        await page.get_by_role("dialog").get_by_role("button", name="Close circuit").click()
         await expect(page.locator(".head [data-state=closed]")).to_be_visible()
         assert (await house.ask("GET", path))["state"] == "closed"
 
@@ -84,19 +90,19 @@ class TestDestinations:
         one = await a_destination(house)
         page = visitor.page
         await visitor.go(f"/destinations/{one['destination_id']}")
-        await page.get_by_label("What it may be sent").get_by_role("button", name="Edit").click()
-        await page.get_by_label("Requests at once").fill("7")
-        await page.get_by_label("Requests a second").fill("2.5")
-        await page.get_by_label(re.compile("^Retries")).fill("50")
-        await page.get_by_role("button", name="Set it").click()
-        sent = page.get_by_label("What it may be sent", exact=True)
-        await expect(sent).to_contain_text("2.5 a second")
+        await page.get_by_label("Limits", exact=True).get_by_role("button", name="Edit").click()
+        await page.get_by_label("Concurrent requests").fill("7")
+        await page.get_by_label("Requests per second").fill("2.5")
+        await page.get_by_label(re.compile("^Retry budget")).fill("50")
+        await page.get_by_role("button", name="Set limits").click()
+        sent = page.get_by_label("Limits", exact=True)
+        await expect(sent).to_contain_text("2.5 per second")
         told = await house.ask("GET", f"/v1/destinations/{one['destination_id']}")
         assert (told["places"], told["rate_per_second"], told["retry_share"]) == (7, 2.5, 0.5)
 
         await sent.get_by_role("button", name="Edit").click()
-        await page.get_by_label("Requests a second").fill("")
-        await page.get_by_role("button", name="Set it").click()
+        await page.get_by_label("Requests per second").fill("")
+        await page.get_by_role("button", name="Set limits").click()
         await expect(sent).to_contain_text("no limit")
         assert (await house.ask("GET", f"/v1/destinations/{one['destination_id']}"))["rate_per_second"] is None
 
@@ -109,11 +115,11 @@ class TestDestinations:
         assert first["secret"] not in await page.content()
 
         await page.get_by_role("button", name="Rotate").click()
-        await page.get_by_role("button", name="Rotate it").click()
+        await page.get_by_role("button", name="Rotate secret").click()
         fresh = await page.get_by_label("the new secret", exact=True).inner_text()
         newest, before = (await house.ask("GET", path))["items"]
         assert (newest["secret"], before["secret"]) == (fresh, first["secret"])
-        await page.get_by_role("button", name="I have it").click()
+        await page.get_by_role("button", name="Done").click()
         await expect(page.get_by_text(fresh)).to_be_hidden()
 
     async def test_the_runs_that_wait_for_it_are_linked(self, visitor, house):
@@ -125,7 +131,7 @@ class TestDestinations:
         await house.until(run_id, "blocked")
         await visitor.go(f"/destinations/{one['destination_id']}")
 
-        await visitor.page.get_by_label("Runs that wait for it").get_by_role("link", name=run_id[-8:]).click()
+        await visitor.page.get_by_label("Waiting runs").get_by_role("link", name=run_id[-8:]).click()
         await expect(visitor.page.locator(".head [data-state=blocked]")).to_be_visible()
         await house.ask("POST", f"/v1/runs/{run_id}/cancel")
 
@@ -139,10 +145,10 @@ class TestDestinations:
         [told] = (await house.ask("GET", f"/v1/destinations/{one['destination_id']}/failures"))["items"]
         await visitor.go(f"/destinations/{one['destination_id']}")
 
-        row = visitor.page.get_by_label("What failed last").locator("tbody tr")
+        row = visitor.page.get_by_label("Recent failures").locator("tbody tr")
         await expect(row).to_have_count(1)
         await expect(row).to_contain_text(told["reason"])
-        await expect(row).to_contain_text("nothing")
+        await expect(row).to_contain_text("no response")
         await row.get_by_role("link", name=run_id[-8:]).click()
         await expect(visitor.page.locator(".head [data-state=dead]")).to_be_visible()
 
@@ -155,16 +161,16 @@ class TestFiles:
         page = visitor.page
         await visitor.go("/files")
         row = page.get_by_role("row", name=re.compile(source))
-        await expect(row).to_contain_text("2 changed by hand")
+        await expect(row).to_contain_text("2 drifted")
         await row.get_by_role("link", name=source, exact=True).click()
 
         await expect(page.get_by_role("heading", name=source)).to_be_visible()
         report = page.get_by_role("row", name=re.compile(f"{source}-report"))
         await expect(report.locator(".before")).to_have_text("5")
         await expect(report.locator(".after")).to_have_text("1")
-        await expect(page.get_by_role("row", name=re.compile(f"{source}-gone"))).to_contain_text("deleted by hand")
+        await expect(page.get_by_role("row", name=re.compile(f"{source}-gone"))).to_contain_text("Deleted")
         await expect(page.locator("tbody tr")).to_have_count(3)
-        await page.get_by_label("Only what was changed since").check()
+        await page.get_by_label("Only drifted jobs").check()
         await expect(page.locator("tbody tr")).to_have_count(2)
         assert "drifted=true" in page.url
 
@@ -185,23 +191,23 @@ class TestTenantsAndKeys:
     async def test_a_key_is_made_shown_once_used_and_revoked(self, visitor, browser, house):
         page, name = visitor.page, a_name("key")
         await visitor.go("/keys")
-        await page.get_by_role("button", name="New key").click()
+        await page.get_by_role("button", name="Create API key").click()
         await page.get_by_role("dialog").get_by_label("Name").fill(name)
         await page.get_by_role("checkbox", name=re.compile("jobs:trigger")).check()
         await page.get_by_label("Expires after, in days").fill("30")
-        await page.get_by_role("button", name="Make it").click()
-        key = await page.get_by_label("the new key", exact=True).inner_text()
+        await page.get_by_role("dialog").get_by_role("button", name="Create API key").click()
+        key = await page.get_by_label("the new API key", exact=True).inner_text()
         kept = await the_key(house, name)
         assert (kept["scopes"], kept["expires_at"] is None) == (["jobs:read", "jobs:trigger"], False)
-        await page.get_by_role("button", name="I have it").click()
+        await page.get_by_role("button", name="Done").click()
         await expect(page.get_by_text(key)).to_be_hidden()
 
         other = await visiting(browser, house)
         await other.log_in(key)
         await other.page.context.close()
         await page.get_by_role("button", name=f"Revoke {name}").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("1 key opens nothing")
-        await page.get_by_role("button", name="Revoke it").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 API key")
+        await page.get_by_role("button", name="Revoke API key").click()
         await expect(page.get_by_role("row", name=re.compile(name)).locator("[data-state=revoked]")).to_be_visible()
         assert (await the_key(house, name))["revoked_at"] is not None
 
@@ -213,12 +219,12 @@ class TestTenantsAndKeys:
         await visitor.go("/keys")
         await page.get_by_role("button", name="Show sessions").click()
         listed = page.get_by_label("Sessions", exact=True)
-        await expect(listed.get_by_text("this session")).to_have_count(1)
+        await expect(listed.get_by_text("current session")).to_have_count(1)
         await expect(listed.get_by_role("row", name=re.compile(name))).to_contain_text("Lost/1.0 <script>")
 
         await listed.get_by_role("button", name=f"Revoke the session of {name} from 127.0.0.1").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("1 browser is logged out")
-        await page.get_by_role("button", name="Revoke it").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 browser")
+        await page.get_by_role("button", name="Revoke session").click()
 
         await expect(listed.get_by_role("row", name=re.compile(name))).to_have_count(0)
         await expect(other.page.get_by_label("API key")).to_be_visible()
@@ -227,64 +233,64 @@ class TestTenantsAndKeys:
     async def test_a_tenant_is_made_limited_paused_and_suspended(self, visitor, house):
         page, name = visitor.page, a_name("tenant")
         await visitor.go("/keys")
-        await page.get_by_role("button", name="New tenant").click()
+        await page.get_by_role("button", name="Create tenant").click()
         await page.get_by_role("dialog").get_by_label("Name").fill(name)
-        await page.get_by_role("button", name="Make it").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Create tenant").click()
         await expect(page.get_by_role("heading", name=name)).to_be_visible()
         path = f"/v1/tenants/{page.url.rpartition('/')[2]}"
 
         await page.get_by_role("button", name="Edit").click()
         await page.get_by_label("Weight").fill("4")
-        await page.get_by_label("Runs under way at once").fill("20")
-        await page.get_by_label(re.compile("^Smallest period")).fill("PT1M")
-        await page.get_by_role("button", name="Set it").click()
-        await expect(page.get_by_label("What it may have", exact=True)).to_contain_text("20 runs at once")
+        await page.get_by_label("Concurrent runs").fill("20")
+        await page.get_by_label(re.compile("^Minimum period")).fill("PT1M")
+        await page.get_by_role("button", name="Set quotas").click()
+        await expect(page.get_by_label("Quotas", exact=True)).to_contain_text("20 runs")
         limits = (await house.ask("GET", path))["limits"]
         assert (limits["weight"], limits["running_max"], limits["least_period"]) == (4, 20, "PT1M")
 
-        await page.get_by_role("button", name="Pause its runs").click()
-        await page.get_by_role("textbox", name="Why").fill("it floods")
-        await page.get_by_role("button", name="Pause them").click()
-        await expect(page.get_by_label("What is held")).to_contain_text("it floods")
-        await page.get_by_role("button", name="Resume its runs").click()
-        await expect(page.get_by_label("What is held")).to_contain_text("Nothing of it is paused")
+        await page.get_by_role("button", name="Pause runs").click()
+        await page.get_by_role("textbox", name="Reason").fill("it floods")
+        await page.get_by_role("dialog").get_by_role("button", name="Pause runs").click()
+        await expect(page.get_by_label("Paused", exact=True)).to_contain_text("it floods")
+        await page.get_by_role("button", name="Resume runs").click()
+        await expect(page.get_by_label("Paused", exact=True)).not_to_contain_text("it floods")
 
         await page.get_by_role("button", name="Suspend").click()
-        await page.get_by_role("button", name="Suspend it").click()
+        await page.get_by_role("button", name="Suspend tenant").click()
         await expect(page.locator(".head [data-state=suspended]")).to_be_visible()
         assert (await house.ask("GET", path))["state"] == "suspended"
-        await page.get_by_role("button", name="Let it in again").click()
+        await page.get_by_role("button", name="Reactivate").click()
         await expect(page.locator(".head [data-state=active]")).to_be_visible()
         assert (await house.ask("GET", path))["state"] == "active"
 
     async def test_limits_are_set_and_removed(self, visitor, house):
         page, queue = visitor.page, a_name("queue")
         await visitor.go("/keys")
-        await page.get_by_role("button", name="New limit").click()
+        await page.get_by_role("button", name="Set limit").click()
         await page.get_by_role("dialog").get_by_label("Queue", exact=True).fill(queue)
-        await page.get_by_label("Runs at once").fill("12")
-        await page.get_by_role("button", name="Set it").click()
-        await expect(page.get_by_label("Limits", exact=True)).to_contain_text(queue)
+        await page.get_by_label("Max concurrent runs").fill("12")
+        await page.get_by_role("dialog").get_by_role("button", name="Set limit").click()
+        await expect(page.get_by_label("Concurrency limits")).to_contain_text(queue)
         assert {"queue": queue, "places": 12}.items() <= (await the_limit(house, queue)).items()
 
         await page.get_by_role("button", name=f"Remove the limit of queue {queue}").click()
-        await page.get_by_role("button", name="Remove it").click()
-        await expect(page.get_by_label("Limits", exact=True)).not_to_contain_text(queue)
+        await page.get_by_role("button", name="Remove limit").click()
+        await expect(page.get_by_label("Concurrency limits")).not_to_contain_text(queue)
         assert await the_limit(house, queue) is None
 
     async def test_what_a_key_of_runs_allows_is_changed_and_given_back(self, visitor, house):
         page, key = visitor.page, a_name("gate")
         await house.ask("PUT", f"/v1/gates/{key}", {"limit": 3})
         await visitor.go("/keys")
-        await page.get_by_role("button", name=f"Limit the key {key}").click()
-        await page.get_by_label("Runs at once").fill("9")
-        await page.get_by_role("button", name="Set it").click()
-        await expect(page.get_by_role("row", name=re.compile(key))).to_contain_text("9 at once")
+        await page.get_by_role("button", name=f"Override limits of key {key}").click()
+        await page.get_by_label("Max concurrent runs").fill("9")
+        await page.get_by_role("button", name="Set limits").click()
+        await expect(page.get_by_role("row", name=re.compile(key))).to_contain_text("9 slots")
         assert (await house.ask("GET", f"/v1/gates/{key}"))["limits"]["limit"] == 9
 
-        await page.get_by_role("button", name=f"Limit the key {key}").click()
-        await page.get_by_label("Runs at once").fill("")
-        await page.get_by_role("button", name="Set it").click()
+        await page.get_by_role("button", name=f"Override limits of key {key}").click()
+        await page.get_by_label("Max concurrent runs").fill("")
+        await page.get_by_role("button", name="Set limits").click()
         await expect(page.get_by_role("row", name=re.compile(key))).to_be_hidden()
 
     async def test_an_admin_of_a_tenant_sees_its_own(self, stranger, house):
@@ -295,13 +301,13 @@ class TestTenantsAndKeys:
         await stranger.go("/keys")
         page = stranger.page
 
-        await expect(page.get_by_label("Keys", exact=True)).to_contain_text("its admin")
+        await expect(page.get_by_label("API keys", exact=True)).to_contain_text("its admin")
         await expect(page.get_by_label("Tenants", exact=True)).to_be_hidden()
         assert "System" not in await page.get_by_role("navigation", name="Screens").inner_text()
         await stranger.go("/system")
-        await expect(page.locator("main")).to_contain_text("for the operator")
+        await expect(page.locator("main")).to_contain_text("the operator")
         await stranger.go(f"/tenants/{made['tenant']}")
-        await expect(page.locator("main")).to_contain_text("for the operator")
+        await expect(page.locator("main")).to_contain_text("the operator")
 
 
 async def the_key(house, name):
@@ -378,7 +384,7 @@ class TestAudit:
         await visitor.go(f"/audit?subject={job_id}")
 
         row = visitor.page.get_by_role("row", name=re.compile("job.skipped_next"))
-        await expect(row).to_contain_text("in the dashboard")
+        await expect(row).to_contain_text("dashboard")
 
     async def test_an_action_that_is_none_is_refused_in_words(self, visitor):
         visitor.may_be_refused = True
@@ -393,11 +399,11 @@ async def test_a_key_that_may_only_read_sees_no_buttons_and_no_admin_screens(str
     assert "Destinations" in titles
     assert "keys" not in titles
     assert "System" not in titles
-    verbs = re.compile("New|Edit|Leave|Call|Rotate|Reveal|Revoke|Limit|Remove|Suspend|Pause")
+    verbs = re.compile("Create|Edit|circuit|Rotate|Reveal|Revoke|Limit|Override|Remove|Suspend|Pause")
     for path in places:
         await stranger.go(path)
         if path in ("/keys", "/tenants/1", "/audit", "/system"):
-            await expect(stranger.page.locator("main")).to_contain_text("This screen is for")
+            await expect(stranger.page.locator("main")).to_contain_text("requires")
         else:
             await expect(stranger.page.locator("main :is(.card, .table)").first).to_be_visible()
         assert await stranger.page.locator("main").get_by_role("button", name=verbs).count() == 0, path
@@ -414,7 +420,7 @@ async def test_axe_finds_nothing_serious(browser, house, places, scheme):
         await settled(visitor)
         found[path] = await serious(visitor)
     await visitor.go("/keys")
-    await visitor.page.get_by_role("button", name="New key").click()
+    await visitor.page.get_by_role("button", name="Create API key").click()
     found["new key"] = await serious(visitor)
     await visitor.page.context.close()
 
@@ -438,13 +444,7 @@ async def test_on_a_phone_nothing_hangs_over_the_edge(browser, house, places):
 async def test_keys_lead_to_each(visitor):
     page = visitor.page
     await visitor.go("/overview")
-    for key, heading in {
-        "t": "Destinations",
-        "f": "Schedules as code",
-        "k": "Tenants and keys",
-        "a": "Audit",
-        "s": "System",
-    }.items():
+    for key, heading in HEADINGS.items():
         await page.keyboard.press("g")
         await page.keyboard.press(key)
         await expect(page.get_by_role("heading", name=heading, exact=True, level=1)).to_be_visible()

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import uuid4
 
@@ -61,7 +62,7 @@ class TestLogIn:
             await stranger.go(path)
             await expect(stranger.page.locator("main table, main .card").first).to_be_visible()
             words = await stranger.page.locator("main button, main a.button").all_inner_texts()
-            verbs = {"New job", "Run now", "Pause", "Delete", "Edit", "Replay", "Discard", "Replay all", "Cancel"}
+            verbs = {"Create job", "Run now", "Pause", "Delete", "Edit", "Replay", "Discard", "Replay all", "Cancel"}
             assert not verbs & {word.strip() for word in words}, path
 
 
@@ -71,10 +72,11 @@ class TestOverview:
         await a_dead_run(house)
         await visitor.go("/overview")
 
-        await expect(visitor.page.get_by_label("Needs attention")).to_contain_text("gave up")
-        await expect(visitor.page.get_by_label("Oldest waiting run")).to_be_visible()
-        await expect(visitor.page.get_by_role("img", name=re.compile("Ended, by outcome"))).to_be_visible()
-        await visitor.page.get_by_label("Needs attention").get_by_role("link", name="Look").first.click()
+        await expect(visitor.page.get_by_label("Needs attention").locator("[data-code^=dead]")).to_be_visible()
+        await expect(visitor.page.get_by_label("Oldest age")).to_be_visible()
+        await expect(visitor.page.get_by_role("img", name=re.compile("Completed runs"))).to_be_visible()
+        attention = visitor.page.get_by_label("Needs attention").locator("[data-code^=dead]")
+        await attention.get_by_role("link", name="View").click()
         await expect(visitor.page.get_by_role("heading", name="Dead letters")).to_be_visible()
 
     async def test_a_value_that_stands_alone_is_drawn(self, visitor, house):
@@ -91,6 +93,17 @@ class TestOverview:
             }""")
 
         await eventually(is_green)
+
+    async def test_a_time_in_which_nothing_was_measured_is_not_drawn_as_zero(self, visitor, house):
+        """A count of none is a measurement; a success rate of none is not."""
+        await house.until(await house.submit("greet"), "succeeded")
+        await visitor.go("/overview")
+        await visitor.page.get_by_role("button", name="24h").click()
+
+        await expect(visitor.page.get_by_role("img", name=re.compile("Success rate.* of 9[67] steps"))).to_be_visible()
+        await expect(visitor.page.get_by_role("img", name=re.compile("^Completed runs"))).to_have_attribute(
+            "data-gaps", "0"
+        )
 
     async def test_many_of_a_kind_do_not_hide_what_else_needs_a_person(self, visitor):
         unserved = [
@@ -109,13 +122,13 @@ class TestOverview:
         attention = visitor.page.get_by_label("Needs attention")
         await expect(attention.locator(".attention")).to_have_count(4)
         await expect(attention).to_contain_text("Queue mail is paused.")
-        await attention.get_by_role("button", name="Show the other 17").click()
+        await attention.get_by_role("button", name="Show 17 more").click()
         await expect(attention.locator(".attention")).to_have_count(21)
         await visitor.page.unroute_all(behavior="ignoreErrors")
 
     async def test_a_failure_is_counted_without_a_reload(self, visitor, house):
         await visitor.go("/overview")
-        number = visitor.page.get_by_label("Failing now").locator(".value")
+        number = visitor.page.get_by_label("Failed attempts").locator(".value")
         await expect(number).to_be_visible()
         before = int(await number.inner_text())
         await a_dead_run(house)
@@ -127,12 +140,12 @@ class TestJobs:
     async def test_one_is_made_with_a_preview_of_its_fires(self, visitor, house):
         page, name = visitor.page, a_name("made")
         await visitor.go("/jobs")
-        await page.get_by_role("link", name="New job").click()
-        await page.get_by_label("Name").fill(name)
+        await page.get_by_role("link", name="Create job").click()
+        await page.get_by_role("textbox", name=re.compile("^Name")).fill(name)
         await page.get_by_label("Handler").fill("greet")
-        await page.get_by_label("In words").fill("every day at 4:15am")
-        await expect(page.get_by_label("When").get_by_text("At 04:15")).to_be_visible()
-        await page.get_by_role("button", name="Make it").click()
+        await page.get_by_label("Schedule text").fill("every day at 4:15am")
+        await expect(page.get_by_role("region", name="Schedule").get_by_text("04:15").first).to_be_visible()
+        await page.get_by_role("button", name="Create job").click()
         await expect(page.get_by_role("heading", name=name)).to_be_visible()
 
         job = await house.ask("GET", f"/v1/jobs/by-name/{name}")
@@ -142,9 +155,9 @@ class TestJobs:
     async def test_a_schedule_that_cannot_be_kept_is_refused_while_it_is_typed(self, visitor):
         await visitor.go("/jobs/new")
         await visitor.page.get_by_role("button", name="Cron").click()
-        await visitor.page.get_by_label("Cron", exact=True).fill("61 * * * *")
+        await visitor.page.get_by_label("Cron expression").fill("61 * * * *")
 
-        await expect(visitor.page.get_by_label("When").locator(".bad")).to_contain_text("61")
+        await expect(visitor.page.get_by_role("region", name="Schedule").locator(".bad")).to_contain_text("61")
 
     async def test_one_is_found_by_the_beginning_of_its_name_and_the_url_keeps_it(self, visitor, house):
         name = a_name("needle")
@@ -163,13 +176,31 @@ class TestJobs:
         job_id = await house.schedule(name)
         await visitor.go(f"/jobs?name={name}")
 
-        await page.get_by_role("button", name=f"Run now: {name}").click()
+        await page.get_by_role("button", name=f"Run {name} now").click()
         await eventually(lambda: has_runs(house, job_id, "succeeded"))
         await page.get_by_role("button", name=f"Pause {name}").click()
         await expect(page.locator("tbody [data-state=paused]")).to_be_visible()
         assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["status"] == "paused"
         await page.get_by_role("button", name=f"Resume {name}").click()
         await expect(page.locator("tbody [data-state=active]")).to_be_visible()
+
+    async def test_the_table_fits_a_small_laptop_with_its_actions(self, visitor, house):
+        tag, page = a_name("wide"), visitor.page
+        name, queue = a_name("a-job-with-quite-a-long-name-for-a-table"), a_name("a-queue-with-a-long-name")
+        trigger = {
+            "trigger": {"type": "cron", "expr": "0,15,30,45 8-18 * * MON-FRI", "tz": "America/Argentina/Buenos_Aires"}
+        }
+        job_id = await house.schedule(
+            name, "a_handler_with_a_long_name", queue=queue, schedule=trigger, tags=[tag, "another-tag"]
+        )
+        await house.ask("POST", f"/v1/jobs/{job_id}/pause", {"reason": "the provider is down until further notice"})
+        await house.schedule(f"{name}-2", queue=queue, schedule=trigger, tags=[tag])
+        await visitor.go(f"/jobs?tag={tag}")
+        await expect(page.locator("tbody tr")).to_have_count(2)
+
+        assert await page.locator(".table").evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+        for button in await page.locator("tbody .acts button").all():
+            await expect(button).to_be_in_viewport(ratio=1)
 
     async def test_pages_go_on_by_key_and_back(self, visitor, house):
         tag = a_name("many")
@@ -181,7 +212,7 @@ class TestJobs:
 
         await visitor.page.get_by_role("button", name="Next page").click()
         await expect(rows).to_have_count(1)
-        await visitor.page.get_by_role("button", name="Back").click()
+        await visitor.page.get_by_role("button", name="Previous page").click()
         await expect(rows).to_have_count(50)
 
     async def test_a_filter_that_is_not_understood_says_so(self, visitor):
@@ -207,7 +238,7 @@ class TestJob:
         await expect(page.get_by_label("Next fires", exact=True).locator("li")).to_have_count(3)
         await expect(page.get_by_role("img", name=re.compile("Calendar of fires"))).to_be_visible()
         await expect(page.get_by_label("Runs", exact=True).locator("[data-state=succeeded]")).to_be_visible()
-        await page.get_by_text("All of it").click()
+        await page.get_by_text("Full definition").click()
         await expect(page.get_by_label("definition", exact=True)).to_contain_text("Ada")
 
     async def test_it_is_paused_with_a_reason_skipped_and_deleted(self, visitor, house):
@@ -218,14 +249,14 @@ class TestJob:
         await eventually(lambda: fires_later(house, job_id, before))
 
         await page.get_by_role("button", name="Pause").click()
-        await page.get_by_role("textbox", name="Why").fill("for the audit")
-        await page.get_by_role("button", name="Pause it").click()
+        await page.get_by_role("textbox", name="Reason").fill("for the audit")
+        await page.get_by_role("button", name="Pause job").click()
         await expect(page.locator(".head [data-state=paused]")).to_be_visible()
         assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["pause_reason"] == "for the audit"
 
         await page.get_by_role("button", name="Delete").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("1 job ends for good")
-        await page.get_by_role("button", name="Delete it").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 job")
+        await page.get_by_role("button", name="Delete job").click()
         await expect(page.get_by_role("heading", name="Jobs")).to_be_visible()
         assert (await house.ask("GET", f"/v1/jobs/{job_id}"))["status"] == "cancelled"
 
@@ -234,16 +265,16 @@ class TestJob:
         await visitor.go(f"/jobs/{job_id}")
         await page.get_by_role("link", name="Edit").click()
         await page.get_by_label("Payload").fill('{"name": "Grace"}')
-        changes = page.get_by_label("What changes").first
+        changes = page.get_by_label("Changes").first
         await expect(changes.locator(".gone")).to_contain_text("Ada")
         await expect(changes.locator(".new")).to_contain_text("Grace")
-        await page.get_by_role("button", name="Change it").click()
+        await page.get_by_role("button", name="Save changes").click()
 
-        await expect(page.get_by_label("History of the definition")).to_contain_text("Version 2, now")
+        await expect(page.get_by_label("Versions")).to_contain_text("Version 2")
         job = await house.ask("GET", f"/v1/jobs/{job_id}")
         assert (job["payload"], job["version"]) == ({"name": "Grace"}, 2)
-        await page.get_by_role("button", name="Show what changed").click()
-        await expect(page.get_by_label("What changes").locator(".gone")).to_contain_text("Ada")
+        await page.get_by_role("button", name="Show changes").click()
+        await expect(page.get_by_label("Changes").locator(".gone")).to_contain_text("Ada")
 
     async def test_its_rules_are_told_and_an_edit_of_something_else_leaves_them(self, visitor, house):
         customer, provider = a_name("customer"), a_name("provider")
@@ -256,17 +287,17 @@ class TestJob:
         before = await house.ask("GET", f"/v1/jobs/{job_id}")
         await visitor.go(f"/jobs/{job_id}")
         definition = page.get_by_label("Definition", exact=True)
-        await expect(definition).to_contain_text("10 min after its moment")
-        await expect(definition).to_contain_text(f"2 by key {customer}")
-        await expect(definition).to_contain_text(f"10 every 1 s by key {provider}")
-        await page.get_by_text("All of it").click()
+        await expect(definition).to_contain_text("10 min")
+        await expect(definition).to_contain_text(customer)
+        await expect(definition).to_contain_text(provider)
+        await page.get_by_text("Full definition").click()
         await expect(page.get_by_label("definition", exact=True)).to_contain_text("rate_limit")
 
         await page.get_by_role("link", name="Edit").click()
         await page.get_by_label("Priority").fill("2")
-        await expect(page.get_by_label("What changes").first.locator(".gone")).to_have_count(1)
-        await page.get_by_role("button", name="Change it").click()
-        await expect(page.get_by_label("History of the definition")).to_contain_text("Version 2, now")
+        await expect(page.get_by_label("Changes").first.locator(".gone")).to_have_count(1)
+        await page.get_by_role("button", name="Save changes").click()
+        await expect(page.get_by_label("Versions")).to_contain_text("Version 2")
         after = await house.ask("GET", f"/v1/jobs/{job_id}")
         assert after["priority"] == 2
         assert {name: after[name] for name in rules} == {name: before[name] for name in rules}
@@ -296,7 +327,7 @@ class TestJob:
         run_id = (await house.ask("POST", f"/v1/jobs/{job_id}/trigger", {}))["run_id"]
         await house.until(run_id, "succeeded")
         await visitor.go(f"/jobs/{job_id}")
-        reasons = page.get_by_label("Why it is where it is")
+        reasons = page.get_by_label("Status explained")
         due = (await house.ask("GET", f"/v1/jobs/{job_id}"))["next_run_at"]
         await expect(reasons.locator("time").first).to_have_attribute("datetime", due)
 
@@ -316,13 +347,52 @@ class TestRuns:
     async def test_one_that_starts_is_there_within_a_second_or_so(self, visitor, house):
         await visitor.go("/runs?state=running")
         await expect(
-            visitor.page.get_by_text("No run fits").or_(visitor.page.locator("tbody tr").first)
+            visitor.page.get_by_text("No matching runs").or_(visitor.page.locator("tbody tr").first)
         ).to_be_visible()
         run_id = await house.submit("takes_long")
         try:
             await expect(visitor.page.locator(f"a[href$='{run_id}']")).to_be_visible()
         finally:
             await house.ask("POST", f"/v1/runs/{run_id}/cancel")
+
+    async def test_each_shows_its_payload_in_one_line_and_in_full_on_hover(self, visitor, house):
+        short, long = a_word("short"), a_word("long") + "x" * 300
+        await house.until(await house.submit("greet", name=short), "succeeded")
+        waiting = {
+            "target": {"type": "function", "handler": "greet"},
+            "queue": a_name("nobody"),
+            "payload": {"name": long},
+        }
+        run_id = (await house.ask("POST", "/v1/jobs", waiting))["job_id"]
+        await visitor.go("/runs?handler=greet")
+        row = visitor.page.get_by_role("row", name=re.compile(run_id[-8:]))
+
+        await expect(visitor.page.get_by_title(f'{{"name": "{short}"}}', exact=True)).to_be_visible()
+        cut = row.locator(".payload code")
+        assert (await cut.get_attribute("title") or "").endswith("…")
+        assert await cut.evaluate("one => one.getClientRects().length") == 1
+        await house.ask("POST", f"/v1/runs/{run_id}/cancel")
+
+    async def test_times_ago_follow_one_rule(self, visitor, house):
+        """Whole units, rounded down: seconds below 90, then minutes below 90, hours below 36, then days."""
+        rule = {0: "now", 65: "65 s ago", 89: "89 s ago", 90: "1 min ago", 5399: "89 min ago", 5400: "1 h ago"}
+        rule |= {129_599: "35 h ago", 129_600: "1 day ago", 172_800: "2 days ago", -30: "in 30 s", -7200: "in 2 h"}
+        await house.until(await house.submit("greet"), "succeeded")
+        now = datetime.now(UTC).replace(microsecond=0)
+
+        async def at_such_times(route):
+            answer = await route.fetch()
+            [one, *_] = (told := await answer.json())["items"]
+            ids = [f"00000000-0000-4000-8000-{number:012}" for number in range(len(rule))]
+            due = [(now - timedelta(seconds=seconds)).isoformat() for seconds in rule]
+            told["items"] = [{**one, "run_id": id_, "due_at": at} for id_, at in zip(ids, due, strict=True)]
+            await route.fulfill(response=answer, json=told)
+
+        await visitor.page.clock.set_fixed_time(now)
+        await visitor.page.route("**/v1/runs?*", at_such_times)
+        await visitor.go("/runs")
+        await expect(visitor.page.locator("tbody time")).to_have_text(list(rule.values()))
+        await visitor.page.unroute_all(behavior="ignoreErrors")
 
 
 class TestRun:
@@ -332,10 +402,10 @@ class TestRun:
         await visitor.go(f"/runs/{run_id}")
         page = visitor.page
 
-        await expect(page.locator(".head").first).to_contain_text("Succeeded: began")
+        await expect(page.locator(".head").first).to_contain_text("Succeeded")
         await expect(page.get_by_role("log")).to_contain_text("greeting Ada")
         await expect(page.get_by_label("result", exact=True)).to_contain_text('"hello": "Ada"')
-        await expect(page.get_by_label("Why it is where it is").locator("li").first).to_be_visible()
+        await expect(page.get_by_label("Status explained").locator("li").first).to_be_visible()
 
     async def test_its_log_grows_on_screen_and_it_is_cancelled(self, visitor, house):
         run_id = await house.submit("takes_long")
@@ -344,15 +414,15 @@ class TestRun:
         page = visitor.page
         await expect(page.get_by_role("log")).to_contain_text("number=3")
         lease = (await house.ask("GET", f"/v1/runs/{run_id}"))["lease"]
-        await expect(page.get_by_label("Facts")).to_contain_text(
+        await expect(page.get_by_label("Details")).to_contain_text(
             f"{lease['worker_id'][-8:]}, fence {lease['fence']}, since"
         )
         await expect(page.get_by_label("Attempts").locator("[data-state=running]")).to_be_visible()
-        await expect(page.get_by_role("img", name="Running now")).to_be_visible()
+        await expect(page.get_by_role("img", name="Running")).to_be_visible()
 
         await page.get_by_role("button", name="Cancel").click()
         await expect(page.get_by_role("dialog")).to_contain_text("1 run, running")
-        await page.get_by_role("button", name="Cancel it").click()
+        await page.get_by_role("button", name="Cancel run").click()
         await expect(page.locator(".head [data-state=cancelled]")).to_be_visible()
         assert await house.state(run_id) == "cancelled"
 
@@ -363,7 +433,7 @@ class TestRun:
         await expect(page.get_by_label("Attempts")).to_contain_text("RuntimeError: try me again")
 
         await page.keyboard.press("r")
-        await page.get_by_role("button", name="Replay it").click()
+        await page.get_by_role("button", name="Replay run").click()
         await eventually(lambda: has_attempts(house, run_id, 2))
 
     async def test_an_ended_one_is_run_again_with_another_payload(self, visitor, house):
@@ -371,18 +441,18 @@ class TestRun:
         await visitor.go(f"/runs/{run_id}")
         page = visitor.page
 
-        await page.get_by_role("button", name="Run again").click()
+        await page.get_by_role("button", name="Rerun").click()
         await page.get_by_role("dialog").get_by_label("Payload").fill('{"why": "another way"}')
-        await page.get_by_role("dialog").get_by_role("button", name="Run again").click()
-        await expect(page.get_by_label("Facts")).to_contain_text("Again of")
-        await expect(page.get_by_label("Facts").get_by_role("link", name=run_id)).to_be_visible()
+        await page.get_by_role("dialog").get_by_role("button", name="Rerun").click()
+        await expect(page.get_by_label("Details")).to_contain_text("Rerun of")
+        await expect(page.get_by_label("Details").get_by_role("link", name=run_id)).to_be_visible()
         await expect(page.get_by_role("region", name="Payload")).to_contain_text("another way")
 
     async def test_a_dead_one_is_discarded(self, visitor, house):
         run_id = await a_dead_run(house)
         await visitor.go(f"/runs/{run_id}")
         await visitor.page.get_by_role("button", name="Discard").click()
-        await visitor.page.get_by_role("button", name="Discard it").click()
+        await visitor.page.get_by_role("button", name="Discard run").click()
 
         await expect(visitor.page.locator(".head [data-state=cancelled]")).to_be_visible()
         assert await house.state(run_id) != "dead"
@@ -411,7 +481,7 @@ class TestDead:
         await expect(group).to_have_count(1)
         await expect(group.locator("[data-state=dead]").first).to_have_text("3 runs")
 
-        await group.get_by_role("button", name="Replay these").click()
+        await group.get_by_role("button", name="Replay group").click()
         await expect(visitor.page.get_by_role("dialog")).to_contain_text("3 dead runs")
         await visitor.page.get_by_role("button", name="Replay 3", exact=True).click()
         for run_id in runs:
@@ -422,13 +492,13 @@ class TestDead:
         run_id = await a_dead_run(house, word)
         await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
         page = visitor.page
-        await page.get_by_role("button", name="Edit the payload").click()
+        await page.get_by_role("button", name="Edit payload").click()
         await page.get_by_role("dialog").get_by_label("Payload").fill("{nonsense")
-        await page.get_by_role("button", name="Save it").click()
-        await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("not JSON")
+        await page.get_by_role("button", name="Save payload").click()
+        await expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Invalid JSON")
         await page.get_by_role("dialog").get_by_label("Payload").fill('{"why": "another reason"}')
-        await page.get_by_role("button", name="Save it").click()
-        await page.get_by_role("button", name=f"Replay {run_id[-8:]}").click()
+        await page.get_by_role("button", name="Save payload").click()
+        await page.get_by_role("button", name=f"Replay run {run_id[-8:]}").click()
 
         await eventually(lambda: has_attempts(house, run_id, 2))
         await house.until(run_id, "dead")
@@ -439,23 +509,23 @@ class TestDead:
         run_id = await a_dead_run(house, word)
         await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
         page = visitor.page
-        await page.get_by_role("button", name=f"Discard {run_id[-8:]}").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("1 dead run of fails is given up for good")
+        await page.get_by_role("button", name=f"Discard run {run_id[-8:]}").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 dead run of fails")
         assert await house.state(run_id) == "dead"
-        await page.get_by_role("button", name="Discard it").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Discard run").click()
 
-        await expect(page.get_by_text("No dead letter fits")).to_be_visible()
+        await expect(page.get_by_text("No matching dead letters")).to_be_visible()
         assert await house.state(run_id) == "cancelled"
 
     async def test_what_fits_is_discarded_after_its_number_was_told(self, visitor, house):
         word = a_name("discard")
         runs = [await a_dead_run(house, word) for _ in range(2)]
         await visitor.go(f"/dead?filter=reason:%22RuntimeError: {word}%22")
-        await visitor.page.get_by_role("button", name="Discard all that fit").click()
+        await visitor.page.get_by_role("button", name="Discard all matching").click()
         await expect(visitor.page.get_by_role("dialog")).to_contain_text("2 dead runs")
         await visitor.page.get_by_role("button", name="Discard 2", exact=True).click()
 
-        await expect(visitor.page.get_by_text("No dead letter fits")).to_be_visible()
+        await expect(visitor.page.get_by_text("No matching dead letters")).to_be_visible()
         assert {await house.state(run_id) for run_id in runs} == {"cancelled"}
 
 
@@ -464,25 +534,25 @@ class TestQueues:
         await visitor.go("/queues")
         page = visitor.page
         await page.get_by_role("button", name="Pause queue default").click()
-        await page.get_by_role("textbox", name="Why").fill("flooded")
-        await page.get_by_role("button", name="Pause it").click()
-        await expect(page.get_by_label("What is held")).to_contain_text("flooded")
+        await page.get_by_role("textbox", name="Reason").fill("flooded")
+        await page.get_by_role("dialog").get_by_role("button", name="Pause queue").click()
+        await expect(page.get_by_label("Paused", exact=True)).to_contain_text("flooded")
         assert [hold["queue"] for hold in (await house.ask("GET", "/v1/holds"))["items"]] == ["default"]
 
-        await page.get_by_role("button", name="Resume queue default").click()
-        await expect(page.get_by_label("What is held")).to_be_hidden()
+        await page.get_by_role("button", name="Resume queue default", exact=True).click()
+        await expect(page.get_by_label("Paused", exact=True)).to_be_hidden()
         assert (await house.ask("GET", "/v1/holds"))["items"] == []
 
     async def test_everything_is_paused_and_goes_on(self, visitor, house):
         await visitor.go("/queues")
         page = visitor.page
         await page.get_by_role("button", name="Pause everything").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("nothing new starts")
+        await expect(page.get_by_role("dialog")).to_contain_text("No new run starts")
         await page.get_by_role("dialog").get_by_role("button", name="Pause everything").click()
-        await expect(page.get_by_label("What is held")).to_contain_text("Everything")
+        await expect(page.get_by_label("Paused", exact=True)).to_contain_text("Everything")
 
-        await page.get_by_label("What is held").get_by_role("button", name="Resume").click()
-        await expect(page.get_by_label("What is held")).to_be_hidden()
+        await page.get_by_label("Paused", exact=True).get_by_role("button", name="Resume").click()
+        await expect(page.get_by_label("Paused", exact=True)).to_be_hidden()
         assert (await house.ask("GET", "/v1/holds"))["items"] == []
 
     async def test_what_is_held_of_another_tenant_is_told_as_that_and_goes_on_by_itself(self, visitor, house):
@@ -491,13 +561,13 @@ class TestQueues:
         for scope in ({"tenant": tenant}, {"tenant": tenant, "queue": queue}, {"queue": queue}):
             await house.ask("POST", "/v1/pause", {**scope, "reason": "it floods"})
         await visitor.go("/queues")
-        held = visitor.page.get_by_label("What is held", exact=True)
-        await expect(held).to_contain_text(f"Everything of tenant {tenant}: it floods")
-        await expect(held).to_contain_text(f"Queue {queue}, for everyone: it floods")
+        held = visitor.page.get_by_label("Paused", exact=True)
+        await expect(held).to_contain_text(f"Everything of tenant {tenant}")
+        await expect(held).to_contain_text(f"Queue {queue}, for all tenants")
 
         await held.get_by_role("button", name=f"queue {queue} of tenant {tenant}").click()
         await eventually(lambda: holds_are(house, {(tenant, None), (None, queue)}))
-        await held.get_by_role("button", name=f"queue {queue} for everyone").click()
+        await held.get_by_role("button", name=f"queue {queue} for all tenants").click()
         await eventually(lambda: holds_are(house, {(tenant, None)}))
         await held.get_by_role("button", name=f"everything of tenant {tenant}").click()
         await eventually(lambda: holds_are(house, set()))
@@ -516,4 +586,4 @@ async def holds_are(house, wanted):
 async def test_a_path_that_leads_nowhere_says_so(visitor, path):
     await visitor.go(path)
 
-    await expect(visitor.page.get_by_role("heading", name="Nothing is here")).to_be_visible()
+    await expect(visitor.page.get_by_role("heading", name="Page not found")).to_be_visible()

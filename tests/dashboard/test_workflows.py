@@ -115,7 +115,7 @@ async def test_a_run_leads_to_the_workflow_it_has_started_and_back(visitor, hous
     page = visitor.page
     await visitor.go(f"/runs/{run_id}")
 
-    await page.get_by_label("Facts").get_by_role("link", name=workflow_id).click()
+    await page.get_by_label("Details").get_by_role("link", name=workflow_id).click()
     await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
     await expect(page).to_have_url(re.compile(workflow_id))
     await page.get_by_role("link", name=f"run {run_id[-8:]}").click()
@@ -130,7 +130,7 @@ class TestList:
         await expect(page.locator("tbody tr")).to_have_count(1)
         await expect(page).to_have_url(re.compile(f"name={name}"))
         await page.get_by_label("Submitted before").fill("2020-01-02")
-        await expect(page.get_by_text("No workflow fits")).to_be_visible()
+        await expect(page.get_by_text("No matching workflows")).to_be_visible()
         await page.get_by_label("Submitted before").fill("")
         await page.get_by_role("link", name=name).click()
 
@@ -143,7 +143,7 @@ class TestList:
         await page.keyboard.press("w")
         await expect(page.get_by_role("heading", name="Workflows", level=1)).to_be_visible()
         await page.keyboard.press("Control+k")
-        await page.get_by_role("combobox", name="Go to a screen").fill(name)
+        await page.get_by_role("combobox").fill(name)
         await page.get_by_role("option", name=name).click()
 
         await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
@@ -158,7 +158,7 @@ class TestGraph:
 
         await expect(page.locator(".label.failure")).to_have_text("on failure")
         await expect(page.locator(".label.always")).to_have_text("always")
-        await expect(page.locator(".link.failure.held")).to_have_count(1)
+        await expect(page.locator(".link.failure.met")).to_have_count(1)
         await expect(page.locator(".link.success.unmet")).to_have_count(1)
         await expect(box(page, "each")).to_contain_text("3 items · 3 ended")
         await expect(box(page, "monday")).to_contain_text("added")
@@ -166,9 +166,9 @@ class TestGraph:
     async def test_a_map_is_opened_and_folded(self, visitor, night):
         page = visitor.page
         await visitor.go(f"/workflows/{night}?node=each")
-        await page.get_by_role("button", name="Show its items in the graph").click()
+        await page.get_by_role("button", name="Expand items in the graph").click()
         await expect(box(page, "each[2]", "succeeded")).to_be_visible()
-        await page.get_by_role("button", name="Fold each").click()
+        await page.get_by_role("button", name="Collapse each").click()
 
         await expect(box(page, "each[2]")).to_have_count(0)
 
@@ -177,18 +177,18 @@ class TestGraph:
         await visitor.go(f"/workflows/{night}")
         await box(page, "broken").click()
         await expect(panel(page, "broken")).to_contain_text("RuntimeError: the till is empty")
-        await expect(panel(page, "broken").get_by_label("Attempts of the node")).to_contain_text("Attempt 1")
+        await expect(panel(page, "broken").get_by_label("Node attempts")).to_contain_text("Attempt 1")
         run_id = next(one["run_id"] for one in (await told(house, night))["nodes"] if one["name"] == "broken")
-        await panel(page, "broken").get_by_role("link", name="Open its run").click()
-        await expect(page.get_by_label("Facts")).to_contain_text(run_id)
+        await panel(page, "broken").get_by_role("link", name="View run").click()
+        await expect(page.get_by_label("Details")).to_contain_text(run_id)
 
-        await page.get_by_label("Facts").get_by_role("link", name="broken", exact=True).click()
+        await page.get_by_label("Details").get_by_role("link", name="broken", exact=True).click()
         await expect(panel(page, "broken")).to_be_visible()
 
     async def test_a_node_tells_its_result(self, visitor, night):
         await visitor.go(f"/workflows/{night}?node=tidy")
 
-        await expect(visitor.page.get_by_label("result of the node", exact=True)).to_contain_text('"hello": "broom"')
+        await expect(visitor.page.get_by_label("node result", exact=True)).to_contain_text('"hello": "broom"')
         await expect(panel(visitor.page, "tidy")).to_contain_text("alarm always")
 
     async def test_arrow_keys_go_from_node_to_node(self, visitor, night):
@@ -218,7 +218,7 @@ class TestGraph:
         await page.mouse.up()
         moved = await box(page, "list").bounding_box()
         assert (round(moved["x"] - larger["x"]), round(moved["y"] - larger["y"])) == (40, 30)
-        await page.get_by_role("button", name="Show all").click()
+        await page.get_by_role("button", name="Fit all").click()
         assert (await box(page, "list").bounding_box())["width"] == pytest.approx(before["width"], abs=1)
 
     async def test_what_is_drawn_comes_with_its_screen_and_not_before(self, stranger, night):
@@ -248,8 +248,8 @@ class TestOtherViews:
     async def test_the_list_is_narrowed_by_state_and_says_what_is_waited_for(self, visitor, night):
         page = visitor.page
         await visitor.go(f"/workflows/{night}?view=list")
-        await expect(page.get_by_role("row", name="tidy")).to_contain_text("alarm has ended")
-        await page.get_by_label("State of nodes").select_option("failed")
+        await expect(page.get_by_role("row", name="tidy")).to_contain_text("alarm ends")
+        await page.get_by_label("Node state").select_option("failed")
 
         await expect(page.locator("tbody tr")).to_have_count(2)
 
@@ -259,9 +259,9 @@ class TestActions:
         page = visitor.page
         await visitor.go(f"/workflows/{held}")
         await page.get_by_role("button", name="Pause").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("1 node that has not started")
-        await expect(page.get_by_role("dialog")).to_contain_text("1 node under way goes on")
-        await page.get_by_role("button", name="Pause it").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("1 node not started")
+        await expect(page.get_by_role("dialog")).to_contain_text("1 running node")
+        await page.get_by_role("button", name="Pause workflow").click()
         await expect(page.locator(".head [data-state=paused]")).to_be_visible()
         assert (await told(house, held))["state"] == "paused"
 
@@ -273,9 +273,9 @@ class TestActions:
         page = visitor.page
         await visitor.go(f"/workflows/{held}")
         await page.get_by_role("button", name="Cancel").click()
-        await expect(page.get_by_role("dialog")).to_contain_text("2 nodes will not be done")
-        await page.get_by_role("textbox", name="Why").fill("wrong day")
-        await page.get_by_role("button", name="Cancel it").click()
+        await expect(page.get_by_role("dialog")).to_contain_text("2 nodes")
+        await page.get_by_role("textbox", name="Reason").fill("wrong day")
+        await page.get_by_role("button", name="Cancel workflow").click()
 
         await expect(page.locator(".head [data-state=cancelled]")).to_be_visible()
         found = await told(house, held)
@@ -309,7 +309,7 @@ class TestActions:
         await expect(dialog).to_contain_text("3 items of each are dropped")
         await expect(dialog).to_contain_text("7 nodes keep their results")
         await dialog.get_by_role("button", name="Replay 3 nodes").click()
-        await expect(page.get_by_role("status").filter(has_text="3 nodes will run again")).to_be_visible()
+        await expect(page.get_by_role("status").filter(has_text="3 nodes")).to_be_visible()
 
         found = await told(house, workflow_id)
         assert {one["name"] for one in found["nodes"] if one["replays"] and not one["item_of"]} == {
@@ -371,7 +371,7 @@ class TestSize:
         page = visitor.page
         await visitor.go(f"/workflows/{large}")
         await box(page, "ranks:2-2").click()
-        await expect(page.get_by_text("1 to 100 of 950 nodes")).to_be_visible()
+        await expect(page.get_by_text("1–100 of 950 nodes")).to_be_visible()
         await page.get_by_role("button", name="Next 100").click()
 
         await expect(page.get_by_role("row", name="b100")).to_be_visible()

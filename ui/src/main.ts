@@ -5,7 +5,7 @@ import { router } from './lib/router.svelte'
 import { session } from './lib/session.svelte'
 import { screenOf } from './screens'
 
-// Who is logged in and what the first screen is made of are asked for at once: neither waits for the other.
+// The session and the code of the first screen are loaded in parallel.
 void session.find()
 screenOf(router.steps)?.load().catch(() => undefined) // Who shows it says what is wrong.
 

@@ -78,6 +78,10 @@ class RunSummary(Told, frozen=True):
     node: str | None = None
     skipped: Annotated[SkippedStretch | None, Meta(description="Range of skipped occurrences.")] = None
     missed: Missed = None
+    payload_preview: Annotated[
+        str | None,
+        Meta(description="The payload as JSON, at most 200 characters; null when it is empty or no longer retained."),
+    ] = None
 
 
 class FollowedJob(Asked, frozen=True):

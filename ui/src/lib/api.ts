@@ -1,4 +1,4 @@
-// The public API, over the session's cookie. What is refused is thrown as a Refused, which carries the problem document.
+// Requests to the public API with the session cookie. An error response is thrown as Refused, with its problem document.
 import type { Problem } from './types.gen'
 import { session } from './session.svelte'
 
@@ -32,7 +32,7 @@ export async function ask<T>(method: string, path: string, { query, body, header
     })
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error
-    throw new Refused(local('unreachable', 'The server does not answer.', 'See that it runs, and try again.', path))
+    throw new Refused(local('unreachable', 'The server is unreachable.', 'Check that it is running, then try again.', path))
   }
   if (answer.ok) return (answer.status === 204 ? undefined : await answer.json()) as T
   const problem = await problemOf(answer, path)
@@ -49,7 +49,7 @@ async function problemOf(answer: Response, path: string): Promise<Problem> {
   try {
     return (await answer.json()) as Problem
   } catch {
-    return local('unreadable', `The server answered ${answer.status}.`, 'Try again; its log says more.', path, answer.status)
+    return local('unreadable', `The server responded with status ${answer.status}.`, 'Try again; the server log has details.', path, answer.status)
   }
 }
 

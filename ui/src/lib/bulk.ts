@@ -1,4 +1,4 @@
-// What is done to many: by the server, over the same filter that was counted, batch by batch, so that progress can be shown.
+// Bulk actions: the server applies them batch by batch to the ids or the filter that the dry run counted.
 import { post } from './api'
 
 export type Scope = { ids: string[] } | { filter: string }

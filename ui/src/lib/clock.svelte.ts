@@ -1,4 +1,4 @@
-// The time of day, once a second, for "3 seconds ago".
+// The current time, once a second, for relative times.
 class Clock {
   now = $state(Date.now())
   constructor() {

@@ -1,4 +1,4 @@
-// Numbers, spans and moments as people read them. Moments are local; the UTC one is shown on hover.
+// Numbers, durations and moments as text. Moments are in local time; UTC is shown on hover.
 const dayAndTime = new Intl.DateTimeFormat(undefined, {
   year: 'numeric', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
 })
@@ -6,7 +6,6 @@ const timeOnly = new Intl.DateTimeFormat(undefined, { hour: '2-digit', minute: '
 const dayAndMinute = new Intl.DateTimeFormat(undefined, {
   weekday: 'short', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', hourCycle: 'h23',
 })
-const relative = new Intl.RelativeTimeFormat('en', { numeric: 'auto', style: 'short' })
 const whole = new Intl.NumberFormat('en')
 
 export const zone = Intl.DateTimeFormat().resolvedOptions().timeZone
@@ -19,7 +18,7 @@ const dayAndSecond = new Intl.DateTimeFormat(undefined, {
 // To the minute; with seconds where it has some.
 export const minute = (text: string): string => (new Date(text).getUTCSeconds() ? dayAndSecond : dayAndMinute).format(new Date(text))
 export const clock = (text: string): string => timeOnly.format(new Date(text))
-// The day that a moment lies in, by the clock of a zone: 2026-11-16.
+// The day of a moment in a time zone: 2026-11-16.
 const calendars = new Map<string, Intl.DateTimeFormat>()
 export function dayIn(zoneName: string, text: string): string {
   const known = calendars.get(zoneName) ?? new Intl.DateTimeFormat('sv', { timeZone: zoneName, year: 'numeric', month: '2-digit', day: '2-digit' })
@@ -28,14 +27,14 @@ export function dayIn(zoneName: string, text: string): string {
 }
 export const utc = (text: string): string => new Date(text).toISOString().replace('T', ' ').replace(/(\.\d+)?Z$/, ' UTC')
 
+// A moment relative to now, in whole units rounded down: seconds below 90 s, minutes below 90 min, hours below 36 h, then days.
+// The units are those of `span`: 65 s ago, 1 min ago, in 3 h, 2 days ago.
 export function ago(text: string, now: number): string {
   const seconds = (new Date(text).getTime() - now) / 1000
   const size = Math.abs(seconds)
-  if (size < 1.5) return 'now'
-  if (size < 90) return relative.format(Math.round(seconds), 'second')
-  if (size < 5400) return relative.format(Math.round(seconds / 60), 'minute')
-  if (size < 129_600) return relative.format(Math.round(seconds / 3600), 'hour')
-  return relative.format(Math.round(seconds / 86_400), 'day')
+  if (size < 1) return 'now'
+  const length = size < 90 ? `${Math.floor(size)} s` : size < 5400 ? `${Math.floor(size / 60)} min` : size < 129_600 ? `${Math.floor(size / 3600)} h` : some(Math.floor(size / 86_400), 'day')
+  return seconds < 0 ? `${length} ago` : `in ${length}`
 }
 
 export function span(seconds: number | null | undefined): string {
@@ -50,7 +49,7 @@ export function span(seconds: number | null | undefined): string {
   return `${Math.round(seconds / 86_400)} days`
 }
 
-// A duration of the API, ISO 8601 or seconds, as people say it: PT1H30M is 1 h 30 min.
+// A duration of the API (ISO 8601 or seconds) as text: PT1H30M is 1 h 30 min.
 const OF_DAYS: Record<string, string> = { Y: 'year', M: 'month', W: 'week', D: 'day' }
 const OF_TIME: Record<string, string> = { H: 'h', M: 'min', S: 's' }
 export function spelled(duration: string | number): string {
@@ -61,19 +60,19 @@ export function spelled(duration: string | number): string {
   return [...long, ...brief].join(' ') || duration
 }
 
-// As short as the axis of a chart wants it, where steps may be a part of a millisecond.
+// Short form for chart axes, where steps may be fractions of a millisecond.
 export const brief = (seconds: number | null): string =>
   seconds && seconds < 0.001 ? `${trim((seconds * 1000).toFixed(2))} ms` : seconds === null || seconds < 90 ? span(seconds) : seconds < 5400 ? `${trim((seconds / 60).toFixed(1))} min` : `${trim((seconds / 3600).toFixed(1))} h`
 
 export const between = (from: string | null, to: string | null): number | null =>
   from && to ? (new Date(to).getTime() - new Date(from).getTime()) / 1000 : null
 
-// What was typed into a field for a number; an empty one is null, whether it was ever filled or not.
+// The value of a number field; null when it is empty.
 export const given = (typed: string | number | null | undefined): number | null =>
   typed === '' || typed === null || typed === undefined ? null : Number(typed)
 
 export const count = (number: number): string => whole.format(number)
-// On an axis: there is no half a run.
+// Counts on an axis: whole numbers only.
 export const countOnAxis = (number: number | null): string => (number !== null && Number.isInteger(number) ? count(number) : '')
 export const some = (number: number, one: string, many = `${one}s`): string => `${count(number)} ${number === 1 ? one : many}`
 export function size(bytes: number): string {

@@ -1,4 +1,4 @@
-// Keys: `g` and a letter goes somewhere, j and k walk along the rows of a table, / searches, ? shows all of it.
+// Keyboard shortcuts: `g` and a letter opens a screen, j and k move between table rows, / searches, ? lists all shortcuts.
 import { router } from './router.svelte'
 import { session, type Need } from './session.svelte'
 
@@ -13,8 +13,8 @@ const ALL: Place[] = [
   { key: 'q', text: 'Queues and workers', path: '/queues' },
   { key: 't', text: 'Destinations', path: '/destinations' },
   { key: 'f', text: 'Schedules as code', path: '/files' },
-  { key: 'k', text: 'Tenants and keys', path: '/keys', needs: 'admin' },
-  { key: 'a', text: 'Audit', path: '/audit', needs: 'admin' },
+  { key: 'k', text: 'Tenants and API keys', path: '/keys', needs: 'admin' },
+  { key: 'a', text: 'Audit log', path: '/audit', needs: 'admin' },
   { key: 's', text: 'System', path: '/system', needs: 'operator' },
 ]
 
@@ -63,7 +63,7 @@ function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName))
 }
 
-// Choose the row that is focused, or the first one.
+// Select the focused row, or the first one.
 function select(): void {
   const row = document.activeElement?.closest('tr') ?? document.querySelector('[data-row]')?.closest('tr')
   row?.querySelector<HTMLElement>('[data-select]')?.click()

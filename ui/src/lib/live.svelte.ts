@@ -1,5 +1,5 @@
-// What happens, as it happens: one stream for the whole page. It says that something has happened, and screens then ask again:
-// once a second at most, though two may be in a row; not while the page is hidden, and every few seconds when there is no stream.
+// Live updates: one event stream for the page. An event makes screens read their data again, at most once a second (two in a row
+// are allowed), not while the page is hidden, and every few seconds without a stream.
 import { session } from './session.svelte'
 
 const KINDS = ['started', 'succeeded', 'failed', 'dead', 'cancelled', 'skipped', 'expired'].map((kind) => `duly.run.${kind}.v1`)
@@ -14,7 +14,7 @@ class Live {
   isPaused = $state(document.hidden)
   #source: EventSource | null = null
   #beatAt = 0
-  #spentUntil = 0 // Each beat spends a frame, of which one may be ahead: a job is made, and its run starts right behind it.
+  #spentUntil = 0 // Each refresh uses up a frame, of which one may be ahead: a job is created and its run starts right after.
   #waiting = 0
   #later = 0
 
@@ -23,13 +23,13 @@ class Live {
     document.addEventListener('visibilitychange', () => this.#turn())
   }
 
-  // Something happened, or was changed by ourselves: ask again, at once unless that was done just before.
+  // Refresh, now unless a refresh just happened.
   touch(): void {
     if (document.hidden || this.#waiting) return
     this.#waiting = setTimeout(() => this.#frame(), Math.max(0, this.#spentUntil - FRAME_MS - performance.now()))
   }
 
-  // Roll-ups follow what happened by a second or two, so what is read at once is read once more.
+  // Roll-ups lag by a second or two, so a second refresh follows.
   #hear(): void {
     this.touch()
     this.#later ||= setTimeout(() => {
@@ -46,7 +46,7 @@ class Live {
     source.onopen = () => (this.isStreaming = true)
     source.onerror = () => {
       this.isStreaming = false
-      if (source.readyState === EventSource.CLOSED) this.stop() // The next polls open another.
+      if (source.readyState === EventSource.CLOSED) this.stop() // The next poll opens another.
     }
     this.#source = source
   }

@@ -1,5 +1,5 @@
-// Something that was read and is read again. What was there stays on screen until the new answer is, so nothing flickers;
-// an answer that was overtaken by a later one is dropped.
+// A resource that is read repeatedly. The old value stays until the new one arrives, so nothing flickers; an outdated response
+// is dropped.
 import { Refused } from './api'
 import type { Problem } from './types.gen'
 

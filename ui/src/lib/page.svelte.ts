@@ -1,7 +1,7 @@
-// What the screen that is open shows, by name: it stands in the title of the window, so that tabs can be told apart.
+// The name of what the open screen shows, for the window title.
 export const page = $state({ name: '' })
 
-// When what was focused is gone, as a button is that has done its work, the keyboard goes on from the content and not from the top.
+// When the focused element disappears, such as a button after its action, move the focus to the content, not to the top.
 export function keepFocus(content: HTMLElement): () => void {
   let last: EventTarget | null = null
   const note = (event: FocusEvent) => (last = event.target)

@@ -1,11 +1,11 @@
-// Why something was left out, in words; what a handler said is its own words.
+// Skip reasons in words. Any other reason, such as a handler's error, is shown unchanged.
 const WORDS: Record<string, string> = {
-  skipped_overlap: 'the run before it had not ended',
-  skipped_misfire: 'it was noticed too late',
-  skipped_paused: 'it was paused',
-  skipped_calendar: 'a calendar leaves it out',
-  skipped_on_request: 'on request',
-  skipped_edit: 'the schedule was changed',
-  skipped_condition: 'what it waits for did not come about',
+  skipped_overlap: 'the previous run was still running',
+  skipped_misfire: 'misfire: its scheduled time had passed',
+  skipped_paused: 'the job was paused',
+  skipped_calendar: 'excluded by a calendar',
+  skipped_on_request: 'skipped on request',
+  skipped_edit: 'the schedule was edited',
+  skipped_condition: 'a dependency did not end as required',
 }
-export const saidOf = (reason: string): string => WORDS[reason] ?? reason
+export const reasonText = (reason: string): string => WORDS[reason] ?? reason

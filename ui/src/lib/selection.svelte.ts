@@ -1,4 +1,4 @@
-// Rows that were chosen, by their ids. They stay chosen while their list is read again; another filter begins anew.
+// Selected rows by id. The selection survives a refresh of the list; another filter clears it.
 import { SvelteSet } from 'svelte/reactivity'
 
 export class Selection {
@@ -8,7 +8,7 @@ export class Selection {
     if (!this.ids.delete(id)) this.ids.add(id)
   }
 
-  // All of a page, or none of it when all of it was chosen.
+  // Select a whole page, or clear it when it is fully selected.
   togglePage(ids: string[]): void {
     const isWhole = this.hasAll(ids)
     for (const id of ids) isWhole ? this.ids.delete(id) : this.ids.add(id)

@@ -1,7 +1,7 @@
-// Who is logged in. The cookie itself is out of our reach; what it stands for is asked from the server.
+// The logged-in user. Scripts cannot read the cookie; the server describes its session.
 import { ask } from './api'
 
-// What a screen or a button is for: a scope, or the operator, who is an admin of the first tenant.
+// What a screen or a button requires: a scope, or the operator (an admin of the first tenant).
 export type Need = 'jobs:read' | 'jobs:write' | 'admin' | 'operator'
 
 export type Who = {

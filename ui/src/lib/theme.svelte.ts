@@ -1,4 +1,4 @@
-// Dark, light, or as the system has it.
+// The colour theme: dark, light or the system's.
 export type Choice = 'system' | 'light' | 'dark'
 const PLACE = 'duly.theme'
 
@@ -7,7 +7,7 @@ class Theme {
   constructor() {
     this.#show()
   }
-  turn(): void {
+  next(): void {
     this.choice = this.choice === 'system' ? 'light' : this.choice === 'light' ? 'dark' : 'system'
     localStorage.setItem(PLACE, this.choice)
     this.#show()

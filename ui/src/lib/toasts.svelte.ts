@@ -1,4 +1,4 @@
-// Short notes on what was done or refused.
+// Toasts: results of actions and refusals.
 import { Refused } from './api'
 import type { Problem } from './types.gen'
 
@@ -34,7 +34,7 @@ class Toasts {
 
 export const toasts = new Toasts()
 
-// Do something that may be refused; the refusal is shown. Gives whether it was done.
+// Run an action and show its refusal, if any. Returns whether it succeeded.
 export async function attempt(act: () => Promise<unknown>): Promise<boolean> {
   try {
     await act()

@@ -1,12 +1,12 @@
-// Workflows as they are drawn and told: which boxes there are, what is between them, and how long each took. Pure: nothing is asked here.
+// Workflows as the dashboard draws them: boxes, arrows and durations. Pure functions, no requests.
 import type { Edge, Node } from './types.gen'
 
 export type Planned = Pick<Node, 'name' | 'after' | 'item_of' | 'added_by'> & { isMap?: boolean }
 export type On = Edge['on']
 export type NodeState = Node['state']
-// A box of the drawing: a node, a map with its items, or all nodes of some ranks.
+// A box: a node, a map with its items, or all nodes of some ranks.
 export type Unit = { id: string; title: string; kind: 'node' | 'map' | 'ranks'; nodes: string[]; isAdded: boolean }
-// An arrow, and the nodes at whose ends it is decided.
+// An arrow, and the nodes whose ends decide it.
 export type Link = { id: string; from: string; to: string; on: On; parents: string[] }
 export type Shape = { units: Unit[]; links: Link[]; isCollapsed: boolean }
 
@@ -16,15 +16,15 @@ const BANDS_MAX = 60
 const RANKS = 'ranks:'
 
 export const ENDED: NodeState[] = ['succeeded', 'failed', 'expired', 'cancelled', 'skipped']
-// What a box that stands for many says: the first of these that one of them is.
+// The state of a box that stands for many nodes: the first of these that any node has.
 const LOUDEST: NodeState[] = ['failed', 'running', 'ready', 'waiting', 'expired', 'cancelled', 'succeeded', 'skipped']
 export const IN_ORDER: NodeState[] = ['succeeded', 'running', 'ready', 'waiting', 'skipped', 'cancelled', 'expired', 'failed']
 
 export const hasEnded = (state: NodeState): boolean => ENDED.includes(state)
-export const holdsFor = (on: On, state: NodeState): boolean =>
+export const isMet = (on: On, state: NodeState): boolean =>
   on === 'always' ? hasEnded(state) : on === 'success' ? state === 'succeeded' : ['failed', 'expired', 'cancelled'].includes(state)
 
-// The nodes of a job's target, which may name what they wait for in short.
+// The nodes of a job's target, whose dependencies may be plain names.
 export function plannedOf(nodes: Record<string, unknown>): Planned[] {
   return Object.entries(nodes).map(([name, told]) => {
     const { after = [], map } = told as { after?: (string | { node: string; on?: On })[]; map?: unknown }
@@ -32,7 +32,7 @@ export function plannedOf(nodes: Record<string, unknown>): Planned[] {
   })
 }
 
-// What is drawn: maps hold their items unless they are opened; more than fit are drawn as one box for each rank, or some ranks.
+// The boxes and arrows: a map contains its items unless expanded; a large graph has one box per rank, or per several ranks.
 export function shapeOf(nodes: Planned[], opened = ''): Shape {
   const maps = mapsOf(nodes)
   const isOpen = (name: string) => name === opened && maps.get(name)!.length <= OPENED_MAX
@@ -69,7 +69,7 @@ function linksOf(nodes: Planned[], holder: Map<string, string>, isOpen: (map: st
   const byName = new Map(nodes.map((node) => [node.name, node]))
   const draw = (parent: string, child: string, on: On) => add(links, holder.get(parent), holder.get(child), on, parent)
   for (const node of nodes) {
-    // An opened map stands behind its items, and they behind what it waits for.
+    // The items of an expanded map come between its dependencies and the map.
     if (node.item_of !== null && isOpen(node.item_of)) {
       draw(node.name, node.item_of, 'success')
       for (const { node: parent, on } of byName.get(node.item_of)?.after ?? []) draw(parent, node.name, on)
@@ -78,7 +78,7 @@ function linksOf(nodes: Planned[], holder: Map<string, string>, isOpen: (map: st
   return [...links.values()]
 }
 
-// Several arrows of one kind between the same boxes are one.
+// Merge arrows of one kind between the same boxes.
 function add(links: Map<string, Link>, from: string | undefined, to: string | undefined, on: On, parent: string): void {
   if (from === undefined || to === undefined || from === to) return
   const id = `${from}>${to}>${on}`
@@ -107,13 +107,13 @@ function collapsed(whole: Shape, opened: string): Shape {
   return { units, links: [...links.values()], isCollapsed: true }
 }
 
-// What a box is called: a node by its name, ranks by their numbers.
+// The title of a box: a node's name, or the numbers of its ranks.
 export function titleOf(id: string): string {
   const [first, last] = id.startsWith(RANKS) ? id.slice(RANKS.length).split('-') : []
   return first === undefined ? id : first === last ? `Rank ${first}` : `Ranks ${first} to ${last}`
 }
 
-// How many steps the longest way from a beginning to each box has.
+// The rank of each box: the length of the longest path to it.
 function ranksOf({ units, links }: Shape): Map<string, number> {
   const waits = new Map(units.map((unit) => [unit.id, 0]))
   const next = new Map<string, string[]>()
@@ -142,7 +142,7 @@ export function tallyOf(nodes: Iterable<Pick<Node, 'state'>>): Tally {
 
 export const total = (tally: Tally, states: NodeState[] = IN_ORDER): number => states.reduce((sum, state) => sum + (tally[state] ?? 0), 0)
 
-// How a box stands: a map as it says itself once it has ended, else as the loudest of what it holds.
+// The state of a box: a map's own once it has ended, else the most prominent of its nodes.
 export function stateOf(unit: Unit, nodes: Map<string, Node>): NodeState {
   const own = nodes.get(unit.nodes[0]!)?.state ?? 'waiting'
   if (unit.kind === 'node' || (unit.kind === 'map' && (hasEnded(own) || unit.nodes.length === 1))) return own
@@ -151,14 +151,14 @@ export function stateOf(unit: Unit, nodes: Map<string, Node>): NodeState {
   return LOUDEST.find((state) => tally[state]) ?? 'waiting'
 }
 
-// Whether an arrow is still open, has let its child through, or has not.
-export function passage(link: Link, nodes: Map<string, Node>): 'open' | 'held' | 'unmet' {
+// The state of an arrow: open, met or unmet.
+export function passage(link: Link, nodes: Map<string, Node>): 'open' | 'met' | 'unmet' {
   const states = link.parents.map((name) => nodes.get(name)?.state ?? 'waiting')
   if (states.some((state) => !hasEnded(state))) return 'open'
-  return states.some((state) => holdsFor(link.on, state)) ? 'held' : 'unmet'
+  return states.some((state) => isMet(link.on, state)) ? 'met' : 'unmet'
 }
 
-// From when to when a node was at work, as milliseconds: a map as long as its items.
+// The time a node took, from release to end, in milliseconds; a map spans its items.
 export function spanOf(node: Node, items: Node[], now: number): { from: number; to: number } | null {
   if (items.length) {
     const spans = items.flatMap((item) => spanOf(item, [], now) ?? [])
@@ -169,5 +169,5 @@ export function spanOf(node: Node, items: Node[], now: number): { from: number; 
   return { from, to: Math.max(from, node.ended_at ? Date.parse(node.ended_at) : now) }
 }
 
-const WORDS: Record<On, string> = { success: 'has succeeded', failure: 'has failed', always: 'has ended' }
+const WORDS: Record<On, string> = { success: 'succeeds', failure: 'fails', always: 'ends' }
 export const condition = (edge: Edge): string => `${edge.node} ${WORDS[edge.on]}`

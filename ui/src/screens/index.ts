@@ -1,5 +1,5 @@
-// The screens there are: where each is, what it is called, and, for those in the navigation, its icon. The code of a screen comes with the
-// first look at it, or before that when the browser has nothing else to do.
+// The screens: path, title and, for those in the navigation, icon. The code of a screen is loaded when it is first opened, or earlier
+// while the browser is idle.
 import type { Component } from 'svelte'
 import type { Need } from '../lib/session.svelte'
 
@@ -8,22 +8,22 @@ export type Screen = { path: string; place: string; title: string; load: () => P
 export const SCREENS: Screen[] = [
   { path: '/overview', place: 'overview', title: 'Overview', load: () => import('./Overview.svelte'), icon: 'overview' },
   { path: '/jobs', place: 'jobs', title: 'Jobs', load: () => import('./Jobs.svelte'), icon: 'jobs' },
-  { path: '/jobs/new', place: 'jobs', title: 'New job', load: () => import('./JobForm.svelte') },
+  { path: '/jobs/new', place: 'jobs', title: 'Create job', load: () => import('./JobForm.svelte') },
   { path: '/jobs/:id/edit', place: 'jobs', title: 'Edit job', load: () => import('./JobForm.svelte') },
   { path: '/jobs/:id', place: 'jobs', title: 'Job', load: () => import('./Job.svelte') },
   { path: '/runs', place: 'runs', title: 'Runs', load: () => import('./Runs.svelte'), icon: 'runs' },
   { path: '/runs/:id', place: 'runs', title: 'Run', load: () => import('./Run.svelte') },
   { path: '/workflows', place: 'workflows', title: 'Workflows', load: () => import('./Workflows.svelte'), icon: 'workflows' },
   { path: '/workflows/:id', place: 'workflows', title: 'Workflow', load: () => import('./Workflow.svelte') },
-  { path: '/dead', place: 'dead', title: 'Dead letters', load: () => import('./Dead.svelte'), icon: 'skull' },
+  { path: '/dead', place: 'dead', title: 'Dead letters', load: () => import('./DeadLetters.svelte'), icon: 'skull' },
   { path: '/queues', place: 'queues', title: 'Queues', load: () => import('./Queues.svelte'), icon: 'queues' },
   { path: '/destinations', place: 'destinations', title: 'Destinations', load: () => import('./Destinations.svelte'), icon: 'destinations' },
   { path: '/destinations/:id', place: 'destinations', title: 'Destination', load: () => import('./Destination.svelte') },
-  { path: '/files', place: 'files', title: 'As code', load: () => import('./Files.svelte'), icon: 'files' },
+  { path: '/files', place: 'files', title: 'Schedules as code', load: () => import('./Files.svelte'), icon: 'files' },
   { path: '/files/:name', place: 'files', title: 'File', load: () => import('./File.svelte') },
-  { path: '/keys', place: 'keys', title: 'Tenants and keys', load: () => import('./Keys.svelte'), icon: 'keys', needs: 'admin' },
+  { path: '/keys', place: 'keys', title: 'Tenants and keys', load: () => import('./TenantsAndKeys.svelte'), icon: 'keys', needs: 'admin' },
   { path: '/tenants/:tenant', place: 'keys', title: 'Tenant', load: () => import('./Tenant.svelte'), needs: 'operator' },
-  { path: '/audit', place: 'audit', title: 'Audit', load: () => import('./Audit.svelte'), icon: 'audit', needs: 'admin' },
+  { path: '/audit', place: 'audit', title: 'Audit log', load: () => import('./Audit.svelte'), icon: 'audit', needs: 'admin' },
   { path: '/system', place: 'system', title: 'System', load: () => import('./System.svelte'), icon: 'system', needs: 'operator' },
 ]
 
@@ -36,7 +36,7 @@ export function screenOf(steps: string[]): Screen | undefined {
 
 const CALM_MS = 3_000
 
-// What the next look needs, fetched one after another while nobody waits for anything: behind the first screen and what it shows.
+// Load the other screens one after another while the browser is idle.
 export function fetchAhead(): void {
   const left = SCREENS.map((one) => one.load)
   const next = () => void left.shift()?.().then(() => idle(next), () => undefined)

@@ -34,7 +34,7 @@ from duly.moves.dead import replay
 from duly.moves.run_again import Changes
 from duly.moves.run_again import run_again as make_again
 from duly.store.boxes import runs
-from duly.store.reads import explain, lists
+from duly.store.reads import explain, lists, overview
 from duly.wire.explanations import Explanation
 from duly.wire.pages import RunsQuery
 from duly.wire.runs import (
@@ -66,7 +66,8 @@ async def list_runs(call: Call[RunsQuery, None]) -> Response:
     of_workflow = None if asked.workflow is None else str(asked.workflow)
     wanted = parse(asked.filter or "", RUNS).only("workflow", of_workflow)
     page = await lists.runs(call.database, call.tenant, wanted, asked.page_size, after)
-    items = [run_summary(row) for row in page.rows]
+    previews = await overview.payload_previews(call.database, page.rows)
+    items = [run_summary(row, previews.get(row["run_id"])) for row in page.rows]
     return paging.page(RunList, items, page.after, of)
 
 

@@ -89,11 +89,11 @@ async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
     )
 
 
-def run_summary(row: Mapping[str, Any]) -> RunSummary:
+def run_summary(row: Mapping[str, Any], payload_preview: str | None = None) -> RunSummary:
     """Return a run as lists show it."""
     told = _object(row["detail"])
     stretch = msgspec.convert(told, SkippedStretch) if "count" in told else None
-    return RunSummary.of(row, skipped=stretch, missed=told.get("missed"))
+    return RunSummary.of(row, skipped=stretch, missed=told.get("missed"), payload_preview=payload_preview)
 
 
 def _missed(options: RunOptions, attempts: Sequence[Mapping[str, Any]]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from duly.store.connection.database import Database
 from duly.store.connection.statements import load
 
 SQL = load("reads/overview")
+PREVIEW_CHARACTERS_MAX = 200
 
 
 class NamedJob(msgspec.Struct, frozen=True):
@@ -61,6 +63,24 @@ async def arguments(database: Database, run_id: UUID) -> dict[str, Any]:
     """
     row = await database.fetchrow(SQL["arguments"], run_id) or await database.fetchrow(SQL["kept_arguments"], run_id)
     return decoded(row) if row else {}
+
+
+async def payload_previews(database: Database, rows: Sequence[Mapping[str, Any]]) -> dict[UUID, str]:
+    """Return the beginning of each run's payload as JSON text, by run id, for rows of a list of runs.
+
+    A run whose payload is empty or no longer retained has none.
+    """
+    found = await database.fetch(
+        SQL["payload_previews"],
+        [row["run_id"] for row in rows],
+        [row["finished_at"] for row in rows],
+        PREVIEW_CHARACTERS_MAX,
+    )
+    return {row["run_id"]: _preview(row["payload"]) for row in found if row["payload"] != "{}"}
+
+
+def _preview(text: str) -> str:
+    return text if len(text) <= PREVIEW_CHARACTERS_MAX else f"{text[: PREVIEW_CHARACTERS_MAX - 1]}…"
 
 
 async def finished_of_job(database: Database, job_id: UUID, since: datetime) -> list[dict[str, Any]]:

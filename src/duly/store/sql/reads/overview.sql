@@ -23,6 +23,27 @@ select coalesce(ended.payload, payloads.body)::text as payload,
          order by attempt desc, finished_at desc limit 1) as ended
   left join duly.payloads on ended.payload_stored and payloads.job_id = ended.job_id and payloads.generation = coalesce(ended.generation, 1)
 
+-- name: payload_previews
+-- The beginning of the payloads of some runs; one character more than asked for shows that a payload was cut. The moment at which
+-- a run ended leads to the partition of its last attempt.
+with asked as (select * from unnest($1::uuid[], $2::timestamptz[]) as one(run_id, finished_at)),
+places as (
+    select timers.run_id, timers.job_id, timers.generation, timers.payload, true as is_stored from asked join duly.timers using (run_id)
+    union all select blocked.run_id, blocked.job_id, blocked.generation, blocked.payload, true from asked join duly.blocked using (run_id)
+    union all select ready.run_id, ready.job_id, ready.generation, ready.payload, true from asked join duly.ready using (run_id)
+    union all select leased.run_id, leased.job_id, leased.generation, leased.payload, true from asked join duly.leased using (run_id)
+    union all select dead.run_id, dead.job_id, dead.generation, dead.payload, true from asked join duly.dead using (run_id)
+    union all select asked.run_id, ended.job_id, coalesce(ended.generation, 1), ended.payload, ended.payload_stored
+                from asked cross join lateral (
+                    select job_id, generation, payload, payload_stored from duly.attempts
+                     where attempts.run_id = asked.run_id and attempts.finished_at = asked.finished_at
+                       and became in ('succeeded', 'cancelled', 'expired', 'skipped') and outcome <> 'fenced'
+                     order by attempt desc limit 1) as ended)
+select run_id, left(coalesce(places.payload, payloads.body)::text, $3::integer + 1) as payload
+  from places left join duly.payloads
+    on places.payload is null and is_stored and payloads.job_id = places.job_id and payloads.generation = places.generation
+ where coalesce(places.payload, payloads.body) is not null
+
 -- name: finished_of_job
 -- Of a schedule. Its successes by its last runs, all else by when it ended; the overlap is for rows that were committed after later ones.
 select run_id, attempt, fence, scheduled_at, due_at, started_at, finished_at, outcome::text, became::text, reason

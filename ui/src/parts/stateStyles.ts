@@ -1,12 +1,12 @@
-// How each state looks: its tone and its icon. The word is the state itself.
-export const LOOKS: Record<string, [string, string]> = {
+// The tone and icon of each state.
+export const STYLES: Record<string, [string, string]> = {
   succeeded: ['good', 'check'], active: ['good', 'check'], completed: ['quiet', 'check'], closed: ['good', 'check'], serving: ['good', 'check'],
   running: ['accent', 'play'], ready: ['accent', 'dot'], scheduled: ['quiet', 'clock'], waiting: ['quiet', 'clock'], blocked: ['warn', 'gate'],
-  retrying: ['warn', 'retry'], snoozed: ['quiet', 'clock'], paused: ['warn', 'pause'], held: ['warn', 'pause'], cancelling: ['warn', 'stop'],
+  retrying: ['warn', 'retry'], snoozed: ['quiet', 'clock'], paused: ['warn', 'pause'], cancelling: ['warn', 'stop'],
   dead: ['bad', 'skull'], failed: ['bad', 'cross'], timed_out: ['bad', 'clock'], lost: ['bad', 'alert'], open: ['bad', 'cross'],
   cancelled: ['quiet', 'stop'], expired: ['calm', 'clock'], skipped: ['calm', 'skip'], fenced: ['quiet', 'gate'], half_open: ['warn', 'retry'],
   error: ['bad', 'cross'], warning: ['warn', 'alert'], notice: ['accent', 'info'], well: ['good', 'check'], changed: ['warn', 'alert'],
   suspended: ['bad', 'pause'], revoked: ['quiet', 'stop'],
   unserved: ['bad', 'alert'], idle: ['quiet', 'dot'], overloaded: ['bad', 'alert'], draining: ['warn', 'stop'], drained: ['quiet', 'stop'], stalled: ['bad', 'alert'],
 }
-export const lookOf = (state: string): [string, string] => LOOKS[state] ?? ['quiet', 'dot']
+export const styleOf = (state: string): [string, string] => STYLES[state] ?? ['quiet', 'dot']

@@ -1,4 +1,4 @@
-// Text that has to fit: SVG does not shorten it by itself.
+// Truncate text to a width, because SVG does not.
 const pen = document.createElement('canvas').getContext('2d')
 const known = new Map<string, string>()
 const KNOWN_MAX = 5_000

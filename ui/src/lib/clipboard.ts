@@ -1,4 +1,4 @@
-// Copies text. Pages that come without TLS from another machine have no clipboard of their own: there a field is selected and copied.
+// Copy text. A page served without TLS has no clipboard API: there a hidden field is selected and copied.
 export async function copied(text: string): Promise<boolean> {
   if (navigator.clipboard) {
     try {
