@@ -59,7 +59,7 @@ class RetryRule(Spec, frozen=True, omit_defaults=True):
 
 
 class RetryPolicy(Spec, frozen=True):
-    """Retries of a failed run: how many, and how soon; docs/retries-and-dead-letters.md says which delays each policy
+    """Retries of a failed run: how many, and how soon; docs/how-to/retries-and-dead-letters.md says which delays each policy
     gives.
     """
 
