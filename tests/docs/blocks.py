@@ -196,11 +196,11 @@ class Page:
         assert code == 0, f"{block.where}:\n{output}"
 
     def _yaml(self, block: Block) -> None:
-        for document in [read_text(block.text, block.where).value]:
-            if isinstance(document, dict) and "nodes" in document:
-                read_workflow(document)
-            elif isinstance(document, dict) and {"jobs", "duly"} & document.keys():
-                read_manifest(document)
+        document = read_text(block.text, block.where).value
+        if isinstance(document, dict) and "nodes" in document:
+            read_workflow(document)
+        elif isinstance(document, dict) and {"jobs", "duly"} & document.keys():
+            read_manifest(document)
         if block.title == "duly.yaml":
             code, output = self._bash(f"duly plan -f {block.title}")
             assert code == 0, f"{block.where}:\n{output}"

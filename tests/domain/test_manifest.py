@@ -230,7 +230,12 @@ def test_the_schema_knows_the_keys_that_the_reader_knows():
 
 
 def test_the_file_in_the_docs_is_one():
-    text = (DOCS / "how-to" / "schedules-as-code.md").read_text().partition('```yaml title="duly.yaml"\n')[2].partition("```")[0]
+    text = (
+        (DOCS / "how-to" / "schedules-as-code.md")
+        .read_text()
+        .partition('```yaml title="duly.yaml"\n')[2]
+        .partition("```")[0]
+    )
     assert sorted(read(text).jobs) == ["nightly-report", "ring", "sweep", "sync"]
 
 

@@ -57,7 +57,9 @@ STORIES = {
     27: "a run that is due now goes through every box, and each hint takes a lock of the whole server",
     28: "a one-shot that is due next year keeps the history of today from being dropped",
 }
-NO_TEST = {13: "a measurement: `duly bench recurring` runs with all of it, and docs/explanation/performance.md has its figures"}
+NO_TEST = {
+    13: "a measurement: `duly bench recurring` runs with all of it, and docs/explanation/performance.md has its figures"
+}
 HOT = (
     timers.SQL["due_fires"],
     timers.SQL["stage"],
