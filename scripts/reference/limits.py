@@ -62,7 +62,7 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("name of a handler, queue, schedule or key", f"1 to {NAME_CHARACTERS_MAX} printable characters"),
             ("tags", f"{TAGS_MAX}, each of {NAME_CHARACTERS_MAX} characters"),
             ("attempts", f"1 to 1,000; {retry.MAX_ATTEMPTS_DEFAULT} unless set. A lost worker uses one up"),
-            ("gap between attempts", f"{retry.BASE_SECONDS_DEFAULT:g} s, doubled up to {retry.CAP_SECONDS_DEFAULT:g} s, full jitter, unless set"),
+            ("gap between attempts", _gap()),
             ("delay of a one-shot", f"{DELAY_MAX.days // 365} years; a moment in the past: 60 s"),
             ("snooze", "a tenth of a second at the least"),
             ("idempotency key", "remembered for 24 hours"),
@@ -98,6 +98,12 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("events of a batch", f"{EVENTS_MAX:,}; an event is remembered for {_time(EVENTS_KEPT)}"),
         ],
     }  # fmt: skip
+
+
+def _gap() -> str:
+    return (
+        f"{retry.BASE_SECONDS_DEFAULT:g} s, doubled up to {retry.CAP_SECONDS_DEFAULT:g} s, with full jitter, unless set"
+    )
 
 
 def _size(count: int) -> str:
