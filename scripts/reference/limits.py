@@ -62,7 +62,7 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("name of a handler, queue, schedule or key", f"1 to {NAME_CHARACTERS_MAX} printable characters"),
             ("tags", f"{TAGS_MAX}, each of {NAME_CHARACTERS_MAX} characters"),
             ("attempts", f"1 to 1,000; {retry.MAX_ATTEMPTS_DEFAULT} unless set. A lost worker uses one up"),
-            ("delay between attempts", f"doubles from {retry.BASE_SECONDS_DEFAULT:g} s to {retry.CAP_SECONDS_DEFAULT:g} s, with full jitter, unless set"),
+            ("gap between attempts", _gap()),
             ("delay of a one-shot", f"{DELAY_MAX.days // 365} years; a moment in the past: 60 s"),
             ("snooze", "a tenth of a second at the least"),
             ("idempotency key", "remembered for 24 hours"),
@@ -74,8 +74,8 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("URL of a webhook", f"{webhook_url.CHARACTERS_MAX:,} characters"),
             ("headers of a webhook", f"{webhook_request.HEADERS_MAX}, {_size(webhook_request.HEADERS_BYTES_MAX)} together"),
             ("`Retry-After` of a receiver", f"believed up to {_time(webhook_answer.RETRY_AFTER_MAX)}"),
-            ("arguments of a command or container", f"{checks.ARGUMENTS_MAX:,}, {_size(checks.ARGUMENTS_BYTES_MAX)} together"),
-            ("variables of a command or container", f"{variables.VARIABLES_MAX}, {_size(variables.VARIABLES_BYTES_MAX)} together"),
+            ("arguments of a command, container", f"{checks.ARGUMENTS_MAX:,}, {_size(checks.ARGUMENTS_BYTES_MAX)} together"),
+            ("variables of a command, container", f"{variables.VARIABLES_MAX}, {_size(variables.VARIABLES_BYTES_MAX)} together"),
         ],
         "Workflows": [
             ("nodes, with those added later", f"{workflow.NODES_MAX:,}"),
@@ -98,6 +98,12 @@ def _sections() -> dict[str, list[tuple[str, str]]]:
             ("events of a batch", f"{EVENTS_MAX:,}; an event is remembered for {_time(EVENTS_KEPT)}"),
         ],
     }  # fmt: skip
+
+
+def _gap() -> str:
+    return (
+        f"{retry.BASE_SECONDS_DEFAULT:g} s, doubled up to {retry.CAP_SECONDS_DEFAULT:g} s, with full jitter, unless set"
+    )
 
 
 def _size(count: int) -> str:

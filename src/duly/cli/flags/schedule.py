@@ -20,11 +20,7 @@ _FLAGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("--every",), "DURATION", "Again and again, as PT1H or seconds."),
     (("--cron",), "EXPR", 'By cron: "30 2 * * 1-5", five fields, or six with seconds first.'),
     (("--when", "--text", "when"), "TEXT", 'In English: "every weekday at 9:30am", "tomorrow at noon".'),
-    (
-        ("--schedule",),
-        "JSON|@FILE",
-        "The whole schedule as JSON, or the file that holds it; see docs/reference/triggers.md.",
-    ),
+    (("--schedule",), "JSON|@FILE", "The whole schedule as JSON, or its file; see docs/reference/triggers.md."),
     (("--tz",), "ZONE", "The zone of the schedule, as Europe/Paris; UTC without it."),
     (("--mode",), "MODE", "Of --every: fixed_rate, or fixed_delay to count from the end of each run."),
     (("--start",), "MOMENT", "The first moment allowed: with an offset, or local time in --tz."),
