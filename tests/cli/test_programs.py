@@ -1,4 +1,4 @@
-"""Programs of a worker besides its app: refused where they cannot work, described where they can, hidden from where it must be."""
+"""Programs of a worker besides its app: refused where they cannot work, described where they can, hidden from commands."""
 
 from pathlib import Path
 
