@@ -134,7 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.peer.waiting[self] = None
 
     def pause_writing(self) -> None:
-        """Return the peer time to read what it was sent."""
+        """Set a deadline for the peer to read."""
         super().pause_writing()
         self._await_reading(self._bounds.now)
 
@@ -183,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
             )
 
     def give_way(self) -> None:
-        """Close, because another needs the place."""
+        """Close, to make room for another."""
         if self.connecting is not None:
             self.connecting.cancel()
         else:
@@ -206,7 +206,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # ------------------------------------------------------------------------------------------------------- what is refused
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP request."""
+        """Answer data that is no HTTP request."""
         self.refuse("malformed_request", "The request is not HTTP/1.1 as RFC 9112 has it.")
 
     def refuse(self, code: str, detail: str) -> None:
