@@ -1,4 +1,4 @@
-"""What every test shares: a clean database, and a clock that moves both Python's time and SQL's."""
+"""Fixtures that every test shares: a clean database, and a clock that moves both Python's time and SQL's."""
 
 from __future__ import annotations
 

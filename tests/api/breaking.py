@@ -1,4 +1,4 @@
-"""What of a new description of an API would break callers of an old one. Pure: two OpenAPI documents in, sentences out.
+"""Breaking changes between two descriptions of an API. Pure: two OpenAPI documents in, sentences out.
 
 A request may be given more freedom and an answer may tell more. What is taken away, asked for in addition, or narrowed in a
 request, and what an answer no longer tells or tells in another type, breaks somebody.

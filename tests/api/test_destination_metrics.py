@@ -1,4 +1,4 @@
-"""How destinations are, in numbers that name none of them."""
+"""Metrics of destinations, which name none of them."""
 
 from duly.clock import Rng
 from duly.domain.runs.outcome import Parked

@@ -1,4 +1,4 @@
-"""What was found by people who tried to break the door."""
+"""Faults of the API that attackers found."""
 
 import asyncio
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Where the API may listen: on loopback always, elsewhere with TLS or a decision, and with keys."""
+"""Listening addresses of the API: on loopback always, elsewhere with TLS or a decision, and with keys."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""What is done with a job over HTTP: trigger, pause, resume, skip the next, backfill."""
+"""Actions on a job over HTTP: trigger, pause, resume, skip the next, backfill."""
 
 from datetime import datetime, timedelta
 

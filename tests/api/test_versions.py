@@ -1,4 +1,4 @@
-"""What a job was: every change of its definition leaves the version before it."""
+"""Past versions of a job's definition: every change of its definition leaves the version before it."""
 
 from tests.api.front import A_TARGET, EVERY_HOUR
 

@@ -1,4 +1,4 @@
-"""What a scheduler and a worker do, one step at a time, so that a story told over HTTP can go on."""
+"""A scheduler and a worker, one step at a time, so that a story told over HTTP can go on."""
 
 from uuid import UUID
 

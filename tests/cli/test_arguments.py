@@ -1,4 +1,4 @@
-"""What is typed after a handler: JSON where it reads as JSON, text where it does not."""
+"""Arguments of a handler on the command line: JSON where it reads as JSON, text where it does not."""
 
 import click
 import pytest

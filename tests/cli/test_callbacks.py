@@ -1,4 +1,4 @@
-"""Who is told of a run's end, typed and shown at both desks."""
+"""Completion callbacks, set and shown on the command line."""
 
 from tests.cli.test_remote import a_name, remote
 from tests.cli.test_targets import duly

@@ -1,4 +1,4 @@
-"""What a worker may run besides its app: refused where it cannot work, told of where it can, hidden from where it must be."""
+"""Programs of a worker besides its app: refused where they cannot work, described where they can, hidden from commands."""
 
 from pathlib import Path
 

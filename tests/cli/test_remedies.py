@@ -1,4 +1,4 @@
-"""What is advised at a terminal is a command: no route of the API is named where a command does the same."""
+"""Remedies at a terminal are commands: no route of the API is named where a command does the same."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What `duly runs` says of occurrences that did not run, and of runs that stand for missed ones."""
+"""`duly runs` on occurrences that did not run, and of runs that stand for missed ones."""
 
 import asyncio
 import json

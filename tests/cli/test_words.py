@@ -1,4 +1,4 @@
-"""What is said of a count and a period says what is meant."""
+"""Counts and periods in words."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and a server: answers that are lost, and answers of somebody in between."""
+"""Faults between a client and a server: answers that are lost, and answers of somebody in between."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What the dashboard costs: `python -m tests.dashboard.figures --jobs 1000000 --attempts 10000000` measures it in a browser.
+"""Costs of the dashboard: `python -m tests.dashboard.figures --jobs 1000000 --attempts 10000000` measures it in a browser.
 
 It fills a Duly of its own, looks at each list in a real Chromium, and prints what each took: requests, milliseconds of the
 server, rows on the page; how soon the first page is there, and how a page fares that is open for long.

@@ -1,4 +1,4 @@
-"""What the dashboard asks for and shows, however much there is; the long programme also says how long it takes."""
+"""Requests and contents of the dashboard, however much there is; the long programme also says how long it takes."""
 
 import pytest
 

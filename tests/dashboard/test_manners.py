@@ -1,4 +1,4 @@
-"""How the dashboard behaves everywhere: readable by all, on a phone, in both themes, and by keys."""
+"""Behaviour of the dashboard everywhere: readable by all, on a phone, in both themes, and by keys."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What can be asked for over HTTP can be done on a screen, or stands here with the reason why not."""
+"""Every operation over HTTP can be done on a screen, or stands here with the reason why not."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a one-shot follows, as it is said."""
+"""Dependencies of a one-shot, as they are written."""
 
 from uuid import UUID
 

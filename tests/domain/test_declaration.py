@@ -1,4 +1,4 @@
-"""Which declaration of a schedule is in force, for every case there is."""
+"""The declaration of a schedule that is in force, for every case there is."""
 
 from datetime import UTC, datetime
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Why a run or a job is where it is: a code, and a sentence with its numbers, for every state."""
+"""Explanations of a run's or a job's state: a code, and a sentence with its numbers, for every state."""
 
 from datetime import timedelta
 from typing import Any

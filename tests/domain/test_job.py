@@ -1,4 +1,4 @@
-"""What is asked for is checked before it reaches the store, and each refusal names the value and the remedy."""
+"""Requested jobs are checked before it reaches the store, and each refusal names the value and the remedy."""
 
 from datetime import datetime, timedelta, timezone
 

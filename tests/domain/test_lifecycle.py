@@ -1,4 +1,4 @@
-"""What a run becomes: every outcome, with attempts left and without, in a first life and after a replay."""
+"""The lifecycle of a run: every outcome, with attempts left and without, before and after a replay."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a file of schedules asks for, and all that can be wrong with it."""
+"""Files of schedules, and every error in them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a look at the store leads to, name by name."""
+"""Plans of files, name by name."""
 
 from datetime import UTC, datetime
 from uuid import UUID

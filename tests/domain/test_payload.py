@@ -1,4 +1,4 @@
-"""What may stand in a payload, and what any text becomes before it is stored."""
+"""Limits of payloads, and the storable form of any text."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""How far a run says that it has come, on a line."""
+"""Progress of a run, on a line."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What becomes of a missed stretch, by policy or by choice; and how long it takes to make up for it."""
+"""Decisions on missed fires, by policy or by choice; and how long the recovery takes."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""How soon a failed run is tried again: by each policy, within the gap that it promises."""
+"""Delays of retries: by each policy, within its bounds."""
 
 from datetime import timedelta
 

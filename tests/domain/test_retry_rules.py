@@ -1,4 +1,4 @@
-"""Which rule is for a failure: by the class of its error, its status or its exit code."""
+"""The rule that matches a failure: by the class of its error, its status or its exit code."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How many workers a queue needs, for every need alone and all together."""
+"""The number of workers that a queue needs, for every need alone and all together."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a target may say, what of it is shown, and what is put back."""
+"""Targets: their checks, masking, and restoring of masked values."""
 
 import msgspec
 import pytest

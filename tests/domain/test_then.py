@@ -1,4 +1,4 @@
-"""Who is told: one of two, in few words or in fields, and every refusal says what to write."""
+"""Completion callbacks: one of two, in short or in fields, and every refusal says what to write."""
 
 import pytest
 

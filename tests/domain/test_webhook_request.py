@@ -1,4 +1,4 @@
-"""What a job may say in a webhook's request, and what it may not."""
+"""Methods and headers that a job may, and may not, set on its webhook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an address of a webhook may look like, and its normal form."""
+"""Addresses of webhooks, and their normal form."""
 
 from __future__ import annotations
 

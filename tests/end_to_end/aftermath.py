@@ -1,4 +1,4 @@
-"""What is left when it is over: no schedule, empty boxes, and the evidence to judge by."""
+"""The state after the end: no schedule, empty boxes, and the evidence to judge by."""
 
 import asyncio
 from collections.abc import Iterable

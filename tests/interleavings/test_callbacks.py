@@ -1,4 +1,4 @@
-"""What can happen at once to a run that its receiver settles, in every order: it ends once, and is told of once."""
+"""Concurrent moves on a run that its receiver settles, in every order: it ends once, and is reported once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What can happen at once to runs that follow others, in every order: none is forgotten, and none goes twice."""
+"""Concurrent moves on runs with dependencies, in every order: none is forgotten, and none goes twice."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""What people, schedulers and workers do to one schedule at once, in every order: no slot twice, and no next fire lost."""
+"""Concurrent moves of people, schedulers and workers on one schedule, in every order: no slot twice, and no next fire lost."""
 
 from datetime import datetime
 from typing import Any, ClassVar

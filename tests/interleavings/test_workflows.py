@@ -1,4 +1,4 @@
-"""What can happen at once in a workflow, in every order: each node ends once, none is forgotten, and the workflow ends."""
+"""Concurrent moves in a workflow, in every order: each node ends once, none is forgotten, and the workflow ends."""
 
 from datetime import timedelta
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""What no live worker knows stands aside: still ready, in nobody's way, and back in line as soon as one knows it."""
+"""Unroutable runs: still ready, not in the way of claims, and claimable as soon as a worker has their handler."""
 
 from datetime import timedelta
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""Who is claimed first: shares of queues and tenants, priorities with a floor, what is due before what is ahead."""
+"""The order of claims: shares of queues and tenants, priorities with a floor, what is due before what is ahead."""
 
 from collections import Counter
 from uuid import UUID

@@ -1,4 +1,4 @@
-"""What fails beside others is asked once more; what fails twice, or too often, is red."""
+"""Tests that fail beside others are run once more; those that fail twice, or too often, are red."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What stories about schedules are told with: schedules of each kind, and what became of their occurrences."""
+"""Helpers of tests of schedules: schedules of each kind, and the outcomes of their occurrences."""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a calendar blocks is left out or put off, and is on record once, when the fire after it is staged."""
+"""Occurrences that a calendar blocks are skipped or deferred, and recorded once, when the fire after it is staged."""
 
 from datetime import timedelta
 

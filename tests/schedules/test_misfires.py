@@ -1,4 +1,4 @@
-"""What is noticed too late: one run for all, all of them in the backfill lane, or none; nothing that was missed is silent."""
+"""Misfires: one run for all, all of them in the backfill lane, or none; nothing that was missed is silent."""
 
 from datetime import datetime, timedelta
 from math import ceil

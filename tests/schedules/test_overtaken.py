@@ -1,4 +1,4 @@
-"""What was decided on an older version of a schedule, or of its calendars, is decided again."""
+"""Conflicts: a decision on an older version of a schedule, or of its calendars, is repeated."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where the database is, and what is said when it cannot be used."""
+"""The address of the database, and the errors when it cannot be used."""
 
 import asyncio
 import gc

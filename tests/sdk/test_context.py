@@ -1,4 +1,4 @@
-"""What a handler can do with its run."""
+"""The run as its handler sees it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What is raised for a run or a workflow says what is so."""
+"""Errors of runs and workflows name the facts."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""What users import: thin, and cheap until it is used."""
+"""The public names: thin, and cheap until it is used."""
 
 import subprocess
 import sys

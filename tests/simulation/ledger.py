@@ -1,4 +1,4 @@
-"""What we saw ourselves: every commit as the database answered it, every execution as its handler knew it.
+"""The ledger of our own observations: every commit as the database answered it, every execution as its handler knew it.
 
 Nothing here is read from Duly's tables. Each event is held at once against what must never be; the first breach ends the seed.
 """

@@ -1,4 +1,4 @@
-"""What a seed has in store: how many of each process, which faults, how often. Each seed knows only some of the faults."""
+"""The plan of a seed: how many of each process, which faults, how often. Each seed knows only some of the faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks conservation is noticed with the very next statement, whoever sends it."""
+"""Breaches of conservation are noticed with the very next statement, whoever sends it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the simulation has found, each told again as a story with a plot."""
+"""Faults that the simulation has found, each as a test of its own."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What happened, in order: kept raw while a seed runs, written out only for a seed that fails or is watched."""
+"""The trace of events, in order: kept raw while a seed runs, written out only for a seed that fails or is watched."""
 
 from __future__ import annotations
 

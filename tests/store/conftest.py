@@ -1,4 +1,4 @@
-"""What tests of the schema share; and the oldest PostgreSQL we support, for tests that are run again there."""
+"""Fixtures that tests of the schema share; and the oldest PostgreSQL we support, for tests that are run again there."""
 
 import pytest
 

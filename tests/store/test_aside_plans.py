@@ -1,4 +1,4 @@
-"""What a claim touches is what it takes, however many stand in front that nobody knows: by the server's own counters."""
+"""A claim reads only what it takes, however many unroutable runs are in front: by the server's own counters."""
 
 from datetime import timedelta
 

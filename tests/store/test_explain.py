@@ -1,4 +1,4 @@
-"""What an explanation is made of is read rightly, for a run in each box and for a job."""
+"""The facts of explanations are read correctly, for a run in each box and for a job."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""What following touches grows with what is concerned, never with what is stored: by the server's own counters."""
+"""Dependencies read only the runs concerned, however much is stored: by the server's own counters."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What a page of a list touches follows the page, never what is stored: measured as for the hot statements, in test_plans.py."""
+"""A page of a list reads only the page, however much is stored: measured as for the hot statements, in test_plans.py."""
 
 from typing import Any
 

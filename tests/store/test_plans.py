@@ -1,4 +1,4 @@
-"""What a hot statement touches follows what it takes, never what is stored: measured by the server's own counters.
+"""A hot statement reads only what it takes, however much is stored: measured by the server's own counters.
 
 No plan is read. Each call runs in a transaction, and the server tells how many rows it fetched of each table: a table read from
 end to end, or a sort of the backlog, shows as the whole of it fetched. That holds on large tables, and on tables that were

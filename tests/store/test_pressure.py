@@ -1,4 +1,4 @@
-"""What presses on queues: how fast they work, what falls due in the next minutes, and how many workers that takes."""
+"""Pressure on queues: their throughput, the runs due in the next minutes, and the workers that they need."""
 
 from datetime import timedelta
 from operator import itemgetter

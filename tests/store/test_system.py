@@ -1,4 +1,4 @@
-"""What the doctor finds on a real PostgreSQL: each thing that can be wrong is made wrong, here or in test_system_safe.py."""
+"""Findings of the doctor on a real PostgreSQL: each thing that can be wrong is made wrong, here or in test_system_safe.py."""
 
 import asyncio
 import shlex

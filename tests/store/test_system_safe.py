@@ -1,4 +1,4 @@
-"""What the doctor finds on a server that is set as one in use is: safe, small, and with transactions that are prepared.
+"""Findings of the doctor on a server that is set as one in use is: safe, small, and with transactions that are prepared.
 
 What takes minutes or a gibibyte to become true is read as it is, from a limit that is lower. The role of this server may
 replicate, which that of an embedded one may not. That a replica lags is told in test_system.py from values put in its place: it

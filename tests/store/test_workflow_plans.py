@@ -1,4 +1,4 @@
-"""What workflows touch follows the nodes that are concerned, never what is stored: by the server's own counters."""
+"""Workflows read only the nodes concerned, however much is stored: by the server's own counters."""
 
 from datetime import timedelta
 from uuid import UUID

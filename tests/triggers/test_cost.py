@@ -1,4 +1,4 @@
-"""What a trigger may cost. The targets hold on a quiet core; here a shared machine is given some room."""
+"""Costs of triggers. The targets hold on a quiet core; here a shared machine is given some room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How close together occurrences can come: exact for cron and fixed periods, against a walk through a year of them."""
+"""The minimum distance of occurrences: exact for cron and fixed periods, against a walk through a year of them."""
 
 from itertools import islice, pairwise
 

@@ -1,4 +1,4 @@
-"""What becomes of an occurrence that is due: on time, late, blocked, or the last of all; and which schedules share the answer."""
+"""Plans for a due occurrence: on time, late, blocked, or the last of all; and which schedules share the answer."""
 
 from __future__ import annotations
 

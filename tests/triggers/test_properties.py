@@ -1,4 +1,4 @@
-"""What is true of every trigger: order, purity, the inverse, the end of time, and one canonical form."""
+"""Properties of every trigger: order, purity, the inverse, the end of time, and one canonical form."""
 
 from __future__ import annotations
 

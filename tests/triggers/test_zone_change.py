@@ -1,4 +1,4 @@
-"""What becomes of a pending fire when the clocks of its zone are set otherwise than it was thought."""
+"""Pending fires after a change of their zone's rules."""
 
 from datetime import UTC, datetime, timedelta
 

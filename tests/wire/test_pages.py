@@ -1,4 +1,4 @@
-"""What lists say of their filters holds for them: an example that is shown is one that is taken."""
+"""Examples of list filters are valid filters."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""What stories about workers are told with: handlers, a worker in this process, and waiting for what must come."""
+"""Helpers of tests of workers: handlers, a worker in this process, and waiting for what must come."""
 
 import asyncio
 import time

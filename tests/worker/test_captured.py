@@ -1,4 +1,4 @@
-"""What handlers in child processes write to their streams, and what loggers say, is kept with the run, within bounds."""
+"""Output of handlers in child processes, and of loggers, goes to the run's log, within bounds."""
 
 import asyncio
 import logging

@@ -113,7 +113,7 @@ class ClaimOver(Refused):
 
 
 class LeaseOver(Refused):
-    """That worker does not hold a lease on the run, or no longer."""
+    """The worker does not hold a lease on the run, or no longer."""
 
 
 class ParentEnded(Refused):

@@ -1,4 +1,4 @@
-"""Who did what: every operation that may change something writes one row when it does, or says why it does not.
+"""Audit entries: every operation that may change something writes one row when it does, or says why it does not.
 
 Made from the table of operations, so that an operation that is added is called here, and must leave its row.
 """

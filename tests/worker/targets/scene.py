@@ -1,4 +1,4 @@
-"""What stories about programs are told with: a run's context that remembers its lines, an attempt, and who is left behind."""
+"""Helpers of tests of programs: a run's context that remembers its lines, an attempt, and who is left behind."""
 
 import asyncio
 import os

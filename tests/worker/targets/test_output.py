@@ -1,4 +1,4 @@
-"""What a program says: lines for the log up to a cap, and the end of it as the result."""
+"""The output of a program: lines for the log up to a cap, and the end of it as the result."""
 
 import pytest
 

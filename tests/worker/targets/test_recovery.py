@@ -1,4 +1,4 @@
-"""What a destination is allowed after an outage is also used, however late workers look; and no second brings more."""
+"""The allowed rate of a destination after an outage is used, however late workers look; and no second exceeds it."""
 
 import asyncio
 import heapq

@@ -30,7 +30,7 @@ from duly.wire.schema.reading import read_body
 from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
-_TURN = 500  # lines read before others on this loop have their turn
+_TURN = 500  # lines read before other tasks on this loop run
 _TOGETHER = 5_000
 _encoder = msgspec.json.Encoder()
 
@@ -42,7 +42,7 @@ class _Line(msgspec.Struct, frozen=True):
 
     @property
     def goes_together(self) -> bool:
-        """Whether it is a plain one-shot that nobody has named by a key of its own."""
+        """Return whether it is a plain one-shot without a key of its own."""
         return self.key is None and isinstance(self.job, Submission)
 
 
@@ -59,9 +59,9 @@ class _Line(msgspec.Struct, frozen=True):
 async def create_jobs(call: Call[Nothing, bytes]) -> Response:
     """Create up to 50,000 jobs, one a line (NDJSON).
 
-    Each line of the answer tells what became of the line of that number: a job, durable when this answers, or why it was
-    refused, such as `shed` where its queue is overloaded. Lines that are refused do not hold up the others. Should the
-    request fail as a whole, none was taken.
+    Each line of the response has the result of the line of that number: a job, durable when this answers, or why it was
+    refused, such as `shed` where its queue is overloaded. Refused lines do not delay the others. If the request fails
+    as a whole, no line was accepted.
     """
     lines = call.body.split(b"\n", LINES_MAX + 1)  # What is more is not split: it may be nothing but ends of lines.
     if len(lines) > LINES_MAX + 1 or (len(lines) == LINES_MAX + 1 and lines[-1]):

@@ -1,4 +1,4 @@
-"""Jobs and runs in bulk: pause, resume or end the jobs, cancel or replay the runs that fit a filter, or that are named."""
+"""Bulk changes: pause, resume or end jobs, cancel or replay runs, that match a filter, or that are named."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ routes = Routes(
     in_session=False,
     is_resumable=True,
 )
-_CHANGE_SECONDS, _COUNT_SECONDS = 40.0, 20.0  # then it says how far it came
+_CHANGE_SECONDS, _COUNT_SECONDS = 40.0, 20.0  # after this it reports how far it came
 
 
 @routes.add("POST /v1/jobs:pause", refuses=(*_REFUSED, "invalid_option"), audits=(Action.JOB_PAUSED,))
 async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Response:
-    """Pause the jobs that fit; with `dry_run` those that fire now are only counted."""
+    """Pause the jobs that match; with `dry_run` the active ones are only counted."""
     reason = check_reason(call.body.reason)
 
     async def pause(session: Database, job_id: UUID) -> bool:
@@ -69,7 +69,7 @@ async def pause_jobs(call: Call[Nothing, ManyPaused]) -> Response:
 
 @routes.add("POST /v1/jobs:resume", audits=(Action.JOB_RESUMED,))
 async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Response:
-    """Let the jobs that fit fire again; with `dry_run` those that are paused are only counted."""
+    """Resume the jobs that match; with `dry_run` the paused ones are only counted."""
 
     async def resume(session: Database, job_id: UUID) -> bool:
         found = await _ours(session, call.tenant, job_id)
@@ -80,7 +80,7 @@ async def resume_jobs(call: Call[Nothing, ManyResumed]) -> Response:
 
 @routes.add("POST /v1/jobs:delete", audits=(Action.JOB_CANCELLED,))
 async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Response:
-    """End the jobs that fit: their future runs are cancelled; those that have started go on, or are asked to stop."""
+    """End the jobs that match: their future runs are cancelled; started ones go on, or are asked to stop."""
 
     async def end(session: Database, job_id: UUID) -> bool:
         await end_job(session, await _ours(session, call.tenant, job_id), stop=call.body.running == "stop")
@@ -91,7 +91,9 @@ async def delete_jobs(call: Call[Nothing, ManyDeleted]) -> Response:
 
 @routes.add("POST /v1/runs:cancel", audits=(Action.RUN_CANCELLED,))
 async def cancel_runs(call: Call[Nothing, Many]) -> Response:
-    """Cancel the runs that fit and have not ended: those that wait are taken out, of those that run the workers are asked."""
+    """Cancel the runs that match and have not ended: waiting ones are removed, the workers of active ones are asked to
+    stop them.
+    """
 
     async def cancel(session: Database, run_ids: Sequence[UUID], _: int) -> int:
         return await cancel_live(session, run_ids, "cancelled")
@@ -101,7 +103,7 @@ async def cancel_runs(call: Call[Nothing, Many]) -> Response:
 
 @routes.add("POST /v1/runs:replay", audits=(Action.DEAD_REPLAYED,))
 async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Response:
-    """Give the dead runs that fit another set of attempts, at once or so many a second. They keep their ids."""
+    """Replay the dead runs that match, at once or so many a second. They keep their ids."""
     rate = check_rate(call.body.rate)
 
     async def again(session: Database, run_ids: Sequence[UUID], passed: int) -> int:
@@ -111,7 +113,7 @@ async def replay_runs(call: Call[Nothing, ManyReplayed]) -> Response:
 
 
 def _opened(call: Call[Nothing, Any]) -> OpenSession:
-    """Open transactions in the caller's name: each job is noted by itself, and each batch of runs as one."""
+    """Open transactions with the caller as actor: each job has its own audit entry, and each batch of runs one."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Database]:
@@ -122,7 +124,7 @@ def _opened(call: Call[Nothing, Any]) -> OpenSession:
 
 
 async def _ours(session: Database, tenant: int, job_id: UUID) -> UUID:
-    """Give the id of a job that has a definition of its own. Raises NotFound."""
+    """Return the id of a job that has a definition of its own. Raises NotFound."""
     found = await jobs.find(session, job_id)
     if found is None or found["tenant"] != tenant:
         raise NotFound(f"no job {job_id} with a schedule or a name; GET /v1/jobs lists them")
@@ -154,7 +156,7 @@ async def _runs(call: Call[Nothing, Any], states: tuple[str, ...], change: Chang
 
 
 async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[Done]]) -> Response:
-    """Change those that are named, or only count them."""
+    """Change the named ones, or only count them."""
 
     async def named(_: Way) -> Done:
         return _counted(call.body) if call.body.dry_run else await go()
@@ -163,7 +165,7 @@ async def _named(call: Call[Nothing, Any], of: str, go: Callable[[], Awaitable[D
 
 
 async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaitable[Done]]) -> Response:
-    """Change or count what fits, from where the request's page begins, or where an earlier try under its key ended."""
+    """Change or count the matches, from where the request's page begins, or where an earlier try under its key ended."""
     asked: Many = call.body
     place = paging.position(asked.page_token, of, Place)
     limit, seconds = (asked.limit, _COUNT_SECONDS) if asked.dry_run else (asked.limit or LIMIT_DEFAULT, _CHANGE_SECONDS)
@@ -179,7 +181,7 @@ async def _resumed(call: Call[Nothing, Any], of: str, go: Callable[[Way], Awaita
     done = found.done if found is not None and found.after is None else await go(way)
     answer = _told(asked, done, of)
     if not done.is_partial:
-        with suppress(Unavailable):  # All of it is done and on record: asked again, it ends here once more.
+        with suppress(Unavailable):  # all of it is done and recorded: repeated, it ends here once more
             async with call.open() as session:
                 await keyed.store_last(session, answer)
     return answer
@@ -192,7 +194,7 @@ def _over(call: Call[Nothing, Any], seconds: float) -> Callable[[], bool]:
 
 
 async def _named_runs(call: Call[Nothing, Any], asked: Many, change: ChangeRuns) -> Done:
-    """Change the runs that are named and the caller's own; the wall between tenants lets none of another's be found."""
+    """Change the named runs of the caller; another tenant's are not found."""
     async with _opened(call)() as session:
         known = [run_id for run_id in _distinct(asked) if await runs.find(session, run_id) is not None]
         changed = await change(session, known, 0) if known else 0
@@ -209,7 +211,7 @@ def _counted(asked: Many) -> Done:
 
 
 def _chosen(asked: Many, fields: Mapping[str, Field], states: tuple[str, ...]) -> Filter:
-    """Read which are meant, among those of which there is something to change. Raises Refusal, InvalidFilter."""
+    """Return the selection, among those that can be changed. Raises Refusal, InvalidFilter."""
     if [bool(asked.filter.strip()), bool(asked.ids), asked.all].count(True) != 1:
         raise Refusal("invalid_filter", _CHOOSE, remedy=_REMEDY)
     return parse(asked.filter, fields).among("state", states)

@@ -1,7 +1,7 @@
-"""Callbacks: what receivers of webhooks say after they have answered 202.
+"""Callbacks: reports of webhook receivers after they have answered 202.
 
-No key is needed: the token in the path, which only the receiver of that attempt was given, is the right to say what it came to.
-docs/how-to/completion-callbacks.md says how a receiver is written.
+No key is needed: the token in the path, which only the receiver of that attempt was given, is the right to report its
+outcome. docs/how-to/completion-callbacks.md says how a receiver is written.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _REMEDY = "Use the whole X-Callback-Token of the run's last request."
     refuses=("attempt_over", "conflict", "invalid_option", "rate_limited"),
 )
 async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Response:
-    """Say what came of a webhook that was answered 202. Asked again with the same outcome, it answers the same.
+    """Report the outcome of a webhook that was answered 202. Repeated with the same outcome, it answers the same.
 
-    The token is good for one attempt. A failure is tried again as any other, and the next attempt has another token.
+    The token is valid for one attempt. A failure is retried as any other, and the next attempt has another token.
     """
     with _answered_alike():
         received = await receive(call.database, await _handle(call), _outcome(call.body), call.services.rng)
@@ -54,7 +54,7 @@ async def settle_callback(call: Call[Nothing, CallbackOutcome]) -> Response:
     refuses=("attempt_over", "conflict", "invalid_option", "rate_limited"),
 )
 async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Response:
-    """Say that it takes longer. Past its deadline the attempt has timed out, and is tried again or given up."""
+    """Extend the deadline of an attempt. Past its deadline the attempt times out, and is retried or buried."""
     with _answered_alike():
         handle = await _handle(call)
         span = read_duration(call.body.within, "within", timedelta(seconds=1), EXTENSION_MAX)
@@ -66,7 +66,7 @@ async def extend_callback(call: Call[Nothing, CallbackExtension]) -> Response:
     "POST /v1/callbacks/{token}/progress", responses={204: None}, refuses=("attempt_over", "conflict", "rate_limited")
 )
 async def report_callback(call: Call[Nothing, CallbackProgress]) -> Response:
-    """Show how far a run has come. Once a second is often enough; the deadline stays as it is."""
+    """Report the progress of a run. Once a second suffices; the deadline stays as it is."""
     with _answered_alike():
         handle, said = await _handle(call), call.body
         await report(call.database, handle, progress_of(said.done, said.total, said.note))
@@ -75,7 +75,7 @@ async def report_callback(call: Call[Nothing, CallbackProgress]) -> Response:
 
 @contextmanager
 def _answered_alike() -> Iterator[None]:
-    """Response whatever is no token of a run in the same way, with a remedy for receivers, who see no lists."""
+    """Answer every invalid token alike, with a remedy for receivers, who see no lists."""
     try:
         yield
     except NotFound as error:
@@ -83,7 +83,7 @@ def _answered_alike() -> Iterator[None]:
 
 
 async def _handle(call: Call[Any, Any]) -> Handle:
-    """Read the token; what is none of ours never reaches the database. Raises NotFound, Refusal."""
+    """Parse the token; an invalid one never reaches the database. Raises NotFound, Refusal."""
     handle = None if call.callbacks is None else call.callbacks.read(call.path["token"])
     if handle is None:
         raise NotFound(

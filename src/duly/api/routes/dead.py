@@ -1,4 +1,4 @@
-"""Dead letters: runs that gave up. Look at them, mend their payload, replay or discard them, one by one or by a filter."""
+"""Dead letters: runs that gave up. Read them, edit their payload, replay or discard them, one by one or by a filter."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ routes = Routes("dead letters", reads="jobs:read", writes="jobs:write")
 
 @routes.add("GET /v1/dead", responses={200: DeadList}, refuses=("invalid_filter",))
 async def list_dead(call: Call[DeadQuery, None]) -> Response:
-    """List dead letters, the last buried first; with group=error, count them by what is alike in their reasons."""
+    """List dead letters, the last buried first; with group=error, count them by normalized reason."""
     asked, of = call.query, f"dead {call.query.filter or ''}"
     if asked.group is not None:
         chosen = parse(asked.filter or "", DEAD)
@@ -55,7 +55,7 @@ async def list_dead(call: Call[DeadQuery, None]) -> Response:
     "PATCH /v1/dead/{run_id}", responses={204: None}, refuses=("invalid_payload",), audits=(Action.DEAD_EDITED,)
 )
 async def edit_dead(call: Call[Nothing, DeadEdit]) -> Response:
-    """Give a dead run another payload, for its replay."""
+    """Change the payload of a dead run, for its replay."""
     run_id = await _dead_id(call)
     if not await moves.edit(call.database, call.tenant, [run_id], call.body.payload):
         raise _not_dead(run_id)
@@ -64,7 +64,7 @@ async def edit_dead(call: Call[Nothing, DeadEdit]) -> Response:
 
 @routes.add("POST /v1/dead/{run_id}/replay", responses={202: RunMoved}, audits=(Action.DEAD_REPLAYED,))
 async def replay_dead(call: Call[Nothing, None]) -> Response:
-    """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
+    """Replay a dead run with a new set of attempts. It keeps its id, and attempt numbers go on."""
     run_id = await _dead_id(call)
     if not await replay(call.database, [run_id]):
         raise _not_dead(run_id)
@@ -73,7 +73,7 @@ async def replay_dead(call: Call[Nothing, None]) -> Response:
 
 @routes.add("DELETE /v1/dead/{run_id}", responses={200: RunMoved}, audits=(Action.DEAD_DISCARDED,))
 async def discard_dead(call: Call[Nothing, None]) -> Response:
-    """Give a dead run up for good. Its record stays."""
+    """Discard a dead run for good. Its record stays."""
     run_id = await _dead_id(call)
     if not await discard(call.database, [run_id]):
         raise _not_dead(run_id)
@@ -86,7 +86,7 @@ _BULK_REFUSED = ("invalid_filter", "invalid_query")
 
 @routes.add("POST /v1/dead:replay", responses={200: BulkAnswer}, refuses=_BULK_REFUSED, audits=(Action.DEAD_REPLAYED,))
 async def replay_matching(call: Call[Nothing, BulkReplay]) -> Response:
-    """Replay the dead letters that fit a filter, at once or so many a second; with `dry_run` they are only counted."""
+    """Replay the dead letters that match a filter, at once or so many a second; with `dry_run` they are only counted."""
     return await _bulk(call, partial(moves.replay_matching, rate=call.body.rate))
 
 
@@ -94,7 +94,7 @@ async def replay_matching(call: Call[Nothing, BulkReplay]) -> Response:
     "POST /v1/dead:discard", responses={200: BulkAnswer}, refuses=_BULK_REFUSED, audits=(Action.DEAD_DISCARDED,)
 )
 async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
-    """Give the dead letters that fit a filter up for good; with `dry_run` they are only counted."""
+    """Discard the dead letters that match a filter; with `dry_run` they are only counted."""
     return await _bulk(call, moves.discard_matching)
 
 
@@ -105,12 +105,12 @@ async def discard_matching(call: Call[Nothing, BulkRequest]) -> Response:
     audits=(Action.DEAD_EDITED,),
 )
 async def edit_matching(call: Call[Nothing, BulkEdit]) -> Response:
-    """Give the dead letters that fit a filter another payload, the same for all, for their replay."""
+    """Change the payload of the dead letters that match a filter, the same for all, for their replay."""
     return await _bulk(call, partial(moves.edit_matching, payload=call.body.payload))
 
 
 async def _dead_id(call: Call[Any, Any]) -> UUID:
-    """Read the id of a run that is dead. Raises NotFound."""
+    """Parse the id of a dead run. Raises NotFound."""
     run_id = call.id("run_id")
     found = await find_run(call.database, call.tenant, run_id)
     if found["state"] != "dead":
@@ -123,7 +123,7 @@ def _not_dead(run_id: UUID) -> NotFound:
 
 
 async def _bulk(call: Call[Nothing, Any], move: Callable[..., Awaitable[Bulk]]) -> Response:
-    """Do something with the dead letters that fit, from where an earlier request ended."""
+    """Change the dead letters that match, from where an earlier request ended."""
     asked: BulkRequest = call.body
     if asked.all == bool(asked.filter.strip()):
         raise Refusal("invalid_filter", _CHOOSE, remedy='Send a filter, or `"all": true`.')

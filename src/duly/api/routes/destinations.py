@@ -1,4 +1,4 @@
-"""Destinations: where webhooks go to, what each may be sent, how it is, and what is signed with."""
+"""Destinations of webhooks: their limits, their health, and their signing secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ routes = Routes("destinations", reads="jobs:read", writes="jobs:write")
 
 @routes.add("GET /v1/destinations", responses={200: DestinationList})
 async def list_destinations(call: Call[PageQuery, None]) -> Response:
-    """List the places that webhooks go to."""
+    """List the destinations of webhooks."""
     after = paging.position(call.query.page_token, "destinations", str)
     found = await destinations.page(call.database, call.tenant, after, call.query.page_size)
     last = found[-1].origin if len(found) == call.query.page_size else None
@@ -51,7 +51,7 @@ async def list_destinations(call: Call[PageQuery, None]) -> Response:
     audits=(Action.DESTINATION_CREATED, Action.DESTINATION_LIMITED),
 )
 async def make_destination(call: Call[Nothing, DestinationRequest]) -> Response:
-    """Make a destination before the first webhook goes there, with limits and a secret. Asked again, its limits are set anew."""
+    """Create a destination before the first webhook goes there, with limits and a secret. Repeated, its limits are set."""
     asked = call.body
     call.services.allowed.check_url(asked.url)
     made = await moves.set_up(
@@ -77,7 +77,7 @@ async def read_destination(call: Call[Nothing, None]) -> Response:
     "PATCH /v1/destinations/{destination_id}", responses={200: Destination}, audits=(Action.DESTINATION_LIMITED,)
 )
 async def limit_destination(call: Call[Nothing, DestinationChange]) -> Response:
-    """Say what a destination may be sent. All workers together keep to it within about a second."""
+    """Limit the requests to a destination. All workers together keep to it within about a second."""
     asked, destination_id = call.body, call.id("destination_id")
     limited = await moves.limit(
         call.database,
@@ -98,7 +98,7 @@ async def limit_destination(call: Call[Nothing, DestinationChange]) -> Response:
     audits=(Action.DESTINATION_CLOSED,),
 )
 async def close_destination(call: Call[Nothing, None]) -> Response:
-    """Close the breaker by hand: the destination is called again, and what waits for it goes on as after an outage."""
+    """Close the circuit by hand: the destination is called again, and waiting runs go on as after an outage."""
     return Response(200, _shown(await moves.close(call.database, call.tenant, call.id("destination_id"))))
 
 
@@ -110,7 +110,7 @@ async def close_destination(call: Call[Nothing, None]) -> Response:
     audits=(Action.DESTINATION_OPENED,),
 )
 async def open_destination(call: Call[Nothing, DestinationOpening]) -> Response:
-    """Open the breaker by hand: for a while nothing is sent to the destination, and what is for it waits. Then it is tried."""
+    """Open the circuit by hand: for a while nothing is sent to the destination, and its runs wait. Then it is probed."""
     span = parse_option(call.body.duration, "duration")
     opened = await moves.leave_alone(call.database, call.tenant, call.id("destination_id"), span)
     return Response(200, _shown(opened))
@@ -149,9 +149,9 @@ async def list_failures(call: Call[PageQuery, None]) -> Response:
     audits=(Action.SECRET_ROTATED,),
 )
 async def rotate_secret(call: Call[Nothing, None]) -> Response:
-    """Give a destination a new secret. The one before is good for 24 hours more: requests are signed with both.
+    """Give a destination a new secret. The one before stays valid for 24 hours: requests are signed with both.
 
-    This takes no idempotency key, because an answer that is kept would keep the secret.
+    This takes no idempotency key, because a stored response would store the secret.
     """
     found = await _found(call)
     made = await moves.rotate(call.database, call.needed_keyring, call.tenant, found.destination_id, call.services.rng)
@@ -165,7 +165,7 @@ async def rotate_secret(call: Call[Nothing, None]) -> Response:
     refuses=("conflict",),
 )
 async def reveal_secrets(call: Call[Nothing, None]) -> Response:
-    """Show the secrets that requests to a destination are signed with, for whoever must tell the receiver."""
+    """Show the signing secrets of a destination, for its receiver."""
     found = await _found(call)
     opened = await moves.secrets_of(call.database, call.needed_keyring, call.tenant, found.destination_id)
     return Response(200, SigningSecrets(items=[_secret(one) for one in opened]))

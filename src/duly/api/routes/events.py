@@ -1,4 +1,4 @@
-"""Events: those that come in and make runs, and those that tell what happens."""
+"""Events: incoming ones, which create runs, and the stream of runs' starts and ends."""
 
 from __future__ import annotations
 
@@ -48,12 +48,13 @@ routes = Routes("events", reads="jobs:read", writes="jobs:write")
     audits=(Action.EVENT_TAKEN,),
 )
 async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | bytes]) -> Response:
-    """Take an event (CloudEvents 1.0): each active job with a matching `on_event` gets one run.
+    """Accept an event (CloudEvents 1.0): each active job with a matching `on_event` gets one run.
 
-    A run finds the event under `event` in its payload. The event is known by its source and id for at least 7 days: sent again,
-    it makes nothing, and the answer names the runs of the first time. In binary mode its attributes are headers, from
-    `ce-specversion` on, and the body is its data, of any type. A batch is taken as a whole or not at all, each event as if it
-    came alone, and is answered with 200 and what became of each, in its order; each counts against the rate limit.
+    A run finds the event under `event` in its payload. The event is identified by its source and id for at least 7
+    days: repeated, it creates nothing, and the response names the runs of the first time. In binary mode its attributes
+    are headers, from `ce-specversion` on, and the body is its data, of any type. A batch is accepted as a whole or not
+    at all, each event as if it came alone, and is answered with 200 and the result of each, in order; each counts
+    against the rate limit.
     """
     if isinstance(call.body, list):
         return await _take_batch(call, [_event(asked) for asked in call.body])
@@ -67,7 +68,7 @@ async def take_in_event(call: Call[Nothing, CloudEvent | list[CloudEvent] | byte
 async def _take_batch(call: Call[Any, Any], events: list[Event]) -> Response:
     if len(events) > 1:
         await call.admit(len(events) - 1)
-    # In one order, so that whoever sends the same ones at the same time waits for us and not we for each other.
+    # In one order, so that concurrent senders of the same events wait for us and do not deadlock.
     order = sorted(range(len(events)), key=lambda number: (events[number].source, events[number].id))
     taken = {number: await _take(call, events[number]) for number in order}
     answers = [taken[number] for number in range(len(events))]
@@ -87,7 +88,7 @@ def _told(event: Event, taken: Taken) -> EventTaken:
 
 
 def _event(asked: CloudEvent) -> Event:
-    """Read what came. Raises InvalidOption, InvalidPayload."""
+    """Parse the request. Raises InvalidOption, InvalidPayload."""
     if asked.data is not None and asked.data_base64 is not None:
         raise InvalidPayload("the event has both data and data_base64; send one of them")
     check_name(asked.id, "id")
@@ -103,10 +104,11 @@ def _event(asked: CloudEvent) -> Event:
     "GET /v1/events", responses={200: bytes}, refuses=("quota_reached",), response_type=EVENT_STREAM, in_session=False
 )
 async def stream_events(call: Call[StreamQuery, None]) -> Response:
-    """Hear of runs as they start and end: server-sent events, each a CloudEvent in JSON.
+    """Stream starts and ends of runs: server-sent events, each a CloudEvent in JSON.
 
-    A comment comes every 15 seconds. After a lost connection, `Last-Event-ID` names the last event that was got, and what came
-    after it follows; some may come twice, with the same id. Where that cannot be, one event `duly.stream.gap.v1` says so.
+    A comment comes every 15 seconds. After a lost connection, `Last-Event-ID` names the last event received, and later
+    ones follow; some may come twice, with the same id. Where that is impossible, one event `duly.stream.gap.v1` says
+    so.
     """
     wanted = Wanted(call.tenant, _types(call.query.types), call.query.queue)
     place = call.services.open_requests.take(EVENTS, call.identity.key)

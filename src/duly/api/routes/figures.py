@@ -1,4 +1,4 @@
-"""Figures: what ended over time, how things stand now, and what fires next. Every read is bounded, in rows and in time."""
+"""Figures: completed runs over time, the current state, and the next fires. Every read is bounded, in rows and in time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SPAN_MAX, _MINUTES_SPAN_MAX = timedelta(days=92), timedelta(days=2)
 _RECENT = timedelta(minutes=5)
 _FINEST = timedelta(microseconds=1)
 _MINUTES = 60
-# Cohorts are compiled and asked one by one: beyond so many only the next fire of each is counted.
+# Cohorts are compiled one by one: beyond so many only the next fire of each is counted.
 _COHORTS_MAX = 200
 _FIRES_OF_COHORT_MAX = 3_600
 _CHANGES_AHEAD = timedelta(days=35)
@@ -55,7 +55,7 @@ _BECAME = ("succeeded", "retried", "dead", "skipped", "cancelled")
 
 @routes.add("GET /v1/series", responses={200: Series}, refuses=("invalid_option",))
 async def read_series(call: Call[SeriesQuery, None]) -> Response:
-    """Read what ended over time: counts, the share of successes, and how late and how long, as percentiles.
+    """Read completed runs over time: counts, the share of successes, and percentiles of start delay and duration.
 
     It is read from roll-ups by the minute, which are kept for 90 days; over more than two days, by the hour.
     """
@@ -73,9 +73,9 @@ async def read_series(call: Call[SeriesQuery, None]) -> Response:
 
 @routes.add("GET /v1/overview", responses={200: Overview}, in_session=False)
 async def read_overview(call: Call[Nothing, None]) -> Response:
-    """Show how things stand, in four numbers, queue by queue, and what needs a person.
+    """Read the current state: four numbers, each queue, and what needs a person.
 
-    The numbers: how long the oldest run has waited, how late runs begin, how many end a second, and how many fail.
+    The numbers: the oldest age in a queue, the start delay, completed runs a second, and failures.
     """
     now = await call.database.read_clock()
     living = [row for row in await workers.live(call.database) if row.serves(call.tenant)]
@@ -132,7 +132,7 @@ async def read_coming(call: Call[Nothing, None]) -> Response:
 
 @routes.add("GET /v1/jobs/{job_id}/days", responses={200: JobDays}, refuses=("invalid_option",))
 async def read_job_days(call: Call[DaysQuery, None]) -> Response:
-    """Count what became of a schedule's occurrences, day by day of a time zone."""
+    """Count the outcomes of a schedule's occurrences, day by day of a time zone."""
     job_id = call.id("job_id")
     job = await jobs.find(call.database, job_id)
     if job is None or job["tenant"] != call.tenant:
@@ -153,7 +153,7 @@ def _zone(name: str) -> Zone:
 
 
 def _by_day(found: Sequence[Quarter], zone: Zone) -> list[JobDay]:
-    """Put quarters of an hour together to days of a zone."""
+    """Add quarters of an hour up to days of a zone."""
     days: dict[date, Counter[str]] = {}
     for one in found:
         counted = {name: getattr(one, name) for name in _BECAME}
@@ -162,12 +162,12 @@ def _by_day(found: Sequence[Quarter], zone: Zone) -> list[JobDay]:
 
 
 def _stretch(asked: SeriesQuery, now: datetime) -> tuple[datetime, datetime, timedelta]:
-    """Say from when to when, in what steps, all of them whole. Raises InvalidOption."""
+    """Return the range and its step, all of them whole. Raises InvalidOption."""
     try:
         check_reach(**{"from": asked.since, "to": asked.until})
     except ValueError as error:
         raise InvalidOption(str(error)) from None
-    until = now + _FINEST if asked.until is None else asked.until  # The step that begins just now is in it.
+    until = now + _FINEST if asked.until is None else asked.until  # includes the step that begins just now
     since = until - _HOUR if asked.since is None else asked.since
     if not timedelta() < until - since <= _SPAN_MAX:
         raise InvalidOption("from and to are invalid: from must be before to, by at most 92 days")
@@ -215,7 +215,7 @@ def _point(at: datetime, step: Step | None) -> Point:
 
 
 def _depths(waiting: Sequence[Waiting]) -> dict[str, tuple[int, datetime]]:
-    """Say of each queue how many wait, and since when the oldest does."""
+    """Return the backlog and the oldest age of each queue."""
     found: dict[str, tuple[int, datetime]] = {}
     for one in waiting:
         runs, oldest = found.get(one.queue, (0, one.oldest_due_at))
@@ -241,7 +241,7 @@ async def _recent(session: Database, tenant: int, now: datetime) -> list[Step]:
 
 
 def _rate(recent: Sequence[Step], now: datetime) -> float:
-    """Give how many attempts ended a second, over the last minute that is whole."""
+    """Return how many attempts ended a second, over the last whole minute."""
     last = _floor(now, MINUTE) - MINUTE
     return sum(one.started for one in recent if one.at == last) / MINUTE.total_seconds()
 
@@ -253,7 +253,7 @@ def _age(due_at: datetime, now: datetime) -> float:
 async def _fires(
     database: Database, timers: Sequence[Coming], start: datetime, until: datetime
 ) -> tuple[list[int], bool]:
-    """Count fires by the minute, and say whether something was left out."""
+    """Count fires by the minute, and return whether something was left out."""
     counts = [0] * _MINUTES
     cohorts = sorted({one.cohort for one in timers if one.cohort is not None and one.repeats})
     compiled = {one.cohort: one for one in await schedules.definitions(database, cohorts[:_COHORTS_MAX])}
@@ -271,7 +271,7 @@ def _of_timer(one: Coming, known: dict[int, schedules.Definition], start: dateti
         return counted_per_minute([one.due_at], start, _MINUTES)
     try:
         schedule = schedule_of(definition.schedule, None, None, read_calendars(definition.calendars))
-    except TriggerError:  # The scheduler's log says so; here its next fire is all that is known.
+    except TriggerError:  # the scheduler logs it; here only its next fire is known
         return counted_per_minute([one.due_at], start, _MINUTES)
     return counted_per_minute(
         [one.due_at, *moments_between(schedule, one.due_at + _FINEST, until, _FIRES_OF_COHORT_MAX)],

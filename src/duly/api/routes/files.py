@@ -1,4 +1,4 @@
-"""Schedules as code: apply a file, write one, and list the files that were applied with what has drifted since."""
+"""Schedules as code: apply a file, export one, and list the applied files with their drift."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ routes = Routes("schedules as code", reads="jobs:read", writes="jobs:write")
     audits=(Action.FILE_APPLIED,),
 )
 async def apply_file(call: Call[ApplyQuery, FileShape]) -> Response:
-    """Bring the jobs of a file to what it says, in one transaction: all of it, or none.
+    """Bring the jobs of a file to its definitions, in one transaction.
 
-    The body is the file, as JSON. Names own jobs: one that is there is changed, one that is not is made. With `dry_run` the
-    plan is told and nothing is done; its `digest`, sent with the apply, makes sure that this very plan is carried out.
+    The body is the file, as JSON. Jobs are identified by name: an existing one is changed, a new one is created. With
+    `dry_run` the plan is returned and nothing is changed; its `digest`, sent with the apply, makes sure that this very
+    plan is carried out.
     """
     asked, manifest = call.query, read_manifest(call.body)
     manifest.check_allowed(call.services.allowed)
@@ -71,9 +72,9 @@ async def apply_file(call: Call[ApplyQuery, FileShape]) -> Response:
 
 @routes.add("GET /v1/jobs:export", responses={200: FileShape}, refuses=("invalid_option", "not_found"))
 async def export_file(call: Call[ExportQuery, None]) -> Response:
-    """Write the jobs of a file as that file: applied again, it changes nothing.
+    """Export the jobs of a file as that file: applied again, it changes nothing.
 
-    With `by_hand` the named jobs that were made one by one are written, too. Those declared in code stay there.
+    With `by_hand` the named jobs that people created are included. Those declared in code stay there.
     """
     by_hand = call.query.by_hand
     source = await _source(call)
@@ -88,7 +89,7 @@ async def export_file(call: Call[ExportQuery, None]) -> Response:
 
 
 async def _source(call: Call[ExportQuery, None]) -> str:
-    """Choose the file: the one that was named, or the only one there is."""
+    """Choose the file: the named one, or the only one."""
     if call.query.source is not None:
         return check_name(call.query.source, "source")
     known = list(await applied.sources(call.database, call.tenant))
@@ -107,12 +108,12 @@ def _told(found: Plan, done: tuple[Done, ...] = (), orphans: tuple[str, ...] = (
     return read_value(told, Applied)
 
 
-_PAGE_MAX = 50  # Each is counted anew.
+_PAGE_MAX = 50  # each is counted again
 
 
 @routes.add("GET /v1/files", responses={200: FileList}, is_figure=True)
 async def list_files(call: Call[PageQuery, None]) -> Response:
-    """List the files of schedules that were applied, and how many of the jobs of each have drifted."""
+    """List the applied files of schedules, and how many jobs of each have drifted."""
     after = paging.position(call.query.page_token, "files", str)
     size = min(call.query.page_size, _PAGE_MAX)
     found = await applied.files(call.database, call.tenant, after or "", size)
@@ -123,9 +124,9 @@ async def list_files(call: Call[PageQuery, None]) -> Response:
 # Before the one that is found by its name alone, which may have any end.
 @routes.add("GET /v1/files/{name}/jobs", responses={200: FileJobList}, is_figure=True)
 async def list_file_jobs(call: Call[FileJobQuery, None]) -> Response:
-    """List the jobs of a file, each with what was changed by hand since the file was applied, field by field.
+    """List the jobs of a file, each with its drift since the file was applied, field by field.
 
-    One that is paused or goes on is as it was applied: a file may leave that open.
+    A pause is no drift: a file may leave that open.
     """
     source, asked = call.known_name, call.query
     of = f"file {asked.drifted} {source}"

@@ -73,10 +73,10 @@ async def trigger_job(call: Call[Nothing, TriggerRequest]) -> Response:
     audits=(Action.JOB_PAUSED,),
 )
 async def pause_job(call: Call[Nothing, PauseRequest]) -> Response:
-    """Stop a job from firing. What has not started is taken back, also from a worker that holds it ahead of its moment.
+    """Pause a job. Runs that have not started are taken back, also from a worker that holds them ahead of their moment.
 
-    Runs that were due before and wait still start, unless they are cancelled: `may_start` names them, and coming runs whose
-    worker did not answer within a second.
+    Runs that were due before and wait still start, unless they are cancelled: `may_start` names them, and coming runs
+    whose worker did not answer within a second.
     """
     found = await find_live_job(call, call.id("job_id"))
     paused = await pauses.pause_naming(call.database, found["job_id"], check_reason(call.body.reason))
@@ -88,7 +88,7 @@ async def pause_job(call: Call[Nothing, PauseRequest]) -> Response:
     "POST /v1/jobs/{job_id}/resume", responses={200: JobStatus}, refuses=("conflict",), audits=(Action.JOB_RESUMED,)
 )
 async def resume_job(call: Call[Nothing, ResumeRequest]) -> Response:
-    """Let a job fire again."""
+    """Resume a job."""
     found = await find_live_job(call, call.id("job_id"))
     answer = await pauses.resume(call.database, found["job_id"], catch_up=call.body.catch_up)
     return Response(
@@ -108,7 +108,7 @@ async def resume_job(call: Call[Nothing, ResumeRequest]) -> Response:
     audits=(Action.JOB_SKIPPED_NEXT,),
 )
 async def skip_next(call: Call[Nothing, None]) -> Response:
-    """Leave the next occurrence out that has not started, and nothing else."""
+    """Skip the next occurrence that has not started."""
     found = await find_live_job(call, call.id("job_id"))
     moment = await leave_out(call.database, found["job_id"])
     return Response(200, SkippedNext(job_id=found["job_id"], scheduled_at=moment))
@@ -122,7 +122,7 @@ async def skip_next(call: Call[Nothing, None]) -> Response:
     audits=(Action.JOB_BACKFILLED,),
 )
 async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
-    """Make past occurrences again, at a rate and below all that is on time. With `dry_run` they are only counted."""
+    """Create past occurrences again, at a rate and below everything on time. With `dry_run` they are only counted."""
     found, asked = await find_live_job(call, call.id("job_id")), call.body
     made = await backfills.backfill(
         call.database,
@@ -139,12 +139,12 @@ async def backfill_job(call: Call[Nothing, BackfillRequest]) -> Response:
     return Response(202, BackfillAsked.of(made, job_id=found["job_id"]), headers)
 
 
-_PAGE_MAX = 20  # Each comes with its payload.
+_PAGE_MAX = 20  # each comes with its payload
 
 
 @routes.add("GET /v1/jobs/{job_id}/versions", responses={200: JobVersionList})
 async def list_job_versions(call: Call[PageQuery, None]) -> Response:
-    """Show what a job's definition was, the newest first: the one that stands, and the last hundred before it.
+    """List the versions of a job's definition, the newest first: the current one, and the last hundred before it.
 
     A one-shot without a name has no definition of its own, and no versions.
     """
@@ -178,7 +178,7 @@ _NEWEST = (datetime(9999, 12, 30, tzinfo=UTC), UUID(int=(1 << 128) - 1))
 
 @backfill_routes.add("GET /v1/backfills", responses={200: BackfillList})
 async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
-    """List backfills, the last asked for first: of a job, or of all. Missed ones that are made up for are among them."""
+    """List backfills, the last requested first: of a job, or of all. Catch-ups of missed fires are among them."""
     asked, of = call.query, f"backfills {call.query.job_id or ''}"
     after = paging.position(asked.page_token, of, tuple[datetime, UUID]) or _NEWEST
     if asked.job_id is None:
@@ -192,7 +192,7 @@ async def list_backfills(call: Call[BackfillQuery, None]) -> Response:
 
 @backfill_routes.add("GET /v1/backfills/{backfill_id}", responses={200: BackfillStatus})
 async def read_backfill(call: Call[Nothing, None]) -> Response:
-    """Say how far a backfill has come."""
+    """Read the progress of a backfill."""
     backfill_id = call.id("backfill_id")
     found = await schedules.find_backfill(call.database, call.tenant, backfill_id)
     if found is None:
@@ -204,7 +204,7 @@ async def read_backfill(call: Call[Nothing, None]) -> Response:
     "DELETE /v1/backfills/{backfill_id}", responses={200: BackfillCancelled}, audits=(Action.BACKFILL_CANCELLED,)
 )
 async def cancel_backfill(call: Call[Nothing, None]) -> Response:
-    """Stop a backfill; its runs that have not begun are taken back. One of which nothing is left is not found."""
+    """Stop a backfill; its runs that have not started are removed. One of which nothing is left is not found."""
     backfill_id = call.id("backfill_id")
     if await schedules.find_backfill(call.database, call.tenant, backfill_id) is None:
         raise NotFound(f"no backfill {backfill_id}")

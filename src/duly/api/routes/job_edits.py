@@ -42,7 +42,7 @@ from duly.wire.schema.shapes import Nothing
 
 routes = Routes("jobs", reads="jobs:read", writes="jobs:write")
 _DEFINITION = tuple(JobSpec.__struct_fields__)
-_KEPT = ("parent", "after", "again_of")  # A change of a one-shot leaves where it comes from.
+_KEPT = ("parent", "after", "again_of")  # a change of a one-shot keeps its origin
 
 
 @routes.add(
@@ -56,8 +56,8 @@ _KEPT = ("parent", "after", "again_of")  # A change of a one-shot leaves where i
 async def replace_job(call: Call[Nothing, JobSpec]) -> Response:
     """Replace a job's definition, from now on. `If-Match` names the version that was read, or is `*`.
 
-    A job as it was read can be put back: fields that only the server writes are ignored. What changes nothing makes no version.
-    A one-shot without a name can be changed while it waits for its first attempt.
+    A job as it was read can be put back: fields that only the server writes are ignored. A replacement that changes
+    nothing makes no version. A one-shot without a name can be changed while it waits for its first attempt.
     """
 
     async def replaced(_: Mapping[str, Any]) -> JobSpec:
@@ -75,10 +75,10 @@ async def replace_job(call: Call[Nothing, JobSpec]) -> Response:
     audits=(Action.JOB_EDITED,),
 )
 async def change_job(call: Call[Nothing, JobPatch]) -> Response:
-    """Change parts of a job's definition, from now on, by a merge patch (RFC 7396): null takes a part away.
+    """Change parts of a job's definition, from now on, by a merge patch (RFC 7396): null removes a part.
 
-    `If-Match` names the version that was read, or is `*`. A schedule is merged, too: whoever changes the type of its trigger
-    takes the fields of the old type away by null. A one-shot without a name can be changed while it waits for its first
+    `If-Match` names the version that was read, or is `*`. A schedule is merged, too: to change the type of its trigger,
+    remove the fields of the old type by null. A one-shot without a name can be changed while it waits for its first
     attempt; its moment is `schedule.trigger.at`.
     """
 
@@ -105,7 +105,7 @@ async def change_job(call: Call[Nothing, JobPatch]) -> Response:
     audits=(Action.JOB_CREATED, Action.JOB_EDITED),
 )
 async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Response:
-    """Make a job of this name, or bring the one there is to this definition. Asked twice, there is one job."""
+    """Create a job of this name, or bring the existing one to this definition. Repeated, there is one job."""
     name, asked = check_name(call.name, "name"), call.body
     if asked.name not in (None, name):
         raise InvalidOption(f"the path names the job {name!r} and the body {asked.name!r}; use the same name in both")
@@ -116,7 +116,7 @@ async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Response:
         )
     definition = msgspec.structs.replace(asked, name=name)
 
-    async def attempt() -> Response | None:  # Somebody may make it, change it or end it between the look and the move.
+    async def attempt() -> Response | None:  # it may be created, changed or ended between the look and the move
         standing = await overview.job_by_name(call.database, name, call.tenant)
         try:
             async with call.database.transaction():
@@ -130,7 +130,7 @@ async def put_job_by_name(call: Call[Nothing, JobSpec]) -> Response:
 
 
 async def _over(call: Call[Any, Any], definition: JobSpec) -> Response | None:
-    """Give the one-shot of this name and moment, or delay, that has fired already: asked for again, it is not made again."""
+    """Return the one-shot of this name and moment, or delay, that has fired already: repeated, it is not created again."""
     moment, delay = moment_of(definition.schedule), delay_of(definition.schedule)
     if moment is None and delay is None:
         return None
@@ -151,7 +151,7 @@ async def _make(call: Call[Any, Any], definition: JobSpec) -> Response:
 
 
 async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Awaitable[JobSpec]]) -> Response:
-    """Change the job that the path names, if it is of the version that the caller has seen."""
+    """Change the job in the path, if it has the version that the caller has read."""
     given = call.headers.get("if-match")
 
     async def attempt() -> Response | None:
@@ -163,7 +163,7 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
         try:
             return await _bring(call, found, await asked(found))
         except VersionChanged:
-            if is_any:  # Then it does not matter whose change is the first.
+            if is_any:  # then the order of changes does not matter
                 return None
             raise
 
@@ -171,7 +171,7 @@ async def _edit(call: Call[Any, Any], asked: Callable[[Mapping[str, Any]], Await
 
 
 async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None, asked: JobSpec) -> Response | None:
-    """Change a one-shot without a name while it waits; None: somebody was faster. Raises VersionChanged, Refused."""
+    """Change a waiting one-shot without a name; None: another change was faster. Raises VersionChanged, Refused."""
     if not is_one_shot_spec(asked):
         raise InvalidOption(
             "a one-shot takes no name, no on_event and no schedule but a time; create a new job with them"
@@ -194,7 +194,7 @@ async def _change_one_shot(call: Call[Any, Any], job_id: UUID, given: str | None
 
 
 def _standing(shown: Job) -> dict[str, Any]:
-    """Give the definition of a job as it is read, as the body of a change."""
+    """Return the current definition of a job, as the body of a change."""
     fields = msgspec.to_builtins(shown)
     return {name: fields[name] for name in _DEFINITION if fields.get(name) is not None}
 
@@ -216,7 +216,7 @@ async def _bring(call: Call[Any, Any], found: Mapping[str, Any], asked: JobSpec)
 
 
 def _check_match(given: str | None, version: int) -> bool:
-    """Check the version that the caller has seen, and say whether any will do. Raises Refusal, VersionChanged."""
+    """Check the version that the caller has read, and return whether any will do. Raises Refusal, VersionChanged."""
     if given is None:
         raise Refusal("precondition_required", "If-Match is missing; send the ETag of the job as you read it.")
     tags = [tag.strip() for tag in given.split(",")]

@@ -79,9 +79,9 @@ _WITH_ONE_SHOTS = _List("jobs and one-shots", UUID, lists.jobs_and_one_shots)
 async def create_job(call: Call[Nothing, NewJob]) -> Response:
     """Create a job: durable when this answers.
 
-    Without a schedule it runs now, once. A one-shot without a name is its own run: both have one id. With `Prefer: wait=10`
-    the end of a one-shot is waited for, up to so many seconds: 200 when it has ended, and 202 otherwise. A queue that is
-    overloaded takes no one-shots of priority 7 or less urgent that are due at once: 429, code `shed`.
+    Without a schedule it runs now, once. A one-shot without a name is its own run: both have one id. With `Prefer:
+    wait=10` this waits for the end of a one-shot, up to so many seconds: 200 when it has ended, and 202 otherwise. An
+    overloaded queue refuses one-shots of priority 7 or less urgent that are due at once: 429, code `shed`.
     """
     made = await (_submit_plain(call) if is_one_shot_spec(call.body) else _submit_named(call))
     return Response(202, made, created_headers(made.job_id, made.version))
@@ -107,14 +107,14 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Response:
 
 @routes.add("GET /v1/jobs/{job_id}", responses={200: Job})
 async def read_job(call: Call[Nothing, None]) -> Response:
-    """Read a job as it stands, with its next fires and its last run."""
+    """Read a job, with its next fires and its last run."""
     job = await shown_job(call.database, call.tenant, call.id("job_id"))
     return Response(200, job, {"ETag": tag_of(job.version)})
 
 
 @routes.add("GET /v1/jobs/by-name/{name}", responses={200: Job})
 async def read_job_by_name(call: Call[Nothing, None]) -> Response:
-    """Read the job that has a name now. One that is over has given its name up, and is found by its id."""
+    """Read the job that has a name now. An ended job has no name, and is found by its id."""
     name = call.known_name
     found = await overview.job_by_name(call.database, name, call.tenant)
     if found is None:
@@ -125,9 +125,9 @@ async def read_job_by_name(call: Call[Nothing, None]) -> Response:
 
 @routes.add("GET /v1/jobs/{job_id}/explain", responses={200: Explanation}, in_session=False)
 async def explain_job(call: Call[Nothing, None]) -> Response:
-    """Say why a job stands as it does: when it fires next, what holds it up, and how its last runs went.
+    """Explain the state of a job: when it fires next, what holds it back, and the outcomes of its last runs.
 
-    A one-shot is explained as its run. How many workers serve its queue is told, and not who they are.
+    A one-shot is explained as its run. The workers of its queue are counted, and not named.
     """
     job_id = call.id("job_id")
     async with call.open() as session:
@@ -146,10 +146,10 @@ async def explain_job(call: Call[Nothing, None]) -> Response:
     audits=(Action.JOB_CANCELLED, Action.JOB_PURGED),
 )
 async def delete_job(call: Call[Deletion, None]) -> Response:
-    """End a job: its future runs are cancelled. Runs that have started go on, or are asked to stop.
+    """End a job: its future runs are cancelled. Started runs go on, or are asked to stop.
 
-    With `purge` its definition and versions are removed, and its history: some at once, the rest by maintenance. A job that
-    is over can be purged, too.
+    With `purge` its definition and versions are removed, and its history: some at once, the rest by maintenance. An
+    ended job can be purged, too.
     """
     job_id = call.id("job_id")
     found = await jobs.find(call.database, job_id)
@@ -172,7 +172,7 @@ async def delete_job(call: Call[Deletion, None]) -> Response:
 
 
 async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
-    """Read a job that has a definition of its own, and fires. Raises NotFound, Refusal."""
+    """Read an active job with a definition of its own. Raises NotFound, Refusal."""
     found = await jobs.find(call.database, job_id)
     if found is None or found["tenant"] != call.tenant:
         if await is_one_shot(call.database, call.tenant, job_id):
@@ -186,14 +186,14 @@ async def find_live_job(call: Call[Any, Any], job_id: UUID) -> dict[str, Any]:
 
 
 async def _state(database: Database, job_id: UUID) -> str:
-    """Say how a job that is known stands; a one-shot stands as its run does."""
+    """Return the status of a known job; for a one-shot, its run's."""
     found = await jobs.find(database, job_id) or await runs.find(database, job_id)
     assert found is not None
     return str(found["state"])
 
 
 async def is_one_shot(database: Database, tenant: int, job_id: UUID) -> bool:
-    """Say whether a run of this tenant is its own job."""
+    """Return whether a run of this tenant is its own job."""
     found = await runs.find(database, job_id)
     return found is not None and found["tenant"] == tenant and found["job_id"] == job_id
 
@@ -219,7 +219,7 @@ async def _submit_named(call: Call[Nothing, NewJob]) -> CreatedJob:
 
 
 async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
-    """Make a job that has a definition of its own. Raises Refused."""
+    """Create a job with a definition of its own. Raises Refused."""
     carried = carried_by(asked) | call.run_metadata
     job = call.services.allowed.admitted(compile_recurring(asked, call.now, carried))
     key = call.key or str(call.services.rng.uuid())
@@ -232,7 +232,7 @@ async def submit_defined(call: Call[Any, Any], asked: JobSpec) -> CreatedJob:
 
 
 def carried_by(body: JobSpec) -> dict[str, Any]:
-    """Give the options of runs that only the request that creates a job names. Raises InvalidOption."""
+    """Return the options of runs that only the creating request names. Raises InvalidOption."""
     if not isinstance(body, NewJob):
         return {}
     found: dict[str, Any] = {} if body.parent is None else {"parent": body.parent}
@@ -243,7 +243,7 @@ def carried_by(body: JobSpec) -> dict[str, Any]:
 
 
 def due_of(shot: Submission, now: datetime) -> datetime | None:
-    """Give when a one-shot is due, as far as it is known without asking the database; None: now."""
+    """Return when a one-shot is due, as far as it is known without the database; None: now."""
     return shot.at if shot.delay is None else now + shot.delay
 
 
@@ -253,7 +253,7 @@ def tag_of(version: int) -> str:
 
 
 def created_headers(job_id: UUID, version: int) -> dict[str, str]:
-    """Say where a job that was made is found."""
+    """Return the headers of a created job."""
     return {"Location": f"/v1/jobs/{job_id}", "ETag": tag_of(version)}
 
 

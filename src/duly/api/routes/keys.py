@@ -1,4 +1,4 @@
-"""Keys: make one, list them, end one for good. An admin looks after the keys of a tenant, the operator after all."""
+"""Keys: create, list and revoke them. An admin manages the keys of a tenant, the operator all."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ async def list_keys(call: Call[KeyQuery, None]) -> Response:
     "POST /v1/keys", responses={201: MadeKey}, refuses=("invalid_option", "not_found"), audits=(Action.KEY_CREATED,)
 )
 async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
-    """Make a key. Its text is in the answer and nowhere else: there is no second look.
+    """Create a key. Its text is in this response and nowhere else.
 
-    This takes no idempotency key, because an answer that is kept would keep the secret.
+    This takes no idempotency key, because a stored response would store the secret.
     """
     asked = call.body
     tenant, scopes = call.tenant_or(asked.tenant, _OF_ANOTHER), read_scopes(asked.scopes)
@@ -62,7 +62,7 @@ async def make_key(call: Call[Nothing, KeyRequest]) -> Response:
 
 
 async def _expiry(database: Database, asked: KeyRequest) -> datetime | None:
-    """Give the moment at which a key ends. A span counts from the database's time: the caller's clock may be wrong."""
+    """Return the moment at which a key expires. A span counts from the database's time: the caller's clock may be wrong."""
     if asked.expires_after is None:
         return asked.expires_at
     if asked.expires_at is not None:
@@ -72,7 +72,7 @@ async def _expiry(database: Database, asked: KeyRequest) -> datetime | None:
 
 @routes.add("DELETE /v1/keys/{key_id}", responses={204: None}, audits=(Action.KEY_REVOKED,))
 async def end_key(call: Call[Nothing, None]) -> Response:
-    """End a key for good. Within five seconds it opens nothing any more."""
+    """Revoke a key. Within five seconds it grants nothing any more."""
     key_id = call.path["key_id"]
     if not (key_id.isascii() and key_id.isalnum()):
         raise NotFound(f"no key {key_id!r}; GET /v1/keys lists them")

@@ -1,4 +1,4 @@
-"""Limits: of concurrency and rate keys, and of how much may run at once of everything, a queue, a tenant, or both."""
+"""Limits: of concurrency keys and rate limits, and of runs at once, by scope."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_ANOTHER = "A limit beyond the own tenant is for the operator: use an admin k
 
 @routes.add("GET /v1/limits", responses={200: LimitList})
 async def list_limits(call: Call[Nothing, None]) -> Response:
-    """Show the limits of the caller's own; to the operator, all."""
+    """List the limits of the caller's own; for the operator, all."""
     standing = await limits.standing(call.database)
     return Response(200, LimitList(items=[_shown(one) for one in standing if _is_seen(call, one)]))
 
@@ -39,9 +39,10 @@ async def list_limits(call: Call[Nothing, None]) -> Response:
     audits=(Action.LIMIT_SET,),
 )
 async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
-    """Let at most so many runs be under way at once, from the next claim on. What runs goes on.
+    """Let at most so many runs run at once, from the next claim on. Active runs go on.
 
-    Where the operator has limited a tenant's share of a queue, an admin of the tenant is refused with 409: that limit stays.
+    Where the operator has limited a tenant's share of a queue, an admin of the tenant is refused with 409: that limit
+    stays.
     """
     scope = _scope(call, call.body)
     await check_tenant(call, scope)
@@ -57,13 +58,13 @@ async def put_limit(call: Call[Nothing, LimitRequest]) -> Response:
     audits=(Action.LIMIT_REMOVED,),
 )
 async def remove_limit(call: Call[LimitQuery, None]) -> Response:
-    """Take a limit away; other limits stay. What the operator has set of a tenant's share, only the operator takes away."""
+    """Remove a limit; other limits stay. A limit that the operator set on a tenant's share, only the operator removes."""
     await unlimit(call.database, _scope(call, call.query), is_operator=call.identity.is_operator)
     return Response(204)
 
 
 def _scope(call: Call[Any, Any], asked: LimitRequest | LimitQuery) -> Scope:
-    """Say what is meant. A tenant's whole is its quota, and so the operator's to set."""
+    """Return the scope. A limit of a whole tenant is its quota, and so the operator's to set."""
     scope = scope_of(call, asked, _OF_ANOTHER)
     if scope.queue is None:
         call.check_operator(_OF_ANOTHER)
@@ -83,7 +84,7 @@ gate_routes = Routes("gates", reads="jobs:read", writes="jobs:write")
 
 @gate_routes.add("GET /v1/gates", responses={200: GateList})
 async def list_gates(call: Call[PageQuery, None]) -> Response:
-    """List the keys that hold runs back, or are limited."""
+    """List the concurrency keys and rate limits that are in use or limited."""
     after = paging.position(call.query.page_token, "gates", str)
     found = await concurrency_keys.page(call.database, call.tenant, after, call.query.page_size)
     last = found[-1].key if len(found) == call.query.page_size else None
@@ -92,7 +93,7 @@ async def list_gates(call: Call[PageQuery, None]) -> Response:
 
 @gate_routes.add("GET /v1/gates/{name}", responses={200: Gate})
 async def read_gate(call: Call[Nothing, None]) -> Response:
-    """Read a key: how many of its runs are inside, how many wait, and what is set for it."""
+    """Read a key: how many of its runs hold a slot, how many wait, and its limits."""
     key = call.known_name
     found = await concurrency_keys.find(call.database, call.tenant, key)
     if found is None:
@@ -104,7 +105,7 @@ async def read_gate(call: Call[Nothing, None]) -> Response:
     "PUT /v1/gates/{name}", responses={200: Gate}, refuses=("invalid_option",), audits=(Action.GATE_LIMITED,)
 )
 async def limit_gate(call: Call[Nothing, GateLimits]) -> Response:
-    """Set what a key allows, whatever its runs carry. It holds within two seconds, across the whole fleet."""
+    """Set the limits of a key, which override those of its runs. They hold within two seconds, across the whole fleet."""
     asked = call.body
     rate = None if asked.rate is None else Rate(call.name, asked.rate.limit, asked.rate.per, asked.rate.burst)
     return Response(
@@ -114,7 +115,7 @@ async def limit_gate(call: Call[Nothing, GateLimits]) -> Response:
 
 @gate_routes.add("DELETE /v1/gates/{name}", responses={204: None}, audits=(Action.GATE_LIFTED,))
 async def lift_gate(call: Call[Nothing, None]) -> Response:
-    """Take the limits of a key away: what its runs carry counts again."""
+    """Remove the limits of a key: those of its runs count again."""
     await moves.lift(call.database, call.tenant, call.known_name)
     return Response(204)
 

@@ -1,4 +1,4 @@
-"""Queues: what waits, who serves it, and the emergency stop. Within a second of a pause nothing new starts."""
+"""Queues: backlogs, workers, and pauses. Within a second of a pause nothing new starts."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ _OF_ANOTHER = "A scope beyond the own tenant is for the operator: use an admin k
 
 @routes.add("GET /v1/queues", responses={200: QueueList})
 async def list_queues(call: Call[QueueQuery, None]) -> Response:
-    """Show what waits of the caller's own in each queue, who serves it, and whether it is held.
+    """List queues: the caller's own backlog in each, its workers, and its pauses.
 
-    With `everyone`, which is for the operator, all that waits, and the handlers that no live worker has.
+    With `everyone`, which is for the operator, the whole backlog, and the handlers that no live worker has.
     """
     everyone = call.query.everyone
     if everyone:
@@ -86,7 +86,7 @@ async def list_queues(call: Call[QueueQuery, None]) -> Response:
     audits=(Action.QUEUE_CHANGED,),
 )
 async def change_queue(call: Call[Nothing, QueueChange]) -> Response:
-    """Say how old the oldest due run of a queue may be before work of low priority is shed; null leaves it to the default.
+    """Set the maximum age of a queue's oldest due run before work of low priority is shed; null restores the default.
 
     It takes effect within a second.
     """
@@ -107,7 +107,7 @@ async def change_queue(call: Call[Nothing, QueueChange]) -> Response:
     audits=(Action.HOLD_PLACED,),
 )
 async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
-    """Let nothing new of a queue start. What waits is kept, what runs ends as ever."""
+    """Pause a queue: nothing new of it starts. Waiting runs are kept, active ones end as usual."""
     scope = _scope_of_queue(call, call.body.everyone)
     return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=call.identity.shown_name))
 
@@ -119,13 +119,13 @@ async def pause_queue(call: Call[Nothing, QueuePause]) -> Response:
     audits=(Action.HOLD_LIFTED,),
 )
 async def resume_queue(call: Call[Nothing, QueueResume]) -> Response:
-    """Let a queue go on."""
+    """Resume a queue."""
     return _told(call, await lift(call.database, _scope_of_queue(call, call.body.everyone)))
 
 
 @routes.add("GET /v1/holds", responses={200: HoldList})
 async def list_holds(call: Call[Nothing, None]) -> Response:
-    """Show all that is held and touches the caller's runs; to the operator, all."""
+    """List the pauses that touch the caller's runs; for the operator, all."""
     standing = await pauses.standing(call.database)
     return Response(200, HoldList(items=_shown(call, standing)))
 
@@ -138,7 +138,10 @@ async def list_holds(call: Call[Nothing, None]) -> Response:
     audits=(Action.HOLD_PLACED,),
 )
 async def pause(call: Call[Nothing, HoldRequest]) -> Response:
-    """The emergency stop: within a second nothing new of what is named starts. What waits is kept, what runs ends as ever."""
+    """Pause a scope, the emergency stop: within a second nothing new of it starts.
+
+    Waiting runs are kept, active ones end as usual.
+    """
     scope = scope_of(call, call.body)
     await check_tenant(call, scope)
     return _told(call, await hold(call.database, scope, reason=call.body.reason, held_by=call.identity.shown_name))
@@ -152,7 +155,7 @@ async def pause(call: Call[Nothing, HoldRequest]) -> Response:
     audits=(Action.HOLD_LIFTED,),
 )
 async def resume(call: Call[Nothing, LiftRequest]) -> Response:
-    """Let go on what was paused; what other pauses cover stays held."""
+    """Resume a scope; what other pauses cover stays paused."""
     return _told(call, await lift(call.database, scope_of(call, call.body)))
 
 
@@ -161,7 +164,7 @@ worker_routes = Routes("queues", scope="admin", in_session=False, takes_key=Fals
 
 @worker_routes.add("GET /v1/workers", responses={200: WorkerList})
 async def list_workers(call: Call[Nothing, None]) -> Response:
-    """Show every worker that lives, what it serves and how long its lease still holds."""
+    """List every live worker, what it serves and how long its lease is still valid."""
     living = [row for row in await store.live(call.database) if row.until > row.read_at]
     held = await store.held_counts(call.database, _HELD_COUNTED_MAX)
     return Response(200, WorkerList(items=[_worker(row, held.get(row.worker_id, 0)) for row in living]))
@@ -169,7 +172,7 @@ async def list_workers(call: Call[Nothing, None]) -> Response:
 
 @worker_routes.add("GET /v1/workers/{worker_id}/runs", responses={200: HeldRuns})
 async def list_held_runs(call: Call[Nothing, None]) -> Response:
-    """Show what a worker has in its hands: what it runs, and what it claimed ahead."""
+    """List the runs that a worker holds: active ones, and those claimed ahead."""
     worker_id = call.id("worker_id")
     await _living(call, worker_id)
     found = await store.held_runs(call.database, worker_id, _HELD_SHOWN_MAX + 1)
@@ -179,9 +182,9 @@ async def list_held_runs(call: Call[Nothing, None]) -> Response:
 
 @worker_routes.add("POST /v1/workers/{worker_id}/drain", responses={200: Draining}, audits=(Action.WORKER_DRAINED,))
 async def drain_worker(call: Call[Nothing, None]) -> Response:
-    """Ask a worker to take nothing more: it finishes what it runs and hands back the rest, and lives on without work.
+    """Drain a worker: it claims nothing more, finishes what it runs, hands back the rest, and lives on without work.
 
-    It hears of that within a second. It does not stop by itself, so that whatever starts it does not start another.
+    It sees that within a second. It does not stop by itself, so that its supervisor does not start another.
     """
     await drain(call.database, call.id("worker_id"))
     return await _draining(call, is_draining=True)
@@ -189,7 +192,7 @@ async def drain_worker(call: Call[Nothing, None]) -> Response:
 
 @worker_routes.add("POST /v1/workers/{worker_id}/resume", responses={200: Draining}, audits=(Action.WORKER_RESUMED,))
 async def resume_worker(call: Call[Nothing, None]) -> Response:
-    """Let a worker that was drained take runs again."""
+    """Let a drained worker claim runs again."""
     await undrain(call.database, call.id("worker_id"))
     return await _draining(call, is_draining=False)
 
@@ -206,7 +209,7 @@ async def _living(call: Call[Nothing, None], worker_id: UUID) -> None:
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """All that was read of queues."""
+    """The facts read of queues."""
 
     pressure: Pressure
     depths: Mapping[str, Depth]
@@ -263,7 +266,7 @@ def _scope_of_queue(call: Call[Any, Any], everyone: bool) -> Scope:
 
 
 def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, detail: str = _OF_ANOTHER) -> Scope:
-    """Say what is meant; an admin of a tenant means that tenant's. Raises InvalidOption, Refusal."""
+    """Return the scope; an admin of a tenant means that tenant's. Raises InvalidOption, Refusal."""
     if asked.all and (asked.queue is not None or asked.tenant is not None):
         raise InvalidOption("all does not go with queue or tenant; give all, or queue, tenant or both")
     if not asked.all and asked.queue is None and asked.tenant is None:
@@ -276,7 +279,7 @@ def scope_of(call: Call[Any, Any], asked: Scoped | LimitRequest, detail: str = _
 
 
 async def check_tenant(call: Call[Any, Any], scope: Scope) -> None:
-    """Refuse a scope of a tenant that is none. Raises NotFound."""
+    """Refuse a scope of an unknown tenant. Raises NotFound."""
     if scope.tenant is not None and await tenants.find(call.database, scope.tenant) is None:
         raise NotFound(f"no tenant {scope.tenant}; GET /v1/tenants lists them")
 

@@ -1,4 +1,4 @@
-"""Recovery after downtime, for the operator: what was missed, what becomes of it, and how far that has come."""
+"""Recovery after downtime, for the operator: missed fires, the decision, and its progress."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _LOG = Log("recovery")
 
 @routes.add("GET /v1/recovery", responses={200: RecoveryPlan})
 async def read_recovery(call: Call[Nothing, None]) -> Response:
-    """Show what was missed while no scheduler lived, what each schedule's policy would make of it, a rate and a finish time.
+    """Read the fires missed while no scheduler was alive, what each schedule's policy would make of them, a rate and a
+    finish time.
 
-    Where `recovery_after` is not set, or nothing is held: what is caught up with by itself.
+    Where `recovery_after` is not set, or nothing is held: the catch-ups by policy.
     """
     return Response(200, await _shown(call))
 
@@ -36,10 +37,10 @@ async def read_recovery(call: Call[Nothing, None]) -> Response:
     audits=(Action.RECOVERY_APPROVED,),
 )
 async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
-    """Let what was missed be made up for, by each schedule's policy or by what is chosen here, at a rate.
+    """Approve the recovery of missed fires, by each schedule's policy or by the given rules, at a rate.
 
-    Of a recovery under way, and of catch-ups that go on by themselves, the rate may be changed. With `dry_run` the plan is
-    shown as it would be, and nothing is changed.
+    The rate of a recovery under way, and of catch-ups by policy, may be changed. With `dry_run` the plan is returned as
+    it would be, and nothing is changed.
     """
     rules, rate = [Rule(rule.choice, rule.tenant, rule.job_id) for rule in call.body.rules], call.body.rate
     if call.body.dry_run:
@@ -55,7 +56,7 @@ async def approve_recovery(call: Call[Nothing, RecoveryApproval]) -> Response:
     "DELETE /v1/recovery", responses={200: RecoveryPlan}, refuses=("conflict",), audits=(Action.RECOVERY_DISMISSED,)
 )
 async def dismiss_recovery(call: Call[Nothing, None]) -> Response:
-    """Leave out what was missed and is not made yet; each schedule's history tells it."""
+    """Dismiss missed fires that are not created yet; each schedule's history records them."""
     await recover.dismiss(call.database, call.services.rng, _LOG, by=call.identity.shown_name)
     return Response(200, await _shown(call))
 

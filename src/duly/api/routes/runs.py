@@ -1,4 +1,4 @@
-"""Runs: where each stands, its attempts and its log; cancel, replay and run again."""
+"""Runs: their state, attempts and logs; cancel, replay and run again."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _LOG_PAGE = 1000  # lines that the store gives at once
 
 @routes.add("GET /v1/runs", responses={200: RunList}, refuses=("invalid_filter",))
 async def list_runs(call: Call[RunsQuery, None]) -> Response:
-    """List runs, wherever they stand, the last scheduled first."""
+    """List runs in every state, the last scheduled first."""
     asked, of = call.query, f"runs {call.query.workflow or ''} {call.query.filter or ''}"
     after = paging.position(asked.page_token, of, UUID)
     of_workflow = None if asked.workflow is None else str(asked.workflow)
@@ -73,7 +73,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> Response:
 
 @routes.add("GET /v1/runs/{run_id}", responses={200: Run})
 async def read_run(call: Call[Nothing, None]) -> Response:
-    """Read a run as it stands or ended, with its attempts, its payload, the definition that it used, and its result."""
+    """Read a run, with its attempts, its payload, the definition that it used, and its result."""
     return Response(200, await shown_run(call.database, call.tenant, call.id("run_id")))
 
 
@@ -86,7 +86,7 @@ async def list_attempts(call: Call[Nothing, None]) -> Response:
 
 @routes.add("GET /v1/runs/{run_id}/checkpoint", responses={200: SavedCheckpoint})
 async def read_checkpoint(call: Call[Nothing, None]) -> Response:
-    """Read what is kept for the next attempt of a run. It goes when the run has ended well, or was cancelled."""
+    """Read the checkpoint for the next attempt of a run. It is deleted when the run has succeeded, or was cancelled."""
     run_id = call.id("run_id")
     await find_run(call.database, call.tenant, run_id)
     saved = await runs.read_checkpoint(call.database, run_id)
@@ -99,11 +99,11 @@ async def read_checkpoint(call: Call[Nothing, None]) -> Response:
     "GET /v1/runs/{run_id}/logs", responses={200: LogPage}, refuses=("invalid_header", "quota_reached"), may_stream=True
 )
 async def read_logs(call: Call[LogQuery, None]) -> Response:
-    """Read what a run logged, over all its attempts, in order; again with the token for what came since.
+    """Read the log of a run, over all its attempts, in order; the token reads later lines.
 
-    With `Accept: text/event-stream` the lines come as they are written: events `line`, each with its place as its id, and one
-    event `end` with the state of the run when it has ended. A comment comes every 15 seconds. After a lost connection,
-    `Last-Event-ID` names the last line that was got, and what came after it follows.
+    With `Accept: text/event-stream` the lines come as they are written: events `line`, each with its place as its id,
+    and one event `end` with the state of the run when it has ended. A comment comes every 15 seconds. After a lost
+    connection, `Last-Event-ID` names the last line received, and later ones follow.
     """
     run_id = call.id("run_id")
     of = f"logs {run_id}"
@@ -131,9 +131,9 @@ def _followed(call: Call[LogQuery, None], run_id: UUID, after: Place) -> Respons
 
 @routes.add("GET /v1/runs/{run_id}/explain", responses={200: Explanation}, in_session=False)
 async def explain_run(call: Call[Nothing, None]) -> Response:
-    """Say why a run is where it is: what it waits for, what stands in its way, or what it came to.
+    """Explain the state of a run: what it waits for, what holds it back, or its outcome.
 
-    How many workers serve its queue is told, and not who they are.
+    The workers of its queue are counted, and not named.
     """
     run_id = call.id("run_id")
     async with call.open() as session:
@@ -150,10 +150,10 @@ async def explain_run(call: Call[Nothing, None]) -> Response:
     audits=(Action.RUN_CANCELLED,),
 )
 async def cancel_run(call: Call[Cancellation, None]) -> Response:
-    """Cancel a run: one that waits is taken out; of one that runs, its worker is asked to end it.
+    """Cancel a run: a waiting one is removed; the worker of an active one is asked to stop it.
 
-    No attempt starts more than a second after this has answered. Whether a run that was asked to stop did so, or ended by
-    itself before it heard of it, is on the run: one of the two counts.
+    No attempt starts more than a second after this has answered. Whether a run that was asked to stop did so, or ended
+    by itself before, is on the run: one of the two counts.
     """
     run_id = call.id("run_id")
     await find_run(call.database, call.tenant, run_id)
@@ -172,7 +172,7 @@ async def cancel_run(call: Call[Cancellation, None]) -> Response:
     "POST /v1/runs/{run_id}/replay", responses={202: RunMoved}, refuses=("conflict",), audits=(Action.DEAD_REPLAYED,)
 )
 async def replay_run(call: Call[Nothing, None]) -> Response:
-    """Give a dead run another set of attempts. It keeps its id, and attempt numbers go on."""
+    """Replay a dead run with a new set of attempts. It keeps its id, and attempt numbers go on."""
     run_id = call.id("run_id")
     found = await find_run(call.database, call.tenant, run_id)
     if not await replay(call.database, [run_id]):
@@ -188,10 +188,10 @@ async def replay_run(call: Call[Nothing, None]) -> Response:
     audits=(Action.RUN_AGAIN,),
 )
 async def run_again(call: Call[Nothing, RunAgainRequest]) -> Response:
-    """Make a new run of what an ended run was, as it was or changed: a one-shot that names it in `again_of`.
+    """Create a new run from an ended one, unchanged or changed: a one-shot that names it in `again_of`.
 
-    It has the target, payload, retries, limits, tags and callbacks of the ended run, which stays as it is. A payload that
-    is no longer kept must be given.
+    It has the target, payload, retries, limits, tags and callbacks of the ended run, which stays as it is. A payload
+    that is no longer stored must be given.
     """
     run_id, asked = call.id("run_id"), call.body
     found = await find_run(call.database, call.tenant, run_id)

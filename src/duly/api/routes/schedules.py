@@ -1,4 +1,4 @@
-"""Calendars that schedules leave out or keep to, and previews of schedules."""
+"""Calendars of schedules, and previews of schedules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def read_calendar(call: Call[Nothing, None]) -> Response:
     audits=(Action.CALENDAR_KEPT,),
 )
 async def keep_calendar(call: Call[Nothing, CalendarFields]) -> Response:
-    """Keep a calendar, new or changed. The schedules that use it are armed anew."""
+    """Store a calendar, new or changed. The schedules that use it are rearmed."""
     name = call.name
     definition = {"name": name, **call.body}
     if definition["name"] != name:
@@ -62,7 +62,7 @@ async def keep_calendar(call: Call[Nothing, CalendarFields]) -> Response:
     "DELETE /v1/calendars/{name}", responses={204: None}, refuses=("invalid_option",), audits=(Action.CALENDAR_DELETED,)
 )
 async def delete_calendar(call: Call[Nothing, None]) -> Response:
-    """Forget a calendar that no job uses."""
+    """Delete a calendar that no job uses."""
     await drop_calendar(call.database, call.known_name, call.tenant)
     return Response(204)
 
@@ -83,9 +83,9 @@ trigger_routes = Routes("triggers", reads="jobs:read", writes="jobs:write")
     unaudited="It changes nothing.",
 )
 async def preview_trigger(call: Call[Nothing, PreviewRequest]) -> Response:
-    """Say what a schedule means, in words and in its next fires; nothing is kept.
+    """Describe a schedule, in words and by its next fires; nothing is stored.
 
-    A schedule that cannot be kept is answered too: `valid` is false, and `errors` says why.
+    An invalid schedule is answered too: `valid` is false, and `errors` says why.
     """
     asked = call.body
     names = calendars_in(asked.schedule)

@@ -23,7 +23,7 @@ routes = Routes("sessions", scope="jobs:read", in_session=False)
 
 @routes.add("GET /v1/sessions", responses={200: SessionList})
 async def list_sessions(call: Call[SessionQuery, None]) -> Response:
-    """List the browsers that have logged in: of the tenant for an admin, of the key that asks for all others."""
+    """List the logged-in browsers: of the tenant for an admin, of the calling key for all others."""
     asked = call.query
     tenant = call.tenant_or(
         asked.tenant, "Sessions of another tenant are for the operator: use an admin key of the first tenant."
@@ -38,7 +38,7 @@ async def list_sessions(call: Call[SessionQuery, None]) -> Response:
 
 @routes.add("DELETE /v1/sessions/{session_id}", responses={204: None}, audits=(Action.SESSION_CLOSED,))
 async def revoke_session(call: Call[Nothing, None]) -> Response:
-    """End a session. Within five seconds it opens nothing any more; its key stands."""
+    """End a session. Within five seconds it grants nothing any more; its key stays valid."""
     tenant = None if call.identity.is_operator else call.tenant
     await log_in.revoke_session(call.database, call.id("session_id"), tenant=tenant, key_id=_own_key(call))
     return Response(204)
@@ -54,7 +54,7 @@ _BODY_BYTES_MAX = 1_000
 
 
 def operations(logins: Logins) -> list[Operation]:
-    """Give the operations over these log-ins."""
+    """Return the operations over these log-ins."""
     routes = Routes("session", reads="jobs:read", in_session=False)
 
     @routes.add(
@@ -75,7 +75,7 @@ def operations(logins: Logins) -> list[Operation]:
 
     @routes.add(f"GET {_PATH}", responses={200: Who})
     async def read_session(call: Call[Nothing, None]) -> Response:
-        """Say who asks, and let the browser keep its cookie for another while."""
+        """Read the caller, and extend the browser's session."""
         is_session = call.identity.session_id is not None
         return _told(logins, call.identity, logins.token_in(call.headers) if is_session else None)
 

@@ -1,4 +1,4 @@
-"""The installation as a whole, for the operator: what runs, who holds what, how the database is, and what is wrong."""
+"""The installation as a whole, for the operator: schedulers, the database, settings, and findings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ routes = Routes("system", reads="admin")
 
 @routes.add("GET /v1/system", responses={200: System}, is_operators=True, is_figure=True)
 async def read_system(call: Call[Nothing, None]) -> Response:
-    """Show the installation: versions, schedulers and their shards, the database, settings, and what the doctor finds.
+    """Read the installation: versions, schedulers and their shards, the database, settings, and the doctor's findings.
 
     It is read over a small pool of its own, without writing, and no statement takes longer than two seconds.
     """

@@ -1,4 +1,4 @@
-"""Tenants, for the operator: make one, say what it may have, let it add nothing for a while."""
+"""Tenants, for the operator: create, limit and suspend them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def list_tenants(call: Call[PageQuery, None]) -> Response:
     audits=(Action.TENANT_CREATED,),
 )
 async def make_tenant(call: Call[Nothing, TenantRequest]) -> Response:
-    """Make a tenant. Its name is unique and never given again, so asking twice makes one."""
+    """Create a tenant. Its name is unique and never given again, so a repeat creates no second one."""
     made = await moves.create_tenant(call.database, call.body.name, _limits(call.body.limits))
     return Response(201, _shown(made), {"Location": f"/v1/tenants/{made.tenant}"})
 
@@ -54,7 +54,7 @@ async def read_tenant(call: Call[Nothing, None]) -> Response:
     "PATCH /v1/tenants/{tenant}", responses={200: Tenant}, refuses=("invalid_option",), audits=(Action.TENANT_CHANGED,)
 )
 async def change_tenant(call: Call[Nothing, TenantChange]) -> Response:
-    """Change what a tenant may have, or suspend it: then it adds nothing and its keys open nothing; its schedules go on."""
+    """Change a tenant's limits, or suspend it: then it adds nothing and its keys grant nothing; its schedules go on."""
     tenant, asked = (await _found(call)).tenant, call.body
     await moves.change_tenant(
         call.database,

@@ -1,4 +1,4 @@
-"""Workers over HTTP, in any language and any network: register, claim, renew, settle; and what a run says while it runs.
+"""HTTP workers, in any language and any network: register, claim, renew, settle; and reports of active runs.
 
 A lease over HTTP is a lease like any other: the same rows, fences, reaper and retries. docs/decisions/0013-workers-over-http.md
 says what differs, and docs/how-to/workers-over-http.md how such a worker is written.
@@ -71,7 +71,7 @@ _RENEWALS = 5  # in the time of a lease
     takes_key=True,
 )
 async def register_worker(call: Call[Nothing, NewWorker]) -> Response:
-    """Begin as a worker. The id is made here, and is never used again: a worker whose lease has ended registers anew."""
+    """Register a worker. The id is new, and is never used again: a worker whose lease has expired registers again."""
     asked = call.body
     lease = read_duration(asked.lease, "lease", LEASE_MIN, LEASE_MAX)
     identity = Identity(
@@ -102,18 +102,19 @@ async def register_worker(call: Call[Nothing, NewWorker]) -> Response:
     in_session=False,
 )
 async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Response:
-    """Take runs that are due, of the worker's queues and handlers; wait for them while there are none.
+    """Claim due runs of the worker's queues and handlers; wait for them while there are none.
 
-    They are to be started at once. A claim whose answer is lost is given up: its runs go back when the worker renews its lease.
+    They are to be started at once. A claim whose response is lost is given up: its runs go back when the worker renews
+    its lease.
     """
     worker_id = call.id("worker_id")
     wait = read_duration(call.body.wait, "wait", timedelta(), WAIT_MAX)
-    # A claim that does not wait needs no place.
+    # A claim that does not wait needs no slot.
     place = call.services.open_requests.take(CLAIMS, call.identity.key) if wait else nullcontext()
     with place:
         async with watched_connection() as hung_up:
             parcels = await _poll(call, worker_id, wait.total_seconds(), hung_up)
-            if parcels and hung_up.done():  # Nobody will hear of them.
+            if parcels and hung_up.done():  # nobody will receive them
                 async with call.open() as session:
                     await hand_back(session, worker_id, [parcel.run for parcel in parcels])
     return Response(200, ClaimedRuns(runs=list(map(claimed_run, parcels))))
@@ -121,7 +122,10 @@ async def claim_runs(call: Call[Nothing, ClaimRequest]) -> Response:
 
 @routes.add("POST /v1/worker/{worker_id}/renew", responses={200: Renewed})
 async def renew_lease(call: Call[Nothing, Renewal]) -> Response:
-    """Say that the worker lives, and what it holds; be told what to stop. To be asked five times in a lease."""
+    """Renew the lease, with the runs that the worker holds; the response names the runs to stop.
+
+    Call it five times in a lease.
+    """
     renewal = await remote_workers.renew(
         call.database, call.id("worker_id"), _handles(call.body.held), call.body.answered
     )
@@ -141,9 +145,9 @@ async def renew_lease(call: Call[Nothing, Renewal]) -> Response:
     body_bytes_max=SETTLE_BYTES_MAX,
 )
 async def settle_runs(call: Call[Nothing, Settlement]) -> Response:
-    """Say what runs came to. Asked again after a lost answer, it answers the same.
+    """Report the outcomes of runs. Repeated after a lost response, it answers the same.
 
-    An outcome that comes after its lease was lost is fenced: it changes nothing, and is kept on record.
+    An outcome that comes after its lease was lost is fenced: it changes nothing, and is recorded.
     """
     told = [reported(item) for item in call.body.outcomes]
     taken = await take_back(call.database, call.id("worker_id"), told, call.services.rng)
@@ -162,7 +166,7 @@ async def settle_runs(call: Call[Nothing, Settlement]) -> Response:
 
 @routes.add("POST /v1/worker/{worker_id}/progress", responses={204: None}, refuses=("lease_lost",))
 async def report_progress(call: Call[Nothing, ProgressReport]) -> Response:
-    """Show how far a run has come. Once a second is often enough."""
+    """Report the progress of a run. Once a second suffices."""
     said = call.body
     progress = progress_of(said.done or 0, said.total, said.note)
     if not await runs.save_progress(call.database, said.run_id, said.fence, call.id("worker_id"), progress):
@@ -172,7 +176,7 @@ async def report_progress(call: Call[Nothing, ProgressReport]) -> Response:
 
 @routes.add("POST /v1/worker/{worker_id}/checkpoint", responses={204: None}, refuses=("lease_lost", "invalid_payload"))
 async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Response:
-    """Save what the next attempt is to know; durable when this answers."""
+    """Save a checkpoint for the next attempt; durable when this answers."""
     said = call.body
     text = payloads.encode(said.value, f"the checkpoint of run {said.run_id}", payloads.CHECKPOINT_BYTES_MAX)
     if not await runs.save_checkpoint(call.database, said.run_id, said.fence, call.id("worker_id"), text):
@@ -187,7 +191,7 @@ async def save_checkpoint(call: Call[Nothing, Checkpoint]) -> Response:
     body_bytes_max=LOGS_BYTES_MAX,
 )
 async def append_logs(call: Call[Nothing, LogEntries]) -> Response:
-    """Keep lines with the run."""
+    """Append lines to the run's log."""
     said = call.body
     lines = [
         (entry.level, payloads.storable(entry.message), _fields_text(entry.fields, said.run_id)) for entry in said.lines
@@ -201,9 +205,9 @@ async def append_logs(call: Call[Nothing, LogEntries]) -> Response:
 
 @routes.add("DELETE /v1/worker/{worker_id}", responses={200: Left}, unaudited=_IN_LIST)
 async def leave(call: Call[Nothing, Leaving]) -> Response:
-    """Leave for good. What hangs on the worker and is not `held` was not started, and goes back unused.
+    """Deregister the worker. Its runs that are not in `held` were not started, and go back unused.
 
-    What was started is settled first. What is `held` still has no outcome: then the lease runs out by itself.
+    Settle started runs first. Runs in `held` still have no outcome: then the lease expires by itself.
     """
     has_left, returned = await retire.leave(call.database, call.id("worker_id"), _handles(call.body.held))
     return Response(200, Left(left=has_left, returned=_shown_handles(returned)))
@@ -212,7 +216,7 @@ async def leave(call: Call[Nothing, Leaving]) -> Response:
 async def _poll(
     call: Call[Nothing, ClaimRequest], worker_id: UUID, seconds: float, hung_up: asyncio.Task[None]
 ) -> list[Parcel]:
-    """Look until there is something, the time is over, or nobody waits any more; hold no connection in between."""
+    """Look until there is something, the time is over, or the caller has disconnected; hold no connection in between."""
     until, wake = call.clock.monotonic() + seconds, asyncio.Event()
     hung_up.add_done_callback(lambda _: wake.set())
     while not hung_up.done():
@@ -240,7 +244,7 @@ def _fields_text(fields: dict[str, Any], run_id: UUID) -> str | None:
 
 
 def _start_within(lease: timedelta) -> float:
-    """Say how long after a renewal runs may be started: two thirds, so that nothing starts when the lease is taken away."""
+    """Return how long after a renewal runs may be started: two thirds, so that nothing starts after the lease has expired."""
     return (lease * 2 / 3).total_seconds()
 
 

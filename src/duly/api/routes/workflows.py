@@ -1,4 +1,4 @@
-"""Workflows: start them whole, look at them and their nodes, and have them stopped, held, done again and added to."""
+"""Workflows: start them, read them and their nodes; cancel, pause, replay and extend them."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ WORKFLOW_BYTES_MAX = 8_388_608
     audits=(Action.WORKFLOW_CREATED,),
 )
 async def create_workflow(call: Call[Nothing, NewWorkflow]) -> Response:
-    """Start a workflow: it is durable, whole, when this answers, and its first nodes are ready.
+    """Start a workflow: it is durable as a whole when this answers, and its first nodes are ready.
 
-    It is checked whole: circles, unknown parents, results of what does not come before, and more than 1,000 nodes are
-    refused, and `errors` lead to what is wrong. Each node counts as a submit. One whose first nodes are all of priority 7 or
-    less urgent, in queues that are overloaded, is not taken: 429, code `shed`.
+    It is checked as a whole: cycles, unknown parents, results of nodes that are no ancestors, and more than 1,000 nodes
+    are refused, and `errors` list the problems. Each node counts as a submit. One whose first nodes are all of priority
+    7 or less urgent, in overloaded queues, is refused: 429, code `shed`.
     """
     asked = compiled_workflow(call.body, call.services.allowed, call.run_metadata)
     await call.services.shedding.look()
@@ -94,7 +94,7 @@ async def list_workflows(call: Call[WorkflowsQuery, None]) -> Response:
 
 @routes.add("GET /v1/workflows/{workflow_id}", responses={200: Workflow})
 async def read_workflow(call: Call[Nothing, None]) -> Response:
-    """Read a workflow as it stands, with all its nodes: where each stands, its run, and what it waits for."""
+    """Read a workflow, with all its nodes: the state of each, its run, and its dependencies."""
     found = await _found(call.database, call.tenant, call.id("workflow_id"))
     nodes = [_node(node) for node in told_nodes(found["nodes"])]
     return Response(200, Workflow.of(found, nodes=nodes))
@@ -102,7 +102,7 @@ async def read_workflow(call: Call[Nothing, None]) -> Response:
 
 @routes.add("GET /v1/workflows/{workflow_id}/nodes/{node}", responses={200: NodeResult})
 async def read_node(call: Call[Nothing, None]) -> Response:
-    """Read a node of a workflow as it stands, with its result."""
+    """Read a node of a workflow, with its result."""
     workflow_id, name = call.id("workflow_id"), call.path["node"]
     found = await _found(call.database, call.tenant, workflow_id)
     told = next((node for node in told_nodes(found["nodes"]) if node["name"] == name), None)
@@ -120,9 +120,9 @@ async def read_node(call: Call[Nothing, None]) -> Response:
     audits=(Action.WORKFLOW_CANCELLED,),
 )
 async def cancel_workflow(call: Call[Nothing, WorkflowCancellation]) -> Response:
-    """Cancel a workflow: what waits will never start, what runs is asked to stop, and when all have ended so has it.
+    """Cancel a workflow: waiting nodes never start, active ones are asked to stop, and it ends when all have ended.
 
-    One that has ended stays as it is.
+    An ended one stays as it is.
     """
     workflow_id, reason = call.id("workflow_id"), check_reason(call.body.reason)
     state = await moves.cancel_workflow(call.database, call.tenant, workflow_id, reason)
@@ -136,7 +136,7 @@ async def cancel_workflow(call: Call[Nothing, WorkflowCancellation]) -> Response
     audits=(Action.WORKFLOW_PAUSED,),
 )
 async def pause_workflow(call: Call[Nothing, None]) -> Response:
-    """Let no further node of a workflow start; those that run go on."""
+    """Pause a workflow: no further node starts; active ones go on."""
     workflow_id = call.id("workflow_id")
     state = await moves.pause_workflow(call.database, call.tenant, workflow_id)
     return _status(workflow_id, state)
@@ -149,7 +149,7 @@ async def pause_workflow(call: Call[Nothing, None]) -> Response:
     audits=(Action.WORKFLOW_RESUMED,),
 )
 async def resume_workflow(call: Call[Nothing, None]) -> Response:
-    """Let a paused workflow go on. One that is not paused stays as it is."""
+    """Resume a paused workflow. One that is not paused stays as it is."""
     workflow_id = call.id("workflow_id")
     state = await moves.resume_workflow(call.database, call.tenant, workflow_id)
     await _wake(call, workflow_id)
@@ -163,9 +163,9 @@ async def resume_workflow(call: Call[Nothing, None]) -> Response:
     audits=(Action.WORKFLOW_REPLAYED,),
 )
 async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Response:
-    """Run a node again, and all that follow from it. They keep the ids of their runs; the other nodes keep their results.
+    """Replay a node and its descendants. They keep the ids of their runs; the other nodes keep their results.
 
-    A dry run answers 200 with what a replay would do now, is refused as that would be, and changes nothing.
+    A dry run answers 200 with the plan, is refused as a replay would be, and changes nothing.
     """
     workflow_id = call.id("workflow_id")
     move = moves.plan_replay if call.body.dry_run else moves.replay_workflow
@@ -186,7 +186,7 @@ async def replay_workflow(call: Call[Nothing, WorkflowReplay]) -> Response:
     audits=(Action.WORKFLOW_EXTENDED,),
 )
 async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Response:
-    """Add nodes in the name of one that runs, which its run's fence shows. A node that it has added before is left as it is."""
+    """Add nodes on behalf of a running one, which its run's fence proves. A node that it has added before is left as it is."""
     workflow_id, asked = call.id("workflow_id"), call.body
     own = await workflows.node_result(call.database, call.tenant, workflow_id, asked.node)
     if own is None:
@@ -202,7 +202,7 @@ async def add_nodes(call: Call[Nothing, NodesToAdd]) -> Response:
 
 
 def compiled_workflow(spec: WorkflowSpec, allowed: Allowed, marks: Mapping[str, Any]) -> KnownWorkflow:
-    """Give the workflow that a request asks for, whole, if all it does is allowed here. Raises InvalidWorkflow, InvalidOption."""
+    """Compile the workflow of a request, if everything in it is allowed here. Raises InvalidWorkflow, InvalidOption."""
     known = compile_workflow(spec, **marks)
     allowed.check_told(known.then)
     _check_allowed(known.nodes, allowed)
@@ -219,7 +219,7 @@ def _check_allowed(nodes: Sequence[KnownNode], allowed: Allowed) -> None:
 
 
 async def _wake(call: Call[Any, Any], workflow_id: UUID) -> Mapping[str, Any]:
-    """Tell the queues of nodes that may run now, and give the workflow."""
+    """Wake the queues of nodes that may run now, and return the workflow."""
     found = await _found(call.database, call.tenant, workflow_id)
     for queue in {node["queue"] for node in found["nodes"] if node["state"] == "ready"}:
         call.wake(queue)

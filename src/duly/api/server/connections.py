@@ -29,12 +29,12 @@ class Peer:
 
 
 class Connection(Protocol):
-    """A connection as it is counted."""
+    """A counted connection."""
 
     peer: Peer
 
     def give_way(self) -> None:
-        """Close, because another needs the place."""
+        """Close, to make room for another."""
         ...
 
     def check(self, now: float) -> None:
@@ -68,7 +68,7 @@ class Connections:
         return peer
 
     def add(self, connection: Connection) -> None:
-        """Count a connection; it waits."""
+        """Add a waiting connection."""
         peer = self._peers.setdefault(connection.peer.address, connection.peer)
         connection.peer = peer
         self._open[connection] = None
@@ -76,7 +76,7 @@ class Connections:
         peer.waiting[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        """Count it no longer."""
+        """Remove it."""
         if connection not in self._open:
             return
         peer = connection.peer
@@ -87,7 +87,7 @@ class Connections:
             del self._peers[peer.address]
 
     def check(self, monotonic: float) -> None:
-        """Close what has taken too long."""
+        """Close connections that have taken too long."""
         if self._looked_at is not None:
             self.now += min(monotonic - self._looked_at, _TICK_SECONDS_MAX)
         self._looked_at = monotonic

@@ -134,7 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.peer.waiting[self] = None
 
     def pause_writing(self) -> None:
-        """Return the peer time to read what it was sent."""
+        """Set a deadline for the peer to read."""
         super().pause_writing()
         self._await_reading(self._bounds.now)
 
@@ -183,7 +183,7 @@ class BoundedProtocol(HttpToolsProtocol):
             )
 
     def give_way(self) -> None:
-        """Close, because another needs the place."""
+        """Close, to make room for another."""
         if self.connecting is not None:
             self.connecting.cancel()
         else:

@@ -109,7 +109,7 @@ class _Guest(uvicorn.Server):
         task.add_done_callback(partial(self._handed_over, accepted, protocol))
 
     async def _hand_over(self, accepted: socket.socket, protocol: BoundedProtocol) -> None:
-        """Let the loop read from a connection, over TLS where that is spoken. Raises OSError when it cannot be."""
+        """Pass a connection to the loop, over TLS if configured. Raises OSError."""
         tls = self.config.ssl
         limits = {"ssl_handshake_timeout": HEAD_SECONDS_MAX, "ssl_shutdown_timeout": WRITE_SECONDS} if tls else {}
         await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls, **limits)
@@ -123,7 +123,7 @@ class _Guest(uvicorn.Server):
             accepted.close()
 
     def _refuse(self, accepted: socket.socket) -> None:
-        """Turn a connection away because all others are in use."""
+        """Refuse a connection because all others are in use."""
         with accepted, suppress(OSError):
             if self.config.ssl is None:
                 accepted.setblocking(False)

@@ -107,7 +107,7 @@ def _event(
     name: str,
     queue: str = "",
 ) -> CloudEvent:
-    """Write down what happened. Its name is always the same, so that whoever hears it twice can tell."""
+    """Build an event. Its id is always the same, so that a repeat can be recognized."""
     data = msgspec.to_builtins(what)
     for left_out in ("tenant", "number"):
         data.pop(left_out, None)

@@ -55,7 +55,7 @@ _ELSEWHERE = "0" * 8
 
 
 class Reader(Protocol):
-    """Whatever reads what is new, so much at a time: it moves on, so what it leaves out is not given again."""
+    """A reader of what is new, in bounded parts: it moves on, so what it leaves out is not returned again."""
 
     left_out: bool
 
@@ -68,7 +68,7 @@ class Wanted(msgspec.Struct, frozen=True):
     queue: str | None = None
 
     def fits(self, event: CloudEvent) -> bool:
-        """Return whether it is for this listener."""
+        """Return whether it matches."""
         return (
             event.tenant == self.tenant
             and (self.types is None or event.type in self.types)
@@ -77,7 +77,7 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A listener's place, and what it is told before it goes on from there."""
+    """A listener's position, and what it is sent before it goes on from there."""
 
     place: int
     first: list[bytes]
@@ -91,7 +91,7 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class EventHub:
-    """Finds what happens, for those who listen."""
+    """Finds new events, for the listeners."""
 
     def __init__(self, database: Database, log: Log) -> None:
         self._database = database
@@ -146,7 +146,7 @@ class EventHub:
                     yield text or _BEAT
                 if place == self._count:
                     await self._clock.wait(news, _ASK_SECONDS)
-        except DulyError as error:  # The database is silent: the listener comes back, with its place.
+        except DulyError as error:  # the database does not answer: the listener comes back, with its position
             self._log.warning("stream_ended", error=str(error))
         finally:
             self._listeners.discard(news)
@@ -164,7 +164,7 @@ class EventHub:
     # -------------------------------------------------------------------------------------------------------- to look
 
     async def step(self) -> None:
-        """Look once, and pass on what is new."""
+        """Look once, and publish what is new."""
         async with self._stepping:
             tenants = list(self._until)
             ends = await self._workflow_ends.look(
@@ -197,7 +197,7 @@ class EventHub:
         self._looking = None
 
     async def _look_for(self, tenant: int) -> None:
-        """See that a tenant is looked for from now on, and for a while."""
+        """Look for a tenant from now on, and for a while."""
         self._until[tenant] = self._clock.monotonic() + LINGER_SECONDS
         async with self._starting:
             if self._looking is None and not self._closed:
@@ -224,7 +224,7 @@ class EventHub:
         self._since = dict.fromkeys(self._since, self._count)
 
     def _expire(self) -> bool:
-        """Forget tenants of whom nobody has listened for a while, and say whether there are others."""
+        """Forget tenants without listeners for a while, and return whether there are others."""
         now = self._clock.monotonic()
         for tenant in [tenant for tenant, until in self._until.items() if until < now]:
             del self._until[tenant]
@@ -232,7 +232,7 @@ class EventHub:
         return bool(self._until) and not self._closed
 
     def _of(self, ended: Ended) -> Iterable[CloudEvent]:
-        """Tell an end, and before it the start, if it came and went between two looks."""
+        """Yield an end, and before it the start, if both came between two looks."""
         recently = self._moment() - timedelta(seconds=LINGER_SECONDS)
         if ended.fence is not None and ended.started_at is not None and ended.outcome != "fenced":
             if ended.started_at > recently and not self._beginnings.has_told(ended.run_id, ended.fence):
@@ -247,7 +247,7 @@ class EventHub:
             self._wake()
 
     def _skip(self, reason: str) -> None:
-        """Let everyone know that something was left out."""
+        """Publish a gap to every listener."""
         for tenant in self._until:
             told = gap(self._moment(), reason)
             self._publish([msgspec.structs.replace(told, tenant=tenant)])
@@ -265,7 +265,7 @@ class EventHub:
             return told.lines(self._place(self._count, told.at, self._position)), self._count
         fresh = islice(self._ring, len(self._ring) - (self._count - place), None)
         found = [(number, kept) for number, kept in enumerate(fresh, place + 1) if self._fits(wanted, kept.event)]
-        if found:  # Whoever has got the last of them has got all there is.
+        if found:  # the last of them is the newest
             number, last = found[-1]
             found[-1] = number, Kept(last.event, self._position)
         lines = [kept.event.lines(self._place(number, kept.event.at, kept.position)) for number, kept in found]

@@ -67,7 +67,7 @@ class LogStreams:
                     yield _BEAT
                 await self._clock.sleep(0 if is_over else pause)
                 pause = min(LOOK_SECONDS_MAX, pause * 1.3)
-        except DulyError as error:  # The database is silent: the follower comes back, with its place.
+        except DulyError as error:  # the database does not answer: the follower comes back, with its position
             self._log.warning("stream_ended", error=str(error))
         finally:
             held.give_back()

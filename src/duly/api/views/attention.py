@@ -13,7 +13,7 @@ from duly.store.tables.workers import WorkerRow
 from duly.wire.figures import Attention, QueueDepth
 
 OLD_SECONDS = 60.0
-UNKNOWN_MAX = 10  # handlers that nobody knows
+UNKNOWN_MAX = 10  # handlers that no live worker has
 
 
 def needing_attention(
@@ -24,7 +24,7 @@ def needing_attention(
     failing: Sequence[Mapping[str, Any]],
     unknown: Sequence[Waiting] = (),
 ) -> list[Attention]:
-    """List what needs a person, from what was read; `unknown` is what waits for handlers that nobody knows."""
+    """List what needs a person, from the facts read; `unknown` are the unroutable runs."""
     found = [
         *_holds(held),
         *_queues(queues),
@@ -60,7 +60,7 @@ def _queues(queues: Sequence[QueueDepth]) -> Iterator[Attention]:
 
 
 def unknown_of(waiting: Sequence[Waiting], living: Sequence[WorkerRow], now: datetime) -> list[Waiting]:
-    """Choose what is due in a queue that is served, and for a handler that none of those who serve it knows; the most first."""
+    """Return due runs of a served queue whose handler none of its workers has, the most first."""
     known: dict[str, set[str]] = {}
     for row in living:
         for queue in row.queues:

@@ -1,4 +1,4 @@
-"""Jobs as they are told: whole, or in a list."""
+"""Jobs as responses show them: whole, or in a list."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LOOKS = 50  # Runs looked at for the last one that has begun.
 
 
 def no_job(job_id: UUID) -> NotFound:
-    """Say that there is no such job."""
+    """Return the error that there is no such job."""
     return NotFound(f"no job {job_id}; GET /v1/jobs lists them")
 
 
@@ -77,7 +77,7 @@ async def _shown_one_shot(database: Database, tenant: int, job_id: UUID) -> Job:
 
 
 async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
-    """Tell a job with a definition of its own, as it was read."""
+    """Return a job with a definition of its own, as responses show it."""
     schedule = await jobs.schedule_of_job(database, found)
     pending, options = found["next_run_at"], found["options"]
     left = fires_left(found, NEXT_FIRES)
@@ -99,7 +99,7 @@ async def defined_job(database: Database, found: Mapping[str, Any]) -> Job:
 
 
 def _notes(schedule: Schedule, found: Mapping[str, Any]) -> list[str]:
-    """Say what the words of a schedule became, and what of it may not be meant."""
+    """Return how the words of a schedule were parsed, and its warnings."""
     asked = asked_shape(found["schedule"], found["every_seconds"]).get("trigger")
     if asked is None:  # It waits for events.
         return []
@@ -113,7 +113,7 @@ def coming_fires(schedule: Schedule, after: datetime, n: int, job_id: str) -> li
 
 
 def asked_schedule(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a schedule as it was asked for; an interval with the moment it counts from, so that it can be put back as it is."""
+    """Return a schedule as it was requested; an interval with its anchor, so that it can be put back as it is."""
     shape = asked_shape(row["schedule"], row["every_seconds"])
     trigger, anchor = shape.get("trigger"), row["anchor_at"]
     if trigger is None or anchor is None or trigger.get("anchor") is not None or trigger.get("mode") == "fixed_delay":
@@ -128,7 +128,7 @@ async def _last_run(database: Database, found: Mapping[str, Any]) -> LastRun | N
 
 
 def job_summary(row: Mapping[str, Any]) -> JobSummary:
-    """Tell a job of a list."""
+    """Return a job as lists show it."""
     return JobSummary.of(
         row,
         status=row["state"],

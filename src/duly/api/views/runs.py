@@ -1,4 +1,4 @@
-"""Runs as they are told."""
+"""Runs as responses show them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def status_of_one_shot(state: str) -> Literal["active", "completed", "cancelled"
 
 
 async def shown_run(database: Database, tenant: int, run_id: UUID) -> Run:
-    """Read a run of a tenant, as it is told. Raises NotFound."""
+    """Return a run of a tenant as responses show it. Raises NotFound."""
     found = await find_run(database, tenant, run_id)
     carried = await overview.arguments(database, run_id)
     options: RunOptions = carried.get("options", NO_OPTIONS)
@@ -148,7 +148,7 @@ def _definition(handler: str, options: RunOptions, version: int) -> RunDefinitio
 
 
 def shown_explanation(found: Explained) -> Explanation:
-    """Tell an explanation."""
+    """Return an explanation as responses show it."""
     reasons = [Reason.of(one, facts=dict(one.facts)) for one in found.reasons]
     holding = None if found.holding is None else Holding.of(found.holding)
     return Explanation.of(found, holding=holding, reasons=reasons)
@@ -168,5 +168,5 @@ def _last(values: Sequence[Any]) -> Any:
 
 
 def decoded(text: str | None) -> Any:
-    """Read a value that is kept as JSON, whoever wrote it."""
+    """Decode a value that is stored as JSON, whoever wrote it."""
     return None if text is None else read_anyhow(text)

@@ -23,7 +23,7 @@ _TRACEBACK_CHARACTERS_MAX = 16_384
 
 
 def claimed_run(parcel: Parcel) -> ClaimedRun:
-    """Return a run as the worker that claimed it is given it."""
+    """Return a run as its worker receives it."""
     run, seconds, metadata = parcel.run, parcel.run.policy.timeout_seconds, parcel.run.metadata
     span, node = None if seconds is None else timedelta(seconds=seconds), metadata.node
     return ClaimedRun.of(
@@ -73,7 +73,7 @@ def _outcome(item: RunOutcome) -> Outcome:
 
 
 def _check_agreement(item: RunOutcome) -> None:
-    """Refuse an outcome that says two things. Raises InvalidOption."""
+    """Refuse a contradicting outcome. Raises InvalidOption."""
     has_failed = item.error is not None or not item.retryable or item.retry_after is not None
     if item.outcome == "succeeded" and has_failed:
         raise InvalidOption(

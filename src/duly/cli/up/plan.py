@@ -1,4 +1,4 @@
-"""What one `duly up` is to run."""
+"""The plan of one `duly up`: its settings and flags."""
 
 from __future__ import annotations
 
