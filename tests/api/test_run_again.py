@@ -69,7 +69,7 @@ async def test_every_ended_run_can_be_run_again_and_no_other(api, database, cloc
             assert answer.status_code == 202, (state, answer.text)
         else:
             assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), state
-            assert "can be run again when it has ended" in answer.json()["detail"]
+            assert "cannot be run again yet" in answer.json()["detail"]
 
 
 async def test_it_is_run_again_with_what_is_given(api, database):

@@ -298,7 +298,7 @@ class TestLook:
         queue = a_name()
 
         assert "paused; nothing new starts" in remote.says("pause", "--queue", queue, "--reason", "tea")
-        assert "paused already" in remote.says("queues", "pause", queue)
+        assert "already paused" in remote.says("queues", "pause", queue)
         assert "resumed" in remote.says("resume", "--queue", queue)
 
 

@@ -298,7 +298,7 @@ async def test_refusals_are_ours_whatever_the_driver(connected, send, database, 
     with pytest.raises(KeyConflict, match=r"key 'k' was used for another job \(job .*\)\. Use another key"):
         async with connected(database_url) as connection:
             await send.options(connection=connection, key="k").submit(8, to="b")
-    with pytest.raises(InvalidSchedule, match="is past: the database's clock says"):
+    with pytest.raises(InvalidSchedule, match="is in the past: the database's clock says"):
         async with connected(database_url) as connection:
             await send.options(connection=connection, at=START - timedelta(hours=1)).submit(7, to="a")
     assert await counts(database) == {"ready": 1}
