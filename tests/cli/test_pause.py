@@ -123,7 +123,7 @@ def test_a_worker_is_drained_and_goes_on(going_on):
     run_id = id_in(up.duly("submit", "send", "to=ada").stdout)
     assert state_of(up, run_id) == "ready"
 
-    assert "takes runs again" in up.duly("workers", "drain", worker["worker_id"], "--undo").stdout
+    assert "claims runs again" in up.duly("workers", "drain", worker["worker_id"], "--undo").stdout
     assert wait_for(lambda: state_of(up, run_id) == "succeeded")
 
 

@@ -34,7 +34,7 @@ COLUMNS: Columns = {
 
 @click.group(cls=ListingGroup)
 def recover() -> None:
-    """Show, approve and dismiss what is made up for after downtime. Without a command: show."""
+    """Show, approve and dismiss the recovery after downtime. Without a command: show."""
 
 
 @recover.command("list")
@@ -46,7 +46,9 @@ async def show(client: AsyncClient, listing: Listing) -> None:
 
 
 @recover.command
-@click.option("--all", "everyone", metavar="CHOICE", help="For all, whatever their policies say.")
+@click.option(
+    "--all", "everyone", metavar="CHOICE", help="Choice for all schedules, instead of their misfire policies."
+)
 @click.option(
     "--tenant",
     "tenants",
@@ -55,8 +57,8 @@ async def show(client: AsyncClient, listing: Listing) -> None:
     help="For all schedules of a tenant, by its name or number.",
 )
 @click.option("--schedule", "schedules", multiple=True, metavar="JOB=CHOICE", help="For one schedule, by name or id.")
-@click.option("--rate", type=float, help="Runs a second, all together.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--rate", type=float, help="Runs per second in total.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @with_client()
 async def approve(
     client: AsyncClient,
@@ -81,7 +83,7 @@ async def approve(
 
 
 @recover.command
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @with_client()
 async def dismiss(client: AsyncClient, yes: bool, as_json: bool) -> None:
     """Leave out all that was missed and is not made yet; each schedule's history will tell it."""
@@ -132,8 +134,10 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
     if not plan.items and found is not None and found.state == "open":
         return lines
     if not plan.items:
-        return [*lines, "nothing waits for a decision, and nothing is being made up for"]
-    when = "nobody serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
+        return [*lines, "no recovery waits for approval or is running"]
+    when = (
+        "no worker serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
+    )
     if rate is None and found is not None and found.state == "approved":
         rate = found.rate
     at = f"at {rate:g} a second" if rate else f"at the proposed {plan.proposed_rate:g} a second"
@@ -143,7 +147,7 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
         for one in plan.tenants
     ]
     if found is not None and found.state == "open":
-        lines.append("`duly recover approve` carries it out, `duly recover dismiss` leaves it out")
+        lines.append("`duly recover approve` runs it, `duly recover dismiss` drops it")
     return lines
 
 
@@ -151,7 +155,7 @@ def _headline(found: RecoveryState, *, is_empty: bool) -> str:
     since = "" if found.down_since is None else f": nobody staged from {moment(found.down_since)}"
     by = f" by {found.decided_by}" if found.decided_by else ""
     words = {
-        "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for a decision'}",
+        "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for approval'}",
         "approved": f"approved{by}; {some(found.made, 'run')} made, {some(found.schedules_held, 'schedule')} waiting",
         "dismissing": f"being dismissed{by}; {some(found.schedules_held, 'schedule')} to go",
         "done": f"done; {some(found.made, 'run')} made",
