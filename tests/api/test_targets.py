@@ -241,7 +241,7 @@ async def test_a_run_that_nobody_may_run_says_what_would_allow_it(api, database)
     webhook, command, container = texts
     assert "offers @webhook; start a worker that sends webhooks: duly worker --webhooks 500" in webhook
     assert "allow /usr/bin/rsync in the setting commands of a worker" in command
-    assert "allow busybox by its name, in the setting containers of a worker" in container
+    assert "allow busybox in the setting containers of a worker" in container
 
 
 async def test_a_worker_over_http_offers_functions_alone(api):
@@ -329,7 +329,7 @@ class TestFiles:
         assert [(one["pointer"], one["message"][:40]) for one in wrong] == [
             ("/jobs/a/target/type", "'webhok' is not a type of target; did yo"),
             ("/jobs/b/target", "webhook url 'ftp://x': it must begin wit"),
-            ("/jobs/c/target/ok/0", "'1' is invalid: expected `int`, got `st"),
+            ("/jobs/c/target/ok/0", "'1' is invalid: expected `int`, got `str"),
             ("/jobs/d/target", "handler '@webhook' begins with @, as no "),
             ("/jobs/e/target", "7 is not a target; name a function, or w"),
         ]
