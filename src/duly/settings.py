@@ -408,15 +408,15 @@ KNOWN: Mapping[str, Known] = {
     "database_url": Known(_text, None, "a PostgreSQL 15 or newer to use instead of the embedded one"),
     "data": Known(_path, Path(DATA_DEFAULT), "the folder of the embedded PostgreSQL"),
     "host": Known(_text, "127.0.0.1", "where the API listens"),
-    "port": Known(_whole(0, 65_535), 7300, "where the API listens; 0 takes a free one"),
-    "tls_certificate": Known(_path, None, "the certificate with which the API speaks TLS, as a PEM file"),
+    "port": Known(_whole(0, 65_535), 7300, "port of the API; 0: a free one"),
+    "tls_certificate": Known(_path, None, "TLS certificate of the API, a PEM file"),
     "tls_key": Known(_path, None, "the key of that certificate, as a PEM file"),
     "plain_http": Known(
         _switch, False, "a proxy in front speaks TLS: listen without it anywhere, with cookies for TLS"
     ),
-    "http_connections": Known(_whole(1, 60_000), 1_000, "how many connections the API has open at once"),
+    "http_connections": Known(_whole(1, 60_000), 1_000, "maximum number of open connections of the API"),
     "http_connections_per_address": Known(
-        _whole(1, 60_000), 250, "how many of them one address may have; behind a proxy, as many as there are"
+        _whole(1, 60_000), 250, "maximum number of them per address; behind a proxy, set it to all"
     ),
     "metrics_host": Known(_text, "127.0.0.1", "where a process serves its own figures; nothing there asks for a key"),
     "metrics_port": Known(
@@ -428,9 +428,9 @@ KNOWN: Mapping[str, Known] = {
     "app": Known(_text, None, "the app that workers run, as module:name"),
     "pooler": Known(_switch, False, "the database is behind a transaction-mode pooler"),
     "queues": Known(_words, ("default",), "the queues that a worker serves, with their weights: critical=5,bulk"),
-    "slots": Known(_whole(1, 100_000), 100, "how many runs a worker runs at once"),
-    "threads": Known(_whole(1, 10_000), 10, "how many plain functions a worker runs at once"),
-    "processes": Known(_whole(1, 1_000), 4, "how many commands and containers a worker runs at once"),
+    "slots": Known(_whole(1, 100_000), 100, "concurrent runs of a worker"),
+    "threads": Known(_whole(1, 10_000), 10, "concurrent plain functions of a worker"),
+    "processes": Known(_whole(1, 1_000), 4, "concurrent commands and containers of a worker"),
     "commands": Known(
         _programs,
         {},
@@ -447,8 +447,8 @@ KNOWN: Mapping[str, Known] = {
     "command_network": Known(
         _switch, False, "let commands and containers have the network where their job asks for it"
     ),
-    "command_user": Known(_text, None, "whom a worker that is root runs commands as; nobody unless named"),
-    "command_paths": Known(_paths, (), "what commands see besides the system's programs, read-only"),
+    "command_user": Known(_text, None, "user that a root worker runs commands as; default: nobody"),
+    "command_paths": Known(_paths, (), "read-only paths for commands besides the system's programs"),
     "command_memory": Known(_size(1_048_576), 536_870_912, "the most memory that a job may ask for, and its default"),
     "command_processes": Known(_whole(1, 100_000), 64, "the most processes that a job may ask for, and its default"),
     "command_grace": Known(_duration, 8.0, "how long a command or container that is asked to stop may take"),
@@ -456,10 +456,10 @@ KNOWN: Mapping[str, Known] = {
     "container_command": Known(
         _arguments, (), "the container engine's program; the first found of podman, docker, nerdctl"
     ),
-    "container_options": Known(_arguments, (), "what is added to each `run` of the engine; it has the last word"),
-    "lease": Known(_duration, 15.0, "how long a worker's word holds without a heartbeat"),
-    "grace": Known(_duration, 8.0, "how long a stopping worker lets its runs finish"),
-    "webhooks": Known(_whole(0, 100_000), 500, "how many webhooks a worker sends at once; 0: it sends none"),
+    "container_options": Known(_arguments, (), "flags added at the end of each `run` of the engine"),
+    "lease": Known(_duration, 15.0, "time without a heartbeat after which a worker's lease expires"),
+    "grace": Known(_duration, 8.0, "grace period for runs when a worker stops"),
+    "webhooks": Known(_whole(0, 100_000), 500, "concurrent webhooks of a worker; 0: none"),
     "secrets_key": Known(_path, None, "the file with the keys that secrets are sealed with"),
     "egress_ports": Known(_ports, (80, 443, 8080, 8443), "the ports that webhooks may be sent to"),
     "egress_allow": Known(_words, (), "private networks that webhooks may be sent to, as 10.1.0.0/16 or 10.1.2.3:9000"),
@@ -478,15 +478,15 @@ KNOWN: Mapping[str, Known] = {
         "up to how many bytes the payload of a success is kept in history; of all else, whole",
     ),
     "queue_age_limit": Known(
-        _duration, 60.0, "how old the oldest due run of a queue may be before work of low priority is shed"
+        _duration, 60.0, "age of a queue's oldest due run above which low priority jobs are refused"
     ),
     "recovery_after": Known(
-        _duration, None, "after so long without a scheduler, what was missed waits for `duly recover`; unset: never"
+        _duration, None, "after this long without a scheduler, missed occurrences wait for `duly recover`; unset: never"
     ),
-    "log_level": Known(_one_of("debug", "info", "warning", "error"), "warning", "the least that is logged"),
-    "log_format": Known(_one_of("text", "json"), "text", "how it is logged"),
-    "url": Known(_text, None, "a Duly to speak to over HTTP, instead of to a database"),
-    "api_key": Known(_hidden, None, "the key that it is opened with"),
+    "log_level": Known(_one_of("debug", "info", "warning", "error"), "warning", "lowest log level"),
+    "log_format": Known(_one_of("text", "json"), "text", "log format"),
+    "url": Known(_text, None, "URL of a Duly server, instead of a database"),
+    "api_key": Known(_hidden, None, "API key for url"),
     "as_tenant": Known(
         _text, None, "the tenant to act in, by name or number, where no key is needed; unset: the first"
     ),

@@ -46,7 +46,7 @@ async def test_one_that_is_skipped_says_why_and_still_what_it_followed(api, data
     )
     assert found["after"] == [{"job": str(run.run_id), "on": "success"}]
     why = (await api.get(f"/v1/runs/{child}/explain")).json()["reasons"][0]["text"]
-    assert f"it was not run: job {run.run_id} is dead" in why
+    assert f"it did not run: job {run.run_id} is dead" in why
 
 
 async def test_one_of_a_batch_follows_what_has_ended(api, database):

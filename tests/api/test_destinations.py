@@ -123,7 +123,7 @@ async def test_a_secret_under_a_key_that_is_gone_says_which(front, api):
     answer = await api.get(f"/v1/destinations/{one['destination_id']}/secrets")
 
     assert answer.status_code == 409
-    assert "put that key's line back" in answer.json()["detail"]
+    assert "restore that key's line" in answer.json()["detail"]
 
 
 async def test_one_is_left_alone_by_hand_for_a_while_and_is_tried_then(api, database, clock):

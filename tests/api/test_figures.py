@@ -116,7 +116,7 @@ class TestOverview:
 
         unknown = [one for one in found["attention"] if one["code"] == "no_handler"]
         assert [(one["id"], one["count"], one["severity"]) for one in unknown] == [("send", 2, "bad")]
-        assert "No live worker of queue mail knows send, and 2 runs wait for it" in unknown[0]["text"]
+        assert "No live worker of queue mail has handler send, and 2 runs wait for it" in unknown[0]["text"]
         assert "duly worker module:app --queue mail" in unknown[0]["text"]
         assert {one["name"]: one["ready"] for one in found["queues"]} == {"default": 0, "lonely": 1, "mail": 3}
 

@@ -67,9 +67,9 @@ async def test_a_rate_that_is_set_counts_for_those_who_wait(api, database):
 @pytest.mark.parametrize(
     ("key", "body", "words"),
     [
-        ("customer", {}, "nothing is to be limited at 'customer'"),
+        ("customer", {}, "key 'customer'"),
         ("mail", {"rate": {"limit": 1, "per": 0}}, "must be more than 0"),
-        ("mail", {"rate": {"limit": 1_000_000, "per": 0.5}}, "outside 1 per 366 days to 1,000,000 a second"),
+        ("mail", {"rate": {"limit": 1_000_000, "per": 0.5}}, "outside 1 per 366 days to 1,000,000 per second"),
     ],
 )
 async def test_what_cannot_be_is_refused_with_the_remedy(api, key, body, words):
@@ -83,7 +83,7 @@ async def test_a_key_that_holds_nobody_back_is_not_there(api):
     answer = await api.get("/v1/gates/nobody")
 
     assert answer.status_code == 404
-    assert "no run is held back by the key 'nobody'" in answer.text
+    assert "no concurrency key 'nobody'" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ async def test_a_job_tells_what_holds_its_runs_back(api, asked, told):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"concurrency": {"key": "k", "limit": 2, "order": "fifo"}}, "one after another is a limit of 1"),
+        ({"concurrency": {"key": "k", "limit": 2, "order": "fifo"}}, "use a limit of 1"),
         ({"rate_limit": {"key": "k", "limit": 2, "per": "PT0S"}}, "must be more than 0"),
     ],
 )

@@ -28,7 +28,7 @@ def test_on_loopback_nothing_is_asked(host):
 
 def test_elsewhere_needs_tls_or_a_decision():
     with pytest.raises(
-        Refused, match=r"host 0\.0\.0\.0 could be reached by others.* set tls_certificate and tls_key, or"
+        Refused, match=r"host 0\.0\.0\.0 is reachable from other machines.* set tls_certificate and tls_key, or"
     ):
         listen("0.0.0.0", 0)
 
@@ -46,7 +46,7 @@ def test_with_tls_it_listens_anywhere(tls):
 def test_elsewhere_needs_a_key():
     refuse_without_keys("0.0.0.0", has_keys=True)
     with pytest.raises(
-        Refused, match="no API key that could keep them out: make one with `duly keys create --scope admin`"
+        Refused, match="no API key yet: make one with `duly keys create --scope admin`"
     ):
         refuse_without_keys("0.0.0.0", has_keys=False)
 
@@ -76,7 +76,7 @@ class TestTls:
             read_tls(None, tls.key)
 
     def test_files_that_are_no_pair_are_refused(self, tls, tmp_path):
-        with pytest.raises(Refused, match="TLS cannot be spoken with"):
+        with pytest.raises(Refused, match="TLS does not work with"):
             read_tls(tls.key, tls.certificate)
         with pytest.raises(Refused, match="No such file"):
             read_tls(tmp_path / "nowhere", tls.key)

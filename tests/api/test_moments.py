@@ -37,7 +37,7 @@ class TestThePast:
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_schedule")
         [fault] = answer.json()["errors"]
         assert (fault["code"], fault["pointer"]) == ("AT_PAST", "/schedule/trigger/at")
-        assert "is past" in fault["message"]
+        assert "in the past" in fault["message"]
 
     @pytest.mark.parametrize("name", [None, "late"])
     async def test_a_moment_that_has_just_passed_runs_at_once(self, api, database, name):

@@ -122,6 +122,8 @@ def test_the_sdk_refuses_a_blank_name_with_its_field(blank):
 async def test_the_moves_refuse_a_blank_tenant_and_a_blank_calendar(database):
     with pytest.raises(InvalidOption, match="tenant ' ' is not a name: it is blank"):
         await create_tenant(database, " ", Limits())
+    with pytest.raises(InvalidOption, match="tenant ' acme' begins or ends with a space"):
+        await create_tenant(database, " acme", Limits())
     with pytest.raises(InvalidOption, match="calendar ' ' is not a name: it is blank"):
         await put_calendar(database, {"name": " ", "dates": ["2026-12-25"]})
 

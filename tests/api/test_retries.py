@@ -66,19 +66,19 @@ async def test_a_one_shot_tells_when_it_expires(api, clock):
     ("fields", "words"),
     [
         ({"retry": {"policy": "list"}}, "retry policy list needs its delays"),
-        ({"retry": {"delays": [1]}}, "delays go with the policy list"),
-        ({"retry": {"rules": [{"then": "bury"}]}}, "retry rule 1 says not what it is for"),
-        ({"retry": {"rules": [{"then": "snooze", "status": 503}]}}, "not for how long; give delay"),
+        ({"retry": {"delays": [1]}}, "policy list"),
+        ({"retry": {"rules": [{"then": "bury"}]}}, "retry rule 1 needs exactly one of"),
+        ({"retry": {"rules": [{"then": "snooze", "status": 503}]}}, "snooze without delay"),
         ({"retry": {"rules": [{"then": "bury", "status": "9xx"}]}}, "status '9xx' is none"),
         ({"retry": {"max_age": 0}}, "max_age 0.0 must be more than 0"),
         ({"expires_after": 0}, "expires_after 0.0 must be more than 0"),
-        ({"schedule": EVERY_HOUR, "expires_at": "2030-01-01T00:00:00Z"}, "give expires_after"),
+        ({"schedule": EVERY_HOUR, "expires_at": "2030-01-01T00:00:00Z"}, "use expires_after"),
         (
             {
                 "schedule": {"trigger": {"type": "at", "at": "2031-01-01T00:00:00Z"}},
                 "expires_at": "2030-01-01T00:00:00Z",
             },
-            "it would never run",
+            "its due time; choose a later one",
         ),
     ],
 )
@@ -92,7 +92,7 @@ async def test_what_makes_no_sense_is_refused_with_its_remedy(api, fields, words
 async def test_a_field_of_another_target_is_named_as_such(api):
     answer = await api.post("/v1/jobs", json={"target": {"type": "webhook", "url": "https://a.example", "argv": ["x"]}})
 
-    assert "is no field of this type, but of another" in answer.text
+    assert "is not a field of this type" in answer.text
 
 
 class TestWorkersOverHttp:

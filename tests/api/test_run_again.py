@@ -69,7 +69,7 @@ async def test_every_ended_run_can_be_run_again_and_no_other(api, database, cloc
             assert answer.status_code == 202, (state, answer.text)
         else:
             assert (answer.status_code, answer.json()["code"]) == (409, "conflict"), state
-            assert "can be run again when it has ended" in answer.json()["detail"]
+            assert "cannot be run again yet" in answer.json()["detail"]
 
 
 async def test_it_is_run_again_with_what_is_given(api, database):
@@ -122,7 +122,7 @@ async def test_where_the_payload_is_no_longer_kept_one_must_be_given(api, databa
 
     refused = await api.post(f"/v1/runs/{first}/run-again", json={})
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_option")
-    assert "a payload that is no longer kept; give one" in refused.json()["detail"]
+    assert "no stored payload any more; give one" in refused.json()["detail"]
     second = await again(api, first, payload={"customer": 9})
     assert (await read(api, second))["payload"] == {"customer": 9}
 

@@ -106,7 +106,7 @@ class TestTheSmallestPeriod:
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_schedule"), answer.text
         [error] = answer.json()["errors"]
         assert (error["code"], error["pointer"]) == ("LIMIT", "/schedule/trigger"), error
-        assert "this tenant may have them PT5M apart or more" in error["message"]
+        assert "this tenant's limit is PT5M apart" in error["message"]
 
     async def test_where_a_job_is_made(self, front, api):
         stranger = await self.limited(front, api)

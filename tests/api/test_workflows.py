@@ -89,9 +89,9 @@ class TestStart:
         ("nodes", "pointer", "words"),
         [
             ({"a": {"after": ["c"]}, "b": {"after": ["a"]}, "c": {"after": ["b"]}}, "/nodes/a/after", "a → b → c → a"),
-            ({"a": {"after": ["a"]}}, "/nodes/a/after/0", "waits for itself"),
-            ({"a": {}, "b": {"after": ["a", "never"]}}, "/nodes/b/after/1", "'never', which is no node"),
-            ({"a": {"payload": {"x": {"$result": "b"}}}, "b": {}}, "/nodes/a/payload", "does not come before it"),
+            ({"a": {"after": ["a"]}}, "/nodes/a/after/0", "depends on itself"),
+            ({"a": {}, "b": {"after": ["a", "never"]}}, "/nodes/b/after/1", "'never', which is not a node"),
+            ({"a": {"payload": {"x": {"$result": "b"}}}, "b": {}}, "/nodes/a/payload", "does not depend on"),
             ({"a b": {}}, "/nodes/a b", "is not a name"),
             ({"a": {"queue": "two\nlines"}}, "/nodes/a", "node 'a': queue"),
             ({"a": {"target": {"type": "command", "argv": ["/bin/rm"]}}}, "/nodes/a", "is not allowed"),

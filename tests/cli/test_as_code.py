@@ -192,7 +192,7 @@ def test_somebody_is_asked_first(write, tmp_path, database_url):
     write(FILE)
 
     nobody = duly("apply", "--database-url", database_url, cwd=tmp_path)
-    assert (nobody.returncode, "nobody can be asked here; add --yes" in nobody.stderr) == (2, True)
+    assert (nobody.returncode, "no terminal to confirm on; add --yes" in nobody.stderr) == (2, True)
     no = answer(database_url, tmp_path, "n")
     assert (no.returncode, "nothing was changed" in no.stderr, jobs_in(database_url)) == (1, True, [])
     yes = answer(database_url, tmp_path, "y")

@@ -131,7 +131,7 @@ def test_the_same_key_submits_once(up):
         (["gret"], "did you mean 'greet'?"),
         (["add", "a=1", "b=two"], "expected `int`"),
         (["add", "a=1"], "missing a required argument"),
-        (["greet", "--at", "2020-01-01T00:00:00Z"], "is past: the database's clock says"),
+        (["greet", "--at", "2020-01-01T00:00:00Z"], "is in the past: the database's clock says"),
         (["greet", "--at", "2020-01-01T00:00:00Z"], "AT_PAST"),
         (["greet", "--when", "2020-01-01 at noon"], "AT_PAST"),
         (["greet", "--delay", "-1"], "negative"),

@@ -59,7 +59,7 @@ def test_what_cannot_be_is_refused_with_the_remedy(local):
     assert local("destinations", "show", ORIGIN).returncode == 4
     local("destinations", "make", ORIGIN)
     assert "give a whole number from 1 to 100000" in local("destinations", "limit", ORIGIN, "--places", "0").stderr
-    assert "/rate_per_second: 0.0 does not do" in local("destinations", "limit", ORIGIN, "--rate", "0").stderr
+    assert "/rate_per_second: 0.0 is invalid" in local("destinations", "limit", ORIGIN, "--rate", "0").stderr
     assert local("destinations", "limit", ORIGIN, "--rate", "fast").returncode == 2
 
 

@@ -121,7 +121,7 @@ def test_dead_runs_are_changed_in_bulk_only_when_somebody_agrees(duly, story, ve
     refused = duly("dead", *verb, "--all")
 
     assert refused.returncode == 2
-    assert "nobody can be asked here; add --yes" in refused.stderr
+    assert "no terminal to confirm on; add --yes" in refused.stderr
     assert len(json.loads(duly("dead", "--json").stdout)) == 3
 
 

@@ -54,7 +54,7 @@ def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
     story(three_hours_down)
 
     shown = duly("recover").stdout
-    assert "it waits for a decision" in shown
+    assert "it waits for approval" in shown
     assert "tenant 1: 2 schedules missed 360 occurrences, which makes 2" in shown
     assert "nightly" in shown
     assert json.loads(duly("recover", "--json").stdout)["recovery"]["state"] == "open"

@@ -98,7 +98,7 @@ class TestWork:
         refused = remote.duly("submit", "greet", "name=x", "--at", "2020-01-01T00:00:00Z")
 
         assert refused.returncode == 1
-        assert "at 2020-01-01 00:00:00+00 is past" in refused.stderr
+        assert "at 2020-01-01 00:00:00+00 is in the past" in refused.stderr
         assert "AT_PAST" in refused.stderr
 
     def test_options_cross_the_wire(self, remote):
@@ -298,7 +298,7 @@ class TestLook:
         queue = a_name()
 
         assert "paused; nothing new starts" in remote.says("pause", "--queue", queue, "--reason", "tea")
-        assert "paused already" in remote.says("queues", "pause", queue)
+        assert "already paused" in remote.says("queues", "pause", queue)
         assert "resumed" in remote.says("resume", "--queue", queue)
 
 

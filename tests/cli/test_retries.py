@@ -43,7 +43,7 @@ def test_what_is_typed_becomes_a_policy():
 
 def test_an_expiry_is_read_and_checked_against_the_moment():
     assert options(expires_after="PT1H").expires_seconds == 3600
-    with pytest.raises(InvalidOption, match="it would never run"):
+    with pytest.raises(InvalidOption, match="its due time; choose a later one"):
         options(at="2026-11-02T10:00:00Z", expires_at="2026-11-02T09:00:00Z")
     with pytest.raises(click.UsageError, match="give --expires-after"):
         options(every="60", expires_at="2026-11-02T09:00:00Z")

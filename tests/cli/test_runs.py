@@ -183,7 +183,7 @@ def test_an_ended_run_shows_what_it_was_and_is_run_again(duly, story):
     assert f"made from run {first}" in duly("runs", "again", first).stdout
     refused = duly("runs", "again", made["run_id"])
     assert refused.returncode != 0
-    assert "can be run again when it has ended" in refused.stderr
+    assert "cannot be run again yet" in refused.stderr
 
 
 def test_one_shots_are_listed_among_jobs_on_request(duly):

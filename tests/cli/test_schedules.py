@@ -175,7 +175,7 @@ CRON = ("--cron", "0 2 * * *")
         (["--overlap", "queue"], 2, "--overlap belongs to a schedule"),
         (["--calendar", "x"], 2, "--calendar belongs to a schedule"),
         (["--name", "x"], 2, "--name is for a schedule; add --every, --cron, --when or --schedule"),
-        (["--when", "2020-01-01 at noon"], 1, "is past"),
+        (["--when", "2020-01-01 at noon"], 1, "in the past"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_nothing_is_stored(duly, arguments, code, words):

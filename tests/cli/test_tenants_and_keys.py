@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 
 import pytest
 
@@ -50,7 +51,7 @@ class TestTenants:
         assert "no tenant 'nobody'; `duly tenants` lists them" in duly("tenants", "suspend", "nobody").stderr
         assert duly("tenants", "suspend", "nobody").returncode == 4
         refused = duly("tenants", "limits", "default", "--submit-rate", "0")
-        assert "/limits/submit_rate: 0.0 does not do" in refused.stderr
+        assert "/limits/submit_rate: 0.0 is invalid" in refused.stderr
         assert (
             "/limits/schedules_max: -1 does not do"
             in duly("tenants", "limits", "default", "--schedules-max", "-1").stderr
@@ -66,7 +67,7 @@ class TestTenants:
         for dense in (["--every", "PT59S"], ["--cron", "*/30 * * * * *"], ["--every", "PT1S", "--mode", "fixed_delay"]):
             said = duly("submit", "report", *dense)
             assert said.returncode == 1, said
-            assert "this tenant may have them PT1M apart or more; make them rarer" in said.stderr
+            assert "this tenant's limit is PT1M apart" in said.stderr
         assert duly("submit", "report", "--every", "PT1M", "--name", "minutely").returncode == 0
         assert "PT1M apart or more" in duly("jobs", "edit", "minutely", "--every", "PT30S").stderr
         (tmp_path / "duly.yaml").write_text(
@@ -136,7 +137,7 @@ class TestKeys:
         assert "no tenant 'x'" in duly("keys", "create", "--scope", "admin", "--tenant", "x").stderr
         assert "no key nobody; `duly keys` lists them" in duly("keys", "revoke", "nobody").stderr
         assert "expires" in duly("keys", "create", "--scope", "admin", "--expires", "soon").stderr
-        assert "is past" in duly("keys", "create", "--scope", "admin", "--expires", "PT0S").stderr
+        assert "in the past" in duly("keys", "create", "--scope", "admin", "--expires", "PT0S").stderr
         assert "no keys; make one: duly keys create" in duly("keys").stdout
 
 
@@ -153,6 +154,16 @@ class TestActingInATenant:
         assert json.loads(duly("runs", "show", run_id, "--as-tenant", "other", "--json").stdout)["run_id"] == run_id
         assert run_id in duly("runs", "--as-tenant", number, "--json").stdout
         assert duly("runs", "cancel", run_id, "--as-tenant", "other").returncode == 0
+
+    def test_the_command_that_undoes_a_pause_acts_in_the_same_tenant(self, duly):
+        duly("tenants", "create", "other")
+
+        paused = duly("pause", "--queue", "mail", "--as-tenant", "other").stdout
+        undone = shlex.split(paused.splitlines()[0].partition("to resume: duly ")[2])
+
+        assert undone[-2:] == ["--as-tenant", "other"]
+        assert "nothing was changed" not in duly(*undone).stdout
+        assert "nothing was changed" in duly(*undone).stdout
 
     def test_the_audit_of_the_tenant_names_the_account(self, duly):
         duly("tenants", "create", "other")

@@ -3,6 +3,9 @@
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
+
+from duly.domain.errors import InvalidOption
 from duly.domain.runs.callbacks import Callback, Then
 from duly.domain.runs.options import options_of
 from duly.domain.runs.outcome import Expired, Failed, Parked, Snoozed
@@ -233,3 +236,12 @@ class TestLife:
         assert (run.attempt, run.history.since) == (4, None)
         await settled(database, worker_id, run, Failed("no"))
         assert await boxes_of(database, run.run_id) == ["timers"]
+
+
+async def test_a_run_that_expired_before_it_was_submitted_is_refused(database, clock):
+    await clock.advance(3600)
+
+    with pytest.raises(InvalidOption, match="in the past"):
+        await a_ready_run(database, expires_at=START)
+
+    assert await counts(database) == {}

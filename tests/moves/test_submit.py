@@ -81,7 +81,7 @@ class TestOneShot:
         assert await boxes_of(database, submitted.job_id) == ["ready"]
 
     async def test_a_moment_in_the_past_beyond_grace_is_refused_and_nothing_is_left(self, database):
-        with pytest.raises(InvalidSchedule, match=r"is past: the database's clock says 2026-11-02T09:00:00"):
+        with pytest.raises(InvalidSchedule, match=r"is in the past: the database's clock says 2026-11-02T09:00:00"):
             await submit(database, a_submission(at=START - seconds(61)), key="k")
 
         assert await counts(database) == {}
@@ -432,9 +432,9 @@ class TestPlainSql:
         ("asked", "said", "remedy"),
         [
             ("'{}', at => 'infinity'", "infinity is more than a hundred years ahead", "within a hundred years"),
-            ("'{}', at => '-infinity'", "at -infinity is past", "Give a moment to come"),
+            ("'{}', at => '-infinity'", "at -infinity is in the past", "Give a later time"),
             ("'{}', at => '294276-12-31'", "294276-12-31 00:00:00+00 is more than a hundred", "within a hundred years"),
-            ("'{}', at => '2026-11-02 08:58'", "at 2026-11-02 08:58:00+00 is past", "Give a moment to come"),
+            ("'{}', at => '2026-11-02 08:58'", "at 2026-11-02 08:58:00+00 is in the past", "Give a later time"),
             ("'{}', delay => '178000000 years'", "more than a hundred years ahead", "within a hundred years"),
             ("'{}', delay => '-1 second'", "delay -00:00:01 is negative", "0 or more"),
             ("'{}', at => '2027-01-01', delay => '1 hour'", "at and delay are both given", "Give at for a moment, or"),
@@ -561,7 +561,7 @@ class TestSchedule:
         assert second.schedule.trigger.canonical == first.schedule.trigger.canonical
         assert await counts(database) == {"timers": 1}
         if trigger["type"] == "at":
-            with pytest.raises(TriggerError, match="is past"):
+            with pytest.raises(TriggerError, match="in the past"):
                 await submit_recurring(database, job, key="another")
 
     async def test_another_schedule_under_the_same_key_is_a_conflict(self, database):

@@ -298,7 +298,7 @@ async def test_refusals_are_ours_whatever_the_driver(connected, send, database, 
     with pytest.raises(KeyConflict, match=r"key 'k' was used for another job \(job .*\)\. Use another key"):
         async with connected(database_url) as connection:
             await send.options(connection=connection, key="k").submit(8, to="b")
-    with pytest.raises(InvalidSchedule, match="is past: the database's clock says"):
+    with pytest.raises(InvalidSchedule, match="is in the past: the database's clock says"):
         async with connected(database_url) as connection:
             await send.options(connection=connection, at=START - timedelta(hours=1)).submit(7, to="a")
     assert await counts(database) == {"ready": 1}
@@ -331,7 +331,7 @@ async def test_a_refusal_leaves_the_callers_transaction_whole(connected, send, o
         for _ in range(2):
             with pytest.raises(KeyConflict):
                 await send.options(connection=connection, key="k").submit(8, to="b")
-        with pytest.raises(InvalidSchedule, match="is past"):
+        with pytest.raises(InvalidSchedule, match="in the past"):
             await send.options(connection=connection, at=START - timedelta(hours=1)).submit(7, to="a")
         await send.options(connection=connection, key="other").submit(8, to="b")
 
@@ -349,7 +349,7 @@ async def test_a_refusal_leaves_a_plain_transaction_whole(connected, send, own_r
             connection.execute("select 7")
         with pytest.raises(KeyConflict):
             send.options(connection=connection, key="k").submit_sync(8, to="b")
-        with pytest.raises(InvalidSchedule, match="is past"):
+        with pytest.raises(InvalidSchedule, match="in the past"):
             send.options(connection=connection, at=START - timedelta(hours=1)).submit_sync(7, to="a")
         send.options(connection=connection, key="other").submit_sync(8, to="b")
 

@@ -125,9 +125,9 @@ async def test_wrong_arguments_are_refused_before_anything_is_made(noon, databas
 async def test_arguments_have_names(app, noon, database, arguments):
     other = App(app.locate())  # Knows no handler that would check them.
     for job in (noon, other.job("noon")):
-        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not named; give a mapping by name"):
+        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not a mapping by name"):
             await job.trigger(arguments)
-        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not named; give a mapping by name"):
+        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not a mapping by name"):
             await job.edit(arguments=arguments)
     await other.close()
     assert await counts(database) == {"timers": 1}

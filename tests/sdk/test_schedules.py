@@ -167,7 +167,7 @@ async def test_a_calendar_that_is_not_there_is_refused_at_submit(tick):
 
 
 async def test_what_is_past_is_refused_by_the_databases_clock(tick):
-    with pytest.raises(TriggerError, match="is past"):
+    with pytest.raises(TriggerError, match="in the past"):
         await tick.options(when="2026-11-01 at noon").submit()
 
 

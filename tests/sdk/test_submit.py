@@ -109,9 +109,7 @@ async def test_many_are_stored_in_order_in_one_transaction(greet, database):
 async def test_one_bad_set_of_arguments_among_many_stores_nothing(greet, database):
     with pytest.raises(InvalidArguments, match=r"^arguments\[1\]: .*argument name is 7"):
         await greet.submit_many([{"name": "a"}, {"name": 7}])
-    with pytest.raises(
-        InvalidArguments, match=r"^arguments\[1\]: arguments 'b' of greet are not named; give a mapping"
-    ):
+    with pytest.raises(InvalidArguments, match=r"^arguments\[1\]: arguments 'b' of greet are not a mapping"):
         await greet.submit_many([{"name": "a"}, "b"])
     with pytest.raises(InvalidPayload, match=r"^arguments\[0\]: "):
         await greet.submit_many([{"name": "\ud800"}])
@@ -363,7 +361,7 @@ def test_of_many_known_handlers_ten_are_named_and_the_rest_counted():
         ({"concurrency": ("k", "3")}, InvalidOption, "concurrency '3' is outside 1 to 999999"),
         ({"priority": "high"}, InvalidOption, "priority 'high' is outside 0 (first) to 9 (last), in whole numbers"),
         ({"priority": 2.5}, InvalidOption, "priority 2.5 is outside"),
-        ({"traceparent": 7}, InvalidOption, "traceparent 7 is none"),
+        ({"traceparent": 7}, InvalidOption, "traceparent 7"),
         ({"delay": "P200Y"}, InvalidSchedule, "years and months have no one length: write days, up to P36500D"),
     ],
 )
@@ -379,7 +377,9 @@ async def test_an_option_that_makes_no_sense_is_refused_when_it_is_said(options,
 
 
 async def test_a_moment_in_the_past_beyond_grace_is_refused_by_the_database(greet, database):
-    with pytest.raises(InvalidSchedule, match=r"is past: the database's clock says .* Give a moment to come") as caught:
+    with pytest.raises(
+        InvalidSchedule, match=r"is in the past: the database's clock says .* Give a later time"
+    ) as caught:
         await greet.options(at=START - timedelta(minutes=2)).submit("world")
     assert isinstance(caught.value, AtPast)
     assert (caught.value.code, caught.value.field) == ("AT_PAST", "at")
@@ -548,7 +548,7 @@ async def test_an_expiry_alone_leaves_retries_to_the_handler(greet, database):
 
 
 def test_an_expiry_that_makes_no_sense_is_refused_when_it_is_said(greet):
-    with pytest.raises(InvalidOption, match="it would never run"):
+    with pytest.raises(InvalidOption, match="its due time; choose a later one"):
         greet.options(at=START + timedelta(hours=2), expires_at=START + timedelta(hours=1))
     with pytest.raises(InvalidOption, match="give expires_after="):
         greet.options(every="PT1M", expires_at=START)
@@ -577,7 +577,7 @@ async def test_an_ended_run_is_run_again_as_it_was_or_with_other_arguments(app, 
 
     payloads = {run.run_id: run.payload for run in await claimed(database, worker_id)}
     assert payloads == {again.run_id: '{"name": "world"}', other.run_id: '{"name": "moon"}'}
-    with pytest.raises(Refused, match="can be run again when it has ended"):
+    with pytest.raises(Refused, match="cannot be run again yet"):
         await again.run_again()
     with pytest.raises(InvalidArguments):
         await handle.run.run_again({"nobody": 1})

@@ -490,7 +490,7 @@ async def test_a_row_that_does_not_open_holds_up_no_rotation_and_is_taken_up_lat
 
     part = await reseal(database, Keyring(BOTH), Rng())
     assert (part.left, part.unopened) == (1, 1)
-    assert "put that key's line back" in str(part.why)
+    assert "restore that key's line" in str(part.why)
     kept = await database.fetchval("select options::text from duly.jobs")
     assert opened(kept, NEW) == SECRET, "the rest is done"
     done = await reseal(database, Keyring({**BOTH, "lost": bytes(KEY_BYTES)}), Rng())

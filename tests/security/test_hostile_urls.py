@@ -236,7 +236,7 @@ async def test_a_tenant_cannot_tell_a_name_that_is_not_there_from_one_that_leads
 
 async def test_a_port_that_is_not_allowed_is_named_with_those_that_are():
     guard, _ = a_guard()
-    with pytest.raises(NotAllowed, match=r"http://example\.com:22 may not be called: port 22 .* 80, 443, 8080, 8443"):
+    with pytest.raises(NotAllowed, match=r"http://example\.com:22 is not allowed: port 22 .* 80, 443, 8080, 8443"):
         await guard.pin("http://example.com:22/", TENANT)
 
 

@@ -169,6 +169,23 @@ def test_two_halves_of_a_character_are_taken_and_so_is_what_only_looks_like_one(
     assert read_body(body.encode(), dict)
 
 
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        ('{"a": 1, "a": 2}', "a"),
+        (r'{"a": 1, "\u0061": 1}', "a"),
+        ('{"x": [{"deep": {"b": null, "c": 1.5, "b": {}}}]}', "b"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(body, key):
+    with pytest.raises(Misshapen, match=repr(key)):
+        read_body(body.encode(), dict)
+
+
+def test_the_same_key_in_two_objects_is_taken():
+    assert read_body(b'{"a": {"a": [{"a": 1}, {"a": 2}]}, "b": ":"}', dict)
+
+
 def test_depth_is_counted_outside_of_text():
     deep = '{"a":' * BODY_DEPTH_MAX + "1" + "}" * BODY_DEPTH_MAX
     read_body(f'{{"x": "{"{[" * 500}"}}'.encode(), dict)

@@ -145,8 +145,8 @@ def _rounds(ages: Mapping[str, float]) -> Check:
     oldest = round(max(ages.values(), default=0.0), 3)
     late = ", ".join(f"{name} for {ages[name]:.0f} s" for name in overdue(ages))
     says = (
-        f"no round ended for {late}, at most {AGE_SECONDS_MAX:g} s; it hangs or fails each time: the log says how,"
-        " and a restart of the scheduler's process"
+        f"these loops ended no round: {late}, at most {AGE_SECONDS_MAX:g} s; each hangs or fails: see the log,"
+        " and restart the scheduler's process"
         if late
         else f"{oldest:.1f} s since the slowest loop ended a round, at most {AGE_SECONDS_MAX:g} s"
     )

@@ -228,7 +228,7 @@ def test_it_is_shown_to_others_only_with_a_key(tmp_path, database_url):
     said = duly(*arguments, cwd=tmp_path)
 
     assert said.returncode == 1
-    assert "there is no API key that could keep them out: make one with `duly keys create --scope admin`" in said.stderr
+    assert "there is no API key yet: make one with `duly keys create --scope admin`" in said.stderr
     assert "listening on 0.0.0.0 without TLS, for a proxy" in said.stdout
 
 

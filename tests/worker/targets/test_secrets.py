@@ -78,7 +78,7 @@ async def test_a_key_that_is_not_there_is_named_to_the_operator_and_asked_for_ag
             await secrets.of(1, ORIGIN)
         assert other.key_id not in str(raised.value)
     [line] = caplog.records
-    assert "put that key's line back" in line.fields["error"]
+    assert "restore that key's line" in line.fields["error"]
 
     await database.execute("delete from duly.destination_secrets")
     await clock.advance(AGAIN_SECONDS)

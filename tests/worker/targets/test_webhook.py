@@ -413,7 +413,7 @@ async def test_what_this_workers_settings_forbid_is_not_sent_and_left_to_another
     outcome = await attempt.of(Webhook(url))
     assert isinstance(outcome, Failed)
     assert outcome.retryable
-    assert "may not be called" in outcome.reason
+    assert "is not allowed" in outcome.reason
     assert "the settings of the worker" in outcome.reason
     assert (attempt.door.entered, attempt.door.left) == ([], []), "it is no destination: none is made"
 

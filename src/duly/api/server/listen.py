@@ -81,7 +81,7 @@ def refuse_without_keys(host: str, *, has_keys: bool) -> None:
     """Refuse to answer others while there is no API key. Raises Refused, naming the remedy."""
     if not has_keys and not is_loopback(host):
         raise Refused(
-            f"host {host} could be reached by others, and there is no API key that could keep them out:"
+            f"host {host} is reachable from other machines, and there is no API key yet:"
             " make one with `duly keys create --scope admin`, or use 127.0.0.1"
         )
 

@@ -28,19 +28,19 @@ COLUMNS: Columns = {
 
 
 @click.command
-@click.option("--actor", metavar="WHO", help="By this one: a key's id, or local:ACCOUNT.")
+@click.option("--actor", metavar="WHO", help="Only changes by this actor: a key's id, or local:ACCOUNT.")
 @click.option(
     "--action",
     type=click.Choice([action.value for action in Action]),
     metavar="ACTION",
-    help="Of this kind, such as job.paused.",
+    help="Only this action, such as job.paused.",
 )
-@click.option("--subject", metavar="ID", help="To this: an id, or the name of what has none.")
-@click.option("--since", metavar="MOMENT", help="From this moment on, as 2026-11-16T09:00:00Z.")
-@click.option("--until", metavar="MOMENT", help="Before this moment.")
-@click.option("--tenant", metavar="TENANT", help="Of this tenant's things, by its name or number; for the operator.")
+@click.option("--subject", metavar="ID", help="Only changes of this thing: its id, or its name.")
+@click.option("--since", metavar="MOMENT", help="From this time on, such as 2026-11-16T09:00:00Z.")
+@click.option("--until", metavar="MOMENT", help="Before this time.")
+@click.option("--tenant", metavar="TENANT", help="Of this tenant, by name or number; operator only.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="How many at most.")
-@lists(COLUMNS, "nothing was changed that fits")
+@lists(COLUMNS, "no matching entries")
 async def audit(
     client: AsyncClient,
     actor: str | None,

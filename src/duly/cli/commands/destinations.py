@@ -90,15 +90,15 @@ async def make(client: AsyncClient, address: str, as_json: bool) -> None:
 
 @destinations.command("limit")
 @which
-@click.option("--places", type=int, help="How many requests are under way at once, at most.")
+@click.option("--places", type=int, help="Maximum number of concurrent requests.")
 @click.option(
     "--rate",
     type=OrNone(click.FLOAT),
     default=UNSET,
     metavar="NUMBER",
-    help="How many a second, at most. none: no limit.",
+    help="Maximum number per second. none: no limit.",
 )
-@click.option("--retries", type=float, help="How many retries for each first attempt, from 0 to 1; 1: any number.")
+@click.option("--retries", type=float, help="Retries allowed per first attempt, from 0 to 1; 1: no limit.")
 @with_client()
 async def limit(
     client: AsyncClient,

@@ -15,8 +15,8 @@ from duly.wire.pages import PAGE_SIZE_MAX
 
 
 @click.command("export")
-@click.option("--source", metavar="NAME", help="The file whose jobs are written; may be left out when there is one.")
-@click.option("--by-hand", is_flag=True, help="With those that were made by hand and have a name.")
+@click.option("--source", metavar="NAME", help="Source of the file to export; optional if there is only one.")
+@click.option("--by-hand", is_flag=True, help="Include named jobs that were created by hand.")
 @with_client()
 async def export(client: AsyncClient, source: str | None, by_hand: bool, as_json: bool) -> None:
     """Write the schedules of a file as that file, in YAML: `duly plan` finds no difference with it.

@@ -52,8 +52,8 @@ async def list_files(client: AsyncClient) -> list[FileSummary]:
 
 @files.command("show")
 @click.argument("source", metavar="FILE")
-@click.option("--drifted", is_flag=True, help="Only those that were changed or ended by hand since.")
-@click.option("--check", is_flag=True, help="Exit with 1 when one was.")
+@click.option("--drifted", is_flag=True, help="Only jobs changed or ended by hand since.")
+@click.option("--check", is_flag=True, help="Exit with 1 if there is one.")
 @with_client()
 async def show(client: AsyncClient, source: str, drifted: bool, check: bool, as_json: bool) -> int:
     """Show the jobs of a file, named by its `source`, and the drift of each."""

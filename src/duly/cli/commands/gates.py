@@ -34,7 +34,7 @@ def gates() -> None:
 
 
 @gates.command("list")
-@lists(COLUMNS, "no run is held back by a key, and no key is limited")
+@lists(COLUMNS, "no run waits for a concurrency key, and no limit is set")
 async def list_gates(client: AsyncClient) -> list[Row]:
     """List the keys that are in use, or limited."""
     return [_row(one) for one in await first(client.gates.list(page_size=PAGE_SIZE_MAX), _SHOWN_MAX)]
@@ -50,9 +50,11 @@ async def show(client: AsyncClient, key: str, as_json: bool) -> None:
 
 @gates.command("limit")
 @which
-@click.option("--places", type=int, help="How many runs of the key are under way at once, at most.")
-@click.option("--rate", metavar="N/PER", help="How many start, at most, as 10/PT1S.")
-@click.option("--burst", type=int, default=1, show_default=True, help="Of --rate: how many at once after a rest.")
+@click.option("--places", type=int, help="Maximum number of concurrent runs of the key.")
+@click.option("--rate", metavar="N/PER", help="Maximum number of starts, such as 10/PT1S.")
+@click.option(
+    "--burst", type=int, default=1, show_default=True, help="With --rate: starts allowed at once after an idle period."
+)
 @with_client()
 async def limit(client: AsyncClient, key: str, places: int | None, rate: str | None, burst: int, as_json: bool) -> None:
     """Set the limits of KEY, which override those of its runs. They hold within two seconds; `lift` removes them.

@@ -46,13 +46,11 @@ async def list_keys(client: AsyncClient, tenant: str | None) -> list[Key]:
 
 
 @keys.command("create")
-@click.option(
-    "--tenant", metavar="NAME", help="Whose key it is; without it, the first tenant's, or over HTTP your own."
-)
+@click.option("--tenant", metavar="NAME", help="Tenant of the key; default: the first, or over HTTP your own.")
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help=f"One or more of {', '.join(Scope)}.")
-@click.option("--expires", metavar="DURATION", help="In how long, as P90D or PT1H; without it, never.")
-@click.option("--name", default="cli", show_default=True, help="What it is for.")
-@click.option("--rate", type=float, metavar="NUMBER", help="How many submits a second; without it, no limit.")
+@click.option("--expires", metavar="DURATION", help="Time until it expires, such as P90D or PT1H; default: never.")
+@click.option("--name", default="cli", show_default=True, help="Description of its purpose.")
+@click.option("--rate", type=float, metavar="NUMBER", help="Maximum number of submits per second; default: no limit.")
 @with_client()
 async def create(
     client: AsyncClient,
@@ -86,7 +84,7 @@ async def revoke(client: AsyncClient, key_id: str, as_json: bool) -> None:
     whole = parse_key(key_id)
     revoked = whole[0] if whole else key_id
     await client.keys.revoke(revoked)
-    words = f"key {revoked} is revoked; it opens nothing from about five seconds on"
+    words = f"key {revoked} is revoked; requests with it are refused within five seconds"
     answer(as_json, {"key_id": revoked, "revoked": True}, words)
 
 

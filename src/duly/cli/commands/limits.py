@@ -25,11 +25,11 @@ COLUMNS = {
 
 @click.group(cls=ListingGroup)
 def limits() -> None:
-    """Show, set and remove limits on runs at once. Without a command: show."""
+    """Show, set and remove limits on concurrent runs. Without a command: show."""
 
 
 @limits.command("list")
-@lists(COLUMNS, "no limits: as much is under way as the workers have room for")
+@lists(COLUMNS, "no limits are set")
 async def list_limits(client: AsyncClient) -> list[Row]:
     """Show every limit, and how many runs of it are under way."""
     return [_row(one) async for one in client.limits.list()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
@@ -22,7 +23,7 @@ from duly.wire.queues import Hold, HoldChange
 REASON = "paused on request"
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 
-reason_option = click.option("--reason", default=REASON, show_default=True, help="Why, for whoever looks at it.")
+reason_option = click.option("--reason", default=REASON, show_default=True, help="Reason, shown with the pause.")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -45,7 +46,7 @@ def scope_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def call(*, everything: bool, queue: str | None, tenant: str | None, **given: Any) -> Any:
         if everything == (queue is not None or tenant is not None):
-            raise click.UsageError("say what: --all, or --queue NAME, --tenant TENANT, or both of these")
+            raise click.UsageError("no scope given: use --all, --queue NAME, --tenant TENANT, or both of these")
         return function(asked=Asked(tenant, queue), **given)
 
     tenant = click.option("--tenant", metavar="TENANT", help="One tenant, by its name or number.")
@@ -93,12 +94,19 @@ def _tell(scope: Scope, done: HoldChange, as_json: bool) -> None:
 
 
 def _sentence(scope: Scope, answer: str) -> str:
+    undo = f"to resume: {resume_line(scope)}{_as_tenant()}"
     known = {
-        "paused": f"paused; nothing new starts within a second, and what waits is kept: {resume_line(scope)}",
-        "already": f"paused already: {resume_line(scope)}",
-        "not_paused": "was not paused; nothing has changed",
+        "paused": f"paused; no run starts from about a second on, and waiting runs are kept; {undo}",
+        "already": f"already paused; {undo}",
+        "not_paused": "was not paused; nothing was changed",
     }
     return f"{scope}: {known.get(answer, answer)}"
+
+
+def _as_tenant() -> str:
+    """Repeat the flag that made the command act in a tenant."""
+    tenant = click.get_current_context().params.get("as_tenant")
+    return "" if tenant is None else f" --as-tenant {shlex.quote(tenant)}"
 
 
 def _others(scope: Scope, standing: Sequence[Hold]) -> list[str]:

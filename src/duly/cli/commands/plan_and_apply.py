@@ -28,8 +28,8 @@ FILE_DEFAULT = "duly.yaml"
 
 
 def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    adopt = click.option("--adopt", is_flag=True, help="Take over jobs of these names that are not this file's.")
-    prune = click.option("--prune", is_flag=True, help="Cancel the jobs of this file that it names no more.")
+    adopt = click.option("--adopt", is_flag=True, help="Take over jobs of these names that do not belong to the file.")
+    prune = click.option("--prune", is_flag=True, help="Cancel the jobs that the file no longer contains.")
     file = click.option(
         "-f",
         "--file",
@@ -43,7 +43,7 @@ def _file_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command("plan")
 @_file_options
-@click.option("--check", is_flag=True, help="Exit with 1 when something would change.")
+@click.option("--check", is_flag=True, help="Exit with 1 if something would change.")
 @with_client()
 async def plan(client: AsyncClient, file: str, prune: bool, adopt: bool, check: bool, as_json: bool) -> int:
     """Show the plan of `duly apply`: what is new, what differs, what somebody else has changed. Nothing is changed."""
@@ -60,7 +60,7 @@ async def plan(client: AsyncClient, file: str, prune: bool, adopt: bool, check: 
 
 @click.command("apply")
 @_file_options
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @click.option("--expect", metavar="DIGEST", help="Apply only the plan of this digest, as `duly plan` gave it.")
 @with_client()
 async def apply(
@@ -146,7 +146,7 @@ async def _show(client: AsyncClient, manifest: Manifest, found: Plan, *, prune: 
 
 def _ask() -> None:
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody can be asked here; add --yes, or --expect with the digest of a plan")
+        raise click.UsageError("no terminal to confirm on; add --yes, or --expect with the digest of a plan")
     confirm("apply this?")
 
 

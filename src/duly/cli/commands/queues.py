@@ -57,7 +57,7 @@ async def list_queues(client: AsyncClient, listing: Listing) -> None:
             found = [queue async for queue in client.queues.list()]
         return [queue_row(queue) for queue in found] if listing.as_json else found
 
-    await show_list(listing, read, COLUMNS, "no queue has work, and no worker lives")
+    await show_list(listing, read, COLUMNS, "no queue has work, and no worker is running")
 
 
 @queues.command("pause")
@@ -82,13 +82,13 @@ async def resume_queue(client: AsyncClient, queue: str, as_json: bool) -> None:
 @click.option(
     "--age-limit",
     metavar="DURATION",
-    help="How old its oldest due run may be before work of low priority is shed: PT1S to P1D, or `default`.",
+    help="Age of the oldest due run above which low priority jobs are refused: PT1S to P1D, or `default`.",
 )
 @with_client()
 async def set_queue(client: AsyncClient, queue: str, age_limit: str | None, as_json: bool) -> None:
     """Change the settings of QUEUE; they take effect within a second."""
     if age_limit is None:
-        raise click.UsageError("say what: --age-limit")
+        raise click.UsageError("no change given: use --age-limit")
     span = None if age_limit == "default" else parse_option(read_duration(age_limit), "age limit")
     limit = None if span is None else check_age_limit(span).total_seconds()
     await client.queues.change(queue, age_limit=limit)

@@ -46,7 +46,9 @@ async def show(client: AsyncClient, listing: Listing) -> None:
 
 
 @recover.command
-@click.option("--all", "everyone", metavar="CHOICE", help="For all, whatever their policies say.")
+@click.option(
+    "--all", "everyone", metavar="CHOICE", help="Choice for all schedules, instead of their misfire policies."
+)
 @click.option(
     "--tenant",
     "tenants",
@@ -55,8 +57,8 @@ async def show(client: AsyncClient, listing: Listing) -> None:
     help="For all schedules of a tenant, by its name or number.",
 )
 @click.option("--schedule", "schedules", multiple=True, metavar="JOB=CHOICE", help="For one schedule, by name or id.")
-@click.option("--rate", type=float, help="Runs a second, all together.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--rate", type=float, help="Runs per second in total.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @with_client()
 async def approve(
     client: AsyncClient,
@@ -82,7 +84,7 @@ async def approve(
 
 
 @recover.command
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @with_client()
 async def dismiss(client: AsyncClient, yes: bool, as_json: bool) -> None:
     """Dismiss everything missed that is not created yet; each schedule's history records it."""
@@ -133,8 +135,10 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
     if not plan.items and found is not None and found.state == "open":
         return lines
     if not plan.items:
-        return [*lines, "nothing waits for a decision, and nothing is being made up for"]
-    when = "nobody serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
+        return [*lines, "no recovery waits for approval or is running"]
+    when = (
+        "no worker serves these queues" if plan.finish_at is None else f"all will be made by {moment(plan.finish_at)}"
+    )
     if rate is None and found is not None and found.state == "approved":
         rate = found.rate
     at = f"at {rate:g} a second" if rate else f"at the proposed {plan.proposed_rate:g} a second"
@@ -144,7 +148,7 @@ def lines_of(plan: RecoveryPlan, rate: float | None = None) -> list[str]:
         for one in plan.tenants
     ]
     if found is not None and found.state == "open":
-        lines.append("`duly recover approve` carries it out, `duly recover dismiss` leaves it out")
+        lines.append("`duly recover approve` runs it, `duly recover dismiss` drops it")
     return lines
 
 
@@ -152,7 +156,7 @@ def _headline(found: RecoveryState, *, is_empty: bool) -> str:
     since = "" if found.down_since is None else f": nobody staged from {moment(found.down_since)}"
     by = f" by {found.decided_by}" if found.decided_by else ""
     words = {
-        "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for a decision'}",
+        "open": f"open since {moment(found.opened_at)}{since}; {'nothing was missed' if is_empty else 'it waits for approval'}",
         "approved": f"approved{by}; {some(found.made, 'run')} made, {some(found.schedules_held, 'schedule')} waiting",
         "dismissing": f"being dismissed{by}; {some(found.schedules_held, 'schedule')} to go",
         "done": f"done; {some(found.made, 'run')} made",

@@ -24,7 +24,7 @@ handler_arguments = together(
     click.option("--json", "json_text", metavar="PAYLOAD", help="The arguments as one JSON object."),
     click.option("--queue", help="The queue; default: the handler's own, or `default`."),
     click.option("--priority", type=int, help="0 (first) to 9 (last)."),
-    click.option("--key", help="Submit only once under this key, however often it is asked."),
+    click.option("--key", help="Idempotency key: repeated requests submit one job."),
     job_flags,
 )
 # For a command whose --json is the payload.
@@ -35,15 +35,15 @@ output_option = click.option(
 
 @click.command
 @handler_arguments
-@click.option("--at", metavar="MOMENT", help="Once, at this moment, with its offset; with --every, the first.")
-@click.option("--delay", metavar="DURATION", help="Once, so long from now, as PT10M or seconds.")
+@click.option("--at", metavar="MOMENT", help="Run once at this time, with an offset; with --every, the first.")
+@click.option("--delay", metavar="DURATION", help="Run once after this delay, such as PT10M or seconds.")
 @schedule_flags
 @click.option("--name", help="The schedule's name.")
 @click.option(
     "--after",
     multiple=True,
     metavar="JOB[:ON]",
-    help="Once that one-shot has succeeded, or as :failure or :always says; may be given again.",
+    help="Run after this one-shot has succeeded; add :failure or :always for other ends; repeatable.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only the job's id.")
 @output_option

@@ -52,24 +52,29 @@ limit_options = together(
     *(
         click.option(name, type=OrNone(kind), default=UNSET, metavar=metavar, help=f"{text} none: no limit.")
         for name, kind, metavar, text in (
-            ("--schedules-max", click.INT, "NUMBER", "How many schedules it may have."),
+            ("--schedules-max", click.INT, "NUMBER", "Maximum number of schedules."),
             (
                 "--ready-max",
                 click.INT,
                 "NUMBER",
-                "How many of its runs may wait, by a count that is a second old or so.",
+                "Maximum number of waiting runs; the count may be a second old.",
             ),
-            ("--submit-rate", click.FLOAT, "NUMBER", "How many submits a second, and ten seconds' worth at once."),
-            ("--running-max", click.INT, "NUMBER", "How many of its runs may be under way at once."),
+            (
+                "--submit-rate",
+                click.FLOAT,
+                "NUMBER",
+                "Maximum number of submits per second; bursts of ten seconds' worth.",
+            ),
+            ("--running-max", click.INT, "NUMBER", "Maximum number of concurrent runs."),
             (
                 "--least-period",
                 _Period(),
                 "DURATION",
-                "How close together the occurrences of a schedule may be, such as PT1M.",
+                "Shortest interval between occurrences of a schedule, such as PT1M.",
             ),
         )
     ),
-    click.option("--weight", type=int, help="Its share beside other tenants, from 1 to 1,000; 1 unless set."),
+    click.option("--weight", type=int, help="Share relative to other tenants, from 1 to 1,000; default: 1."),
 )
 
 
@@ -92,7 +97,7 @@ async def list_tenants(client: AsyncClient) -> list[Row]:
 async def create(client: AsyncClient, name: str, as_json: bool, **limits: Any) -> None:
     """Create a tenant. Its name is never given again."""
     made = await client.tenants.create(name, limits=_limits(TenantLimits(), **limits))
-    answer(as_json, _row(made), f"tenant {made.name} is made, number {made.tenant}")
+    answer(as_json, _row(made), f"tenant {made.name} created, number {made.tenant}")
 
 
 @tenants.command("suspend")
@@ -101,7 +106,7 @@ async def create(client: AsyncClient, name: str, as_json: bool, **limits: Any) -
 async def suspend(client: AsyncClient, name: str, as_json: bool) -> None:
     """Suspend a tenant: it adds nothing, and its keys grant nothing. Its jobs go on."""
     changed = await client.tenants.change((await tenant_named(client, name)).tenant, state="suspended")
-    words = f"tenant {changed.name} is suspended: its keys open nothing; its schedules go on"
+    words = f"tenant {changed.name} is suspended: its keys are refused; its schedules continue"
     answer(as_json, _row(changed), words)
 
 

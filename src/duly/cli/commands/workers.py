@@ -51,7 +51,7 @@ def workers() -> None:
 
 
 @workers.command("list")
-@lists(COLUMNS, "no worker lives; start one: duly worker module:app")
+@lists(COLUMNS, "no worker is running; start one: duly worker module:app")
 async def list_workers(client: AsyncClient) -> list[Worker]:
     """List the live workers, their queues and how long their lease is still valid."""
     return [worker async for worker in client.workers.list()]
@@ -59,10 +59,10 @@ async def list_workers(client: AsyncClient) -> list[Worker]:
 
 @workers.command("drain")
 @click.argument("worker_id", metavar="WORKER", type=click.UUID)
-@click.option("--undo", is_flag=True, help="Let it take runs again.")
+@click.option("--undo", is_flag=True, help="Let it claim runs again.")
 @with_client()
 async def drain(client: AsyncClient, worker_id: UUID, undo: bool, as_json: bool) -> None:
     """Drain WORKER, given by its id: it claims nothing more, finishes what it runs, and lives on until it is stopped."""
     await (client.workers.resume(worker_id) if undo else client.workers.drain(worker_id))
-    words = "takes runs again" if undo else "takes nothing more, and finishes what it runs"
+    words = "claims runs again" if undo else "claims no more runs and finishes those it has"
     answer(as_json, {"worker_id": worker_id, "is_draining": not undo}, f"worker {worker_id} {words}")

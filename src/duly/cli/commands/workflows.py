@@ -109,7 +109,7 @@ async def list_workflows(
 
 @workflows.command("show")
 @click.argument("workflow_id", metavar="WORKFLOW", type=click.UUID)
-@click.option("--result", "node", metavar="NODE", help="Show what this node came to, as JSON, and nothing else.")
+@click.option("--result", "node", metavar="NODE", help="Show only this node, as JSON.")
 @with_client(options=listing_options)
 async def show_workflow(client: AsyncClient, listing: Listing, workflow_id: UUID, node: str | None) -> None:
     """Show WORKFLOW: its state, and its nodes as a tree. With --watch, until it has ended."""
@@ -130,8 +130,8 @@ async def show_workflow(client: AsyncClient, listing: Listing, workflow_id: UUID
 
 @workflows.command("submit")
 @click.argument("file", metavar="FILE")
-@click.option("--key", help="Submitted again under the same key within a day, it is stored once.")
-@click.option("--wait", is_flag=True, help="Wait for its end, and exit with 1 unless it has succeeded.")
+@click.option("--key", help="Idempotency key: repeated requests within a day store it once.")
+@click.option("--wait", is_flag=True, help="Wait for its end; exit with 1 unless it succeeded.")
 @json_option
 @with_settings("app", "url")
 def submit_workflow(settings: Settings, file: str, key: str | None, wait: bool, as_json: bool) -> int:
@@ -189,7 +189,7 @@ async def resume(client: AsyncClient, workflow_ids: tuple[UUID, ...], as_json: b
 @workflows.command("replay")
 @click.argument("workflow_id", metavar="WORKFLOW", type=click.UUID)
 @click.argument("node", metavar="NODE")
-@click.option("--dry-run", is_flag=True, help="Say what would run again, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would run again; change nothing.")
 @with_client()
 async def replay(client: AsyncClient, workflow_id: UUID, node: str, dry_run: bool, as_json: bool) -> None:
     """Replay NODE of WORKFLOW and its descendants. The other nodes keep their results."""

@@ -75,10 +75,10 @@ def many_options(named: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 _options = together(
     filter_option,
-    click.option("--all", "everything", is_flag=True, help="Every one, in place of a filter."),
-    click.option("--limit", type=click.IntRange(min=1), help="So many at most; with --filter or --all."),
+    click.option("--all", "everything", is_flag=True, help="All, instead of a filter."),
+    click.option("--limit", type=click.IntRange(min=1), help="Maximum number; with --filter or --all."),
     click.option("--dry-run", is_flag=True, help="Count them and show a few; change nothing."),
-    click.option("--yes", "is_sure", is_flag=True, help="Do not ask."),
+    click.option("--yes", "is_sure", is_flag=True, help="Skip the confirmation."),
 )
 
 
@@ -86,7 +86,7 @@ async def change_many(verb: Verb, many: Many, *, as_json: bool = False) -> int:
     """Carry out a bulk change, print its counts, and return the exit code: 1 when some were refused. Raises InvalidFilter."""
     parse(many.filter_text, verb.fields)
     if not (many.dry_run or many.is_sure or sys.stdin.isatty()):
-        raise click.UsageError("nobody can be asked here; add --yes, or --dry-run to have them counted")
+        raise click.UsageError("no terminal to confirm on; add --yes, or --dry-run to have them counted")
     if not many.dry_run and not many.is_sure:
         counted, _ = await _walk(verb, many, dry_run=True)
         if counted.matched:

@@ -22,31 +22,37 @@ NONE = "none"
 _EXIT = "exit:"
 _STATUS = re.compile(r"[1-5]xx|\d{3}(-\d{3})?", re.IGNORECASE)
 job_flags = together(
-    click.option("--max-attempts", type=int, help="How often it is tried at most."),
-    click.option("--retry-policy", type=click.Choice(POLICIES), help="How the gaps between attempts grow."),
-    click.option("--retry-base", metavar="DURATION", help="The first gap, at most."),
-    click.option("--retry-cap", metavar="DURATION", help="The longest gap."),
-    click.option("--retry-jitter", metavar="PART", help="full, equal, none, or the part that is left to chance."),
+    click.option("--max-attempts", type=int, help="Maximum number of attempts."),
+    click.option("--retry-policy", type=click.Choice(POLICIES), help="Growth of the delay between attempts."),
+    click.option("--retry-base", metavar="DURATION", help="First delay, at most."),
+    click.option("--retry-cap", metavar="DURATION", help="Longest delay."),
+    click.option("--retry-jitter", metavar="PART", help="full, equal, none, or the random part, from 0 to 1."),
     click.option(
-        "--retry-delay", "retry_delays", metavar="DURATION", multiple=True, help="Of a list; again for the next."
+        "--retry-delay",
+        "retry_delays",
+        metavar="DURATION",
+        multiple=True,
+        help="Delay of policy list; repeat for the next.",
     ),
     click.option("--max-age", metavar="DURATION", help="No attempt starts later after the first was due."),
     click.option(
         "--on-error",
         metavar="WHAT=THEN",
         multiple=True,
-        help="ValueError=bury, 5xx=snooze:PT5M, exit:75=retry; may be given again, the first that fits decides.",
+        help="ValueError=bury, 5xx=snooze:PT5M, exit:75=retry; repeatable, the first that fits decides.",
     ),
-    click.option("--expires-at", metavar="MOMENT", help="Not started after this moment; of what runs once."),
-    click.option("--expires-after", metavar="DURATION", help="Not started so long after its scheduled moment."),
-    click.option("--timeout", metavar="DURATION", help="When an attempt is stopped; none for never."),
+    click.option("--expires-at", metavar="MOMENT", help="One-shots: expires if not started by then."),
+    click.option(
+        "--expires-after", metavar="DURATION", help="Expires if not started this long after its scheduled time."
+    ),
+    click.option("--timeout", metavar="DURATION", help="Timeout of an attempt; none for no timeout."),
     click.option("--concurrency", metavar="KEY=N", help="At most N runs of KEY at once."),
     click.option("--fifo", metavar="KEY", help="Runs of KEY go one after another, in order."),
     click.option("--rate", metavar="KEY=N/PER", help="At most N runs of KEY start in each PER, as mail=10/PT1S."),
-    click.option("--burst", type=int, help="Of --rate: how many may start at once after a rest; default: 1."),
-    click.option("--tag", "tags", multiple=True, help="A word to find it by; may be given again."),
-    click.option("--on-done", metavar="URL|JOB", help="Who is told of its end, whatever that is."),
-    click.option("--on-dead", metavar="URL|JOB", help="Who is told when it is given up."),
+    click.option("--burst", type=int, help="With --rate: starts allowed at once after an idle period; default: 1."),
+    click.option("--tag", "tags", multiple=True, help="Tag to filter by; repeatable."),
+    click.option("--on-done", metavar="URL|JOB", help="Completion callback on any end."),
+    click.option("--on-dead", metavar="URL|JOB", help="Completion callback when it becomes a dead letter."),
 )
 # The fields of a retry policy, by flag.
 _RETRY = {

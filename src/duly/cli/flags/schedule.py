@@ -17,19 +17,19 @@ from duly.domain.errors import InvalidOption
 from duly.domain.triggers.schedule import options
 
 _FLAGS: tuple[tuple[tuple[str, ...], str, str], ...] = (
-    (("--every",), "DURATION", "Again and again, as PT1H or seconds."),
+    (("--every",), "DURATION", "Repeat at this interval, such as PT1H or seconds."),
     (("--cron",), "EXPR", 'By cron: "30 2 * * 1-5", five fields, or six with seconds first.'),
     (("--when", "--text", "when"), "TEXT", 'In English: "every weekday at 9:30am", "tomorrow at noon".'),
     (("--schedule",), "JSON|@FILE", "The whole schedule as JSON, or its file; see docs/reference/triggers.md."),
     (("--tz",), "ZONE", "The zone of the schedule, as Europe/Paris; UTC without it."),
     (("--mode",), "MODE", "Of --every: fixed_rate, or fixed_delay to count from the end of each run."),
-    (("--start",), "MOMENT", "The first moment allowed: with an offset, or local time in --tz."),
-    (("--end",), "MOMENT", "The first moment no longer allowed."),
-    (("--max-runs",), "N", "How often it runs in all."),
-    (("--jitter",), "DURATION|JSON", "Delay each fire by up to this; a job always by the same."),
-    (("--misfire",), "POLICY|JSON", "What was missed: fire_once, fire_all or skip."),
-    (("--overlap",), "POLICY|JSON", "Due while it runs: skip, buffer_one, queue, cancel_running or allow."),
-    (("--pause-on-failure",), "N", "Pause it after so many runs in a row that failed for good."),
+    (("--start",), "MOMENT", "Start of the schedule: with an offset, or local time in --tz."),
+    (("--end",), "MOMENT", "End of the schedule, exclusive."),
+    (("--max-runs",), "N", "Total number of runs."),
+    (("--jitter",), "DURATION|JSON", "Delay each fire by up to this; always the same for one job."),
+    (("--misfire",), "POLICY|JSON", "Missed occurrences: fire_once, fire_all or skip."),
+    (("--overlap",), "POLICY|JSON", "Occurrences due during a run: skip, buffer_one, queue, cancel_running or allow."),
+    (("--pause-on-failure",), "N", "Pause it after this many failed runs in a row."),
 )
 schedule_flags = together(
     *(click.option(*names, metavar=metavar, help=text) for names, metavar, text in _FLAGS),
@@ -38,7 +38,7 @@ schedule_flags = together(
         "calendars",
         multiple=True,
         metavar="NAME[:MODE[:ON_HIT]]",
-        help="Keep to a calendar: exclude (or include) what it covers, and skip (or defer) what it blocks.",
+        help="Apply a calendar: exclude (or include) its times, and skip (or defer) blocked occurrences.",
     ),
 )
 # Where these are JSON, they are the shape itself.

@@ -98,7 +98,7 @@ def span(settings: Settings, name: str) -> timedelta:
     except InvalidSchedule as error:
         raise SettingsError(f"{settings.sources[name]}: {error}") from None
     if value <= timedelta():
-        raise SettingsError(f"{settings.sources[name]}: {name} must be longer than nothing")
+        raise SettingsError(f"{settings.sources[name]}: {name} must be more than 0")
     if name == "lease" and value < LEASE_MIN:
         raise SettingsError(
             f"{settings.sources[name]}: lease {getattr(settings, name)} is shorter than {LEASE_MIN.total_seconds():g} s, within"

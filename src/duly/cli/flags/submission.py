@@ -116,16 +116,16 @@ def _obstacles(job: Submission | Recurring, live: Sequence[Worker], app_path: st
     if not serving:
         if is_reserved(job.handler):
             remedy = what_lets_it_run(job.handler, job.queue, app)
-            return [f"nobody serves queue {job.queue} at this moment, so it waits; {remedy}"]
+            return [f"no worker serves queue {job.queue}, so it waits; {remedy}"]
         flag = "" if job.queue == QUEUE_DEFAULT else f" --queue {job.queue}"
-        return [f"nobody serves queue {job.queue} at this moment, so it waits; this would serve it: {command}{flag}"]
+        return [f"no worker serves queue {job.queue}, so it waits; start one: {command}{flag}"]
     if not any(job.handler in row.handlers for row in serving):
         known = sorted({name for row in serving for name in row.handlers})
         if is_reserved(job.handler):
             remedy = what_lets_it_run(job.handler, job.queue, app)
             return [f"no live worker of queue {job.queue} offers {job.handler}, so it waits; {remedy}"]
         others = f"known on queue {job.queue}: {_few(known) or 'none'}"
-        return [f"no live worker knows handler {job.handler!r}, so it waits for one that does: {command}   ({others})"]
+        return [f"no live worker has handler {job.handler!r}, so it waits; start one that does: {command}   ({others})"]
     return []
 
 

@@ -28,29 +28,29 @@ target_flags = together(
     click.option("--webhook", metavar="URL", help="Send a signed request to this URL, the arguments as its body."),
     click.option("--method", help="Of --webhook; POST without it."),
     click.option(
-        "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Of --webhook; may be given again."
+        "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="Of --webhook; repeatable."
     ),
     click.option(
         "--callback-within", metavar="DURATION",
-        help="Of --webhook: how long a receiver that answers 202 may take to say what it came to.",
+        help="With --webhook: time for a receiver that answers 202 to report the outcome.",
     ),
     click.option("--command", is_flag=True, help="Run a program: --command -- /usr/bin/rsync -a FROM TO."),
     click.option("--image", metavar="IMAGE", help="Run a container: --image busybox -- echo hello."),
     click.option(
         "--env", "environment", multiple=True, metavar="NAME=VALUE",
-        help="A variable of --command or --image; may be given again.",
+        help="A variable of --command or --image; repeatable.",
     ),
-    click.option("--network", is_flag=True, help="Give --command or --image the network."),
+    click.option("--network", is_flag=True, help="Allow network access for --command or --image."),
     click.option("--memory-bytes", type=int, help="The most memory that --command or --image may have."),
     click.option("--cpu-seconds", type=float, help="The most CPU time that --command may take."),
     click.option("--processes", type=int, help="The most processes that --command or --image may have at once."),
     click.option(
         "--ok-exit", "ok_exits", multiple=True, type=int, metavar="CODE",
-        help="An exit code of --command or --image that means success, instead of 0; may be given again.",
+        help="An exit code of --command or --image that means success, instead of 0; repeatable.",
     ),
     click.option(
         "--retry-exit", "retry_exits", multiple=True, type=int, metavar="CODE",
-        help="An exit code that asks for another attempt, instead of 75; may be given again.",
+        help="An exit code that asks for another attempt, instead of 75; repeatable.",
     ),
 )  # fmt: skip
 

@@ -37,8 +37,8 @@ def attention(found: Queue) -> list[str]:
     paused = [f"paused: {told(hold)}" for hold in holds[:_HOLDS_TOLD_MAX]]
     more = [f"and {some(len(holds) - len(paused), 'pause')} more"] if len(holds) > len(paused) else []
     overloaded = [_overloaded(found.overloads)] if found.overloads else []
-    unserved = [f"nobody serves it: duly worker module:app --queue {found.name}"]
-    unknown = [f"no live worker knows {one.handler} ({some(one.runs, 'run')})" for one in found.unknown_handlers]
+    unserved = [f"no worker serves it: duly worker module:app --queue {found.name}"]
+    unknown = [f"no live worker has handler {one.handler} ({some(one.runs, 'run')})" for one in found.unknown_handlers]
     return [*paused, *more, *overloaded, *(unknown if found.workers else unserved)]
 
 

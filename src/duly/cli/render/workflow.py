@@ -70,7 +70,7 @@ def _stands(node: Node) -> str:
     if node["items"]:
         return f"node {node['name']} waits for its {some(node['items'], 'item')}"
     if node["state"] == "waiting":
-        return f"node {node['name']} has nothing left to wait for, and does not start while its workflow is held"
+        return f"node {node['name']} has nothing left to wait for, and starts when its workflow is resumed"
     return f"node {node['name']} is {node['state']}: `duly explain {node['run_id']}` says why"
 
 

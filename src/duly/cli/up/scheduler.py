@@ -27,7 +27,7 @@ CONNECTIONS_MAX = 8  # staging and maintenance tasks run side by side, and none 
 
 
 @click.command
-@click.option("--name", help="How others see it; default: host and process.")
+@click.option("--name", help="Name shown to others; default: host and process.")
 @with_settings(
     "pooler",
     "retention_succeeded",

@@ -26,8 +26,8 @@ from duly.settings import Settings
 @click.command
 @click.option("--ephemeral", is_flag=True, help="Keep the data in a temporary folder, and remove it at the end.")
 @click.option("--reset", is_flag=True, help="Remove the data of this folder first; asks.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--demo/--no-demo", default=True, help="The schedule that shows that it works.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
+@click.option("--demo/--no-demo", default=True, help="Run a demo schedule.")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(0, 64), help="How many worker processes.")
 @with_settings(
     "host",

@@ -40,9 +40,9 @@ _TIDY_SECONDS = 5.0  # So long the interpreter has for its own end, when all our
 @click.command
 @click.argument("app", required=False, metavar="[MODULE:APP]")
 @click.option("--reload", is_flag=True, help="Start again when a Python file below this folder changes.")
-@click.option("--name", help="How others see it; default: host and process.")
+@click.option("--name", help="Name shown to others; default: host and process.")
 @click.option("--tied", is_flag=True, hidden=True, help="End when standard input ends.")
-@click.option("--quiet", is_flag=True, hidden=True, help="Say nothing at the start.")
+@click.option("--quiet", is_flag=True, hidden=True, help="Print no start message.")
 @with_settings(
     "queues",
     "slots",

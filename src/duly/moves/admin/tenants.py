@@ -28,6 +28,8 @@ _LEAST_PERIOD, _LEAST_PERIOD_MAX = timedelta(seconds=1), timedelta(days=366)
 async def create_tenant(database: Database, name: str, limits: Limits) -> Tenant:
     """Create a tenant. Raises NameTaken, InvalidOption."""
     check_name(name, "tenant")
+    if name != name.strip():
+        raise InvalidOption(f"tenant {name!r} begins or ends with a space; remove it", "tenant")
     if name.isdecimal():
         raise InvalidOption(f"tenant {name!r} is a number, which names tenants too; add a letter", "tenant")
     check_limits(limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -11,6 +12,7 @@ import msgspec
 
 from duly.domain.errors import Refused
 from duly.domain.runs.payload import DEPTH_MAX, is_deeper
+from duly.domain.triggers.errors import shown
 from duly.wire.schema.fitting import UNKNOWN, Wrong, wrong_with
 
 T = TypeVar("T")
@@ -41,7 +43,7 @@ def read_body(body: bytes, shape: type[T]) -> T:
     check_depth(body)
     decoder = _decoder(cast("Hashable", shape))
     try:
-        return cast("T", decoder.decode(body))
+        found = cast("T", decoder.decode(body))
     except msgspec.ValidationError as error:
         wrong = wrong_with(str(error), shape, _given(body), lambda part: decoder.decode(msgspec.json.encode(part)))
         raise Misshapen([wrong]) from None
@@ -49,6 +51,25 @@ def read_body(body: bytes, shape: type[T]) -> T:
         raise Malformed(f"the body is not JSON: {why_not_json(body, error)}; send one JSON value in UTF-8") from None
     except RecursionError:
         raise _too_deep() from None
+    _check_unique(body)
+    return found
+
+
+def _check_unique(body: bytes) -> None:
+    """Refuse JSON whose objects give a key twice: readers disagree on which value counts. Raises Misshapen."""
+    if body.count(b":") > 1:
+        json.loads(body, object_pairs_hook=_unique, parse_int=_unread, parse_float=_unread)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> None:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        twice = next(key for number, key in enumerate(keys) if key in keys[:number])
+        raise Misshapen([Wrong("", f"has the key {shown(twice)} twice; give it once")])
+
+
+def _unread(_: str) -> None:
+    return None
 
 
 def read_value(value: Any, shape: type[T]) -> T:

@@ -42,7 +42,7 @@ _TRIGGERED = {
 @click.command("pause")
 @click.argument("job", metavar="[JOB]", default="")
 @many_options("job")
-@click.option("--reason", default="paused on request", show_default=True, help="Why, for whoever looks at it.")
+@click.option("--reason", default="paused on request", show_default=True, help="Reason, shown with the pause.")
 @with_client()
 async def pause_job(client: AsyncClient, job: str, many: Many | None, reason: str, as_json: bool) -> int:
     """Pause JOB, given by its id or its name, or all that match: the occurrences it skips are recorded."""
@@ -59,7 +59,9 @@ async def pause_job(client: AsyncClient, job: str, many: Many | None, reason: st
 @click.command("resume")
 @click.argument("job", metavar="[JOB]", default="")
 @many_options("job")
-@click.option("--catch-up", is_flag=True, help="Treat what it left out as missed, so that its misfire policy decides.")
+@click.option(
+    "--catch-up", is_flag=True, help="Treat skipped occurrences as missed, so that the misfire policy applies."
+)
 @with_client()
 async def resume_job(client: AsyncClient, job: str, many: Many | None, catch_up: bool, as_json: bool) -> int:
     """Resume JOB, given by its id or its name, or all that match."""
@@ -99,7 +101,7 @@ async def cancel(client: AsyncClient, job: str, many: Many | None, as_json: bool
 
 @click.command("delete")
 @click.argument("job", metavar="JOB")
-@click.option("--purge", is_flag=True, help="Remove its definition, its versions and its history as well.")
+@click.option("--purge", is_flag=True, help="Delete its definition, versions and history as well.")
 @with_client()
 async def delete(client: AsyncClient, job: str, purge: bool, as_json: bool) -> int:
     """End JOB, given by its id or its name, with its runs that have not started; with --purge, remove it.
@@ -111,10 +113,10 @@ async def delete(client: AsyncClient, job: str, purge: bool, as_json: bool) -> i
 
 @click.command("trigger")
 @click.argument("job", metavar="JOB")
-@click.option("--payload", metavar="JSON", help="Arguments of its own for this run, as one JSON object.")
+@click.option("--payload", metavar="JSON", help="Arguments for this run, as one JSON object.")
 @click.option("--beside", is_flag=True, help="Run it even if a run of the job is active.")
-@click.option("--key", help="Run it only once under this key, however often it is asked.")
-@click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
+@click.option("--key", help="Idempotency key: repeated requests run it once.")
+@click.option("--wait", is_flag=True, help="Show its log and result; the exit code is that of its outcome.")
 @json_option
 @with_settings("app", "url")
 def trigger_job(

@@ -37,18 +37,18 @@ COLUMNS: Columns = {
 
 @click.command("backfill")
 @click.argument("job", metavar="JOB")
-@click.option("--from", "start", required=True, metavar="MOMENT", help="The first moment, with its offset.")
-@click.option("--to", "end", required=True, metavar="MOMENT", help="The first moment no longer made.")
+@click.option("--from", "start", required=True, metavar="MOMENT", help="Start of the range, with an offset.")
+@click.option("--to", "end", required=True, metavar="MOMENT", help="End of the range, exclusive.")
 @click.option("--rate", default=1.0, show_default=True, type=float, help="How many a second.")
 @click.option(
     "--overlap",
     default="queue",
     show_default=True,
     type=click.Choice(["queue", "allow"]),
-    help="One after the other, or beside each other.",
+    help="One after the other, or in parallel.",
 )
-@click.option("--dry-run", is_flag=True, help="Only count them, and show the first.")
-@click.option("--yes", is_flag=True, help="Do not ask, however many they are.")
+@click.option("--dry-run", is_flag=True, help="Count only, and show the first.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation.")
 @with_client()
 async def backfill_job(
     client: AsyncClient,
@@ -98,7 +98,7 @@ async def cancel(client: AsyncClient, backfill_id: UUID, as_json: bool) -> None:
 
 def _confirm(count: int, yes: bool) -> None:
     if count > _UNCONFIRMED_MAX and not yes:
-        confirm(f"The stretch has {count:,} occurrences. Make all of them?")
+        confirm(f"The range has {count:,} occurrences. Create all of them?")
 
 
 def _lines(asked: BackfillAsked, job: str, rate: float, *, dry_run: bool) -> list[str]:

@@ -45,11 +45,11 @@ _POLICY = frozenset({"retry", "timeout", "concurrency", "rate_limit"})
 @click.command("edit")
 @click.argument("job", metavar="JOB")
 @click.argument("pairs", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--payload", metavar="JSON", help="All arguments anew, as one JSON object.")
-@click.option("--at", metavar="MOMENT", help="Of what runs once: its moment, with its offset; of --every: the first.")
-@click.option("--delay", metavar="DURATION", help="Of what runs once: so long from now, as PT10M or seconds.")
+@click.option("--payload", metavar="JSON", help="All arguments, replaced by one JSON object.")
+@click.option("--at", metavar="MOMENT", help="One-shots: the time, with an offset; with --every: the first.")
+@click.option("--delay", metavar="DURATION", help="One-shots: delay from now, such as PT10M or seconds.")
 @schedule_flags.schedule_flags
-@click.option("--name", help="Another name; none takes it away.")
+@click.option("--name", help="New name; none removes it.")
 @click.option("--queue", help="Another queue.")
 @click.option("--priority", type=int, help="0 (first) to 9 (last).")
 @job_flags.job_flags
@@ -65,7 +65,7 @@ def edit_job(settings: Settings, job: str, as_json: bool, **typed: Any) -> None:
     """
     typed = {option: value for option, value in typed.items() if value not in (None, ())}
     if not typed:
-        raise click.UsageError("nothing is to be changed; add what is, such as --cron '0 3 * * *'")
+        raise click.UsageError("no change given; add one, such as --cron '0 3 * * *'")
     if "payload" in typed and "pairs" in typed:
         raise click.UsageError("give key=value pairs or --payload, not both")
     app = apps.load(settings.app) if settings.app else None

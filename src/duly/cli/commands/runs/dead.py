@@ -60,7 +60,7 @@ def dead() -> None:
 
 @dead.command("list")
 @click.option("--queue", help="Only those of this queue.")
-@click.option("--group", type=click.Choice(["error"]), help="Count them by what is alike in their reasons.")
+@click.option("--group", type=click.Choice(["error"]), help="Group them by similar reasons.")
 @filter_option
 @limit_option
 @with_client(options=listing_options)
@@ -89,7 +89,7 @@ async def show(client: AsyncClient, run_id: UUID, as_json: bool) -> None:
 
 @dead.command("replay")
 @choice_options
-@click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
+@click.option("--rate", type=float, help="Runs per second instead of all at once; with --all or --filter.")
 @with_client()
 async def replay(client: AsyncClient, rate: float | None, run_ids: tuple[UUID, ...], **choice: Any) -> int:
     """Replay dead runs with a new set of attempts. They keep their ids, and attempt numbers go on."""

@@ -25,7 +25,7 @@ from duly.wire.runs import Run
 
 @click.command
 @handler_arguments
-@click.option("--wait", is_flag=True, help="Show its log and result; the exit code tells how it ended.")
+@click.option("--wait", is_flag=True, help="Show its log and result; the exit code is that of its outcome.")
 @output_option
 @with_settings("app", "url")
 def run(settings: Settings, wait: bool, output: str, **typed: Any) -> int:

@@ -156,7 +156,7 @@ async def cancel(
 @runs.command("replay")
 @click.argument("run_ids", metavar="[RUN]...", type=click.UUID, nargs=-1)
 @many_options("run_ids")
-@click.option("--rate", type=float, help="So many a second, instead of all at once; with --all or --filter.")
+@click.option("--rate", type=float, help="Runs per second instead of all at once; with --all or --filter.")
 @with_client()
 async def replay(
     client: AsyncClient, run_ids: tuple[UUID, ...], many: Many | None, rate: float | None, as_json: bool
@@ -175,8 +175,8 @@ async def replay(
 @click.option("--payload", metavar="PAYLOAD", help="Other arguments, as one JSON object.")
 @click.option("--queue", help="Another queue.")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 (first) to 9 (last).")
-@click.option("--at", metavar="MOMENT", help="At this moment, with its offset, instead of now.")
-@click.option("--key", help="Make it only once under this key, however often it is asked.")
+@click.option("--at", metavar="MOMENT", help="Time to run it, with an offset; default: now.")
+@click.option("--key", help="Idempotency key: repeated requests create one run.")
 @with_client()
 async def again(
     client: AsyncClient,

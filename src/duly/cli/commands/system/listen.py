@@ -63,19 +63,17 @@ class Seen(msgspec.Struct, frozen=True):
 @click.command(name="listen")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=7400, show_default=True, help="0 takes a free one.")
-@click.option(
-    "--secret", "secrets", multiple=True, metavar="whsec_…", help="Check signatures with it; several may be given."
-)
+@click.option("--secret", "secrets", multiple=True, metavar="whsec_…", help="Check signatures with it; repeatable.")
 @click.option(
     "--secret-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="The same, one on each line, where other users of this machine do not see them.",
+    help="File with one secret per line, hidden from other users of this machine.",
 )
-@click.option("--status", type=click.IntRange(200, 599), default=200, show_default=True, help="What to answer.")
+@click.option("--status", type=click.IntRange(200, 599), default=200, show_default=True, help="Response status.")
 @click.option(
-    "--fail-first", type=click.IntRange(0), default=0, help="Answer 500 to so many attempts of each run first."
+    "--fail-first", type=click.IntRange(0), default=0, help="Respond with 500 to the first attempts of each run."
 )
-@click.option("--delay", type=click.FloatRange(0), default=0.0, metavar="SECONDS", help="Wait before each answer.")
+@click.option("--delay", type=click.FloatRange(0), default=0.0, metavar="SECONDS", help="Delay before each response.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each webhook.")
 def listen_(
     host: str,

@@ -172,14 +172,14 @@ create or replace function duly.check_one(
 returns void language plpgsql set timezone = 'UTC' set intervalstyle = 'postgres' as $$
 begin
     if p_at < p_now - p_grace then
-        raise exception using errcode = 'DU002', message = format('at %s is past', p_at), detail = to_json(p_now)#>>'{}',
+        raise exception using errcode = 'DU002', message = format('at %s is in the past', p_at), detail = to_json(p_now)#>>'{}',
             hint = 'Give a later time, or leave it out to run now.';
     elsif p_delay < interval '0' then
         raise exception using errcode = 'DU003', message = format('delay %s is negative', p_delay),
             hint = 'A delay counts from now and is 0 or more.';
     elsif p_at > p_now + interval '100 years' or p_delay > interval '100 years' then
         raise exception using errcode = 'DU006', message = format('%s is more than a hundred years ahead', coalesce(p_at::text, 'delay ' || p_delay)),
-            hint = 'Give a moment within a hundred years.';
+            hint = 'Give a time within a hundred years.';
     elsif p_payload_bytes > 262144 then
         raise exception using errcode = 'DU004', message = format('payload has %s bytes', p_payload_bytes),
             hint = 'The limit is 262144. Store it elsewhere and pass a reference.';
@@ -188,6 +188,9 @@ begin
             hint = 'Leave it out for 5.';
     elsif p_options is not null and not duly.are_options(p_options) then
         perform duly.refuse_options(p_options);
+    elsif p_options->'expires_at' < to_jsonb(extract(epoch from p_now - p_grace)) then
+        raise exception using errcode = 'DU005', message = format('expires_at %s is in the past', to_timestamp((p_options->>'expires_at')::float8)),
+            hint = 'Give a later time, or leave it out.';
     end if;
 end $$;
 

@@ -188,7 +188,8 @@ begin
       from unnest(p_handlers, p_queues, p_at, p_delays, p_payloads, p_priorities, p_options) as u(handler, queue, at, delay, payload, priority, options)
      where duly.is_name(u.handler) is not true or duly.is_name(u.queue) is not true or u.at < v_now - p_grace or u.at > v_now + interval '100 years' or u.delay < interval '0' or u.delay > interval '100 years'
         or octet_length(u.payload) > 262144 or u.priority not between 0 and 9
-        or (u.options is not null and not duly.are_options(duly.but_after(u.options::jsonb))) limit 1;
+        or (u.options is not null and not duly.are_options(duly.but_after(u.options::jsonb)))
+        or u.options::jsonb->'expires_at' < to_jsonb(extract(epoch from v_now - p_grace)) limit 1;
     if found then
         perform duly.check_names(v_bad.handler, v_bad.queue);
         perform duly.check_one(v_bad.at, v_bad.delay, v_bad.bytes, v_bad.priority, duly.but_after(v_bad.options::jsonb), v_now, p_grace);
