@@ -29,11 +29,16 @@ def _lines(value: Any, depth: int) -> str:
     if len(flat) + depth <= WIDTH or not isinstance(value, dict | list) or not value:
         return flat
     is_object = isinstance(value, dict)
-    parts = [f"{json.dumps(key)}: {_lines(value[key], depth + 1)}" for key in sorted(value)] if is_object else [
-        _lines(one, depth + 1) for one in value
-    ]
+    parts = (
+        [f"{json.dumps(key)}: {_lines(value[key], depth + 1)}" for key in sorted(value)]
+        if is_object
+        else [_lines(one, depth + 1) for one in value]
+    )
     start, end = "{}" if is_object else "[]"
-    return f",\n{' ' * (depth + 1)}".join([f"{start}\n{' ' * (depth + 1)}{parts[0]}", *parts[1:]]) + f"\n{' ' * depth}{end}"
+    return (
+        f",\n{' ' * (depth + 1)}".join([f"{start}\n{' ' * (depth + 1)}{parts[0]}", *parts[1:]])
+        + f"\n{' ' * depth}{end}"
+    )
 
 
 def promised(root: Path = ROOT) -> dict[str, Any]:

@@ -186,7 +186,9 @@ class _Description:
 def _problem(status: int, codes: Sequence[str]) -> Schema:
     about = " ".join(f"`{code}`: {KINDS[code].title}." for code in codes)
     kind = KINDS[codes[0]]
-    example = problem(codes[0], f"{kind.title}.", instance="/v1/jobs", request_id="1f0c7a52-8e1c-4d0f-9a39-6a5b3c1d2e4f")
+    example = problem(
+        codes[0], f"{kind.title}.", instance="/v1/jobs", request_id="1f0c7a52-8e1c-4d0f-9a39-6a5b3c1d2e4f"
+    )
     return {
         "description": about,
         "headers": headers_of_problem(status),

@@ -28,9 +28,7 @@ HEADERS: dict[str, Schema] = {
     "Idempotency-Replayed": _header(
         "Present when this is the stored response to an earlier request with the same key.", {"const": "true"}
     ),
-    "Preference-Applied": _header(
-        "The longest time that was waited.", {"type": "string", "pattern": "^wait=[0-9]+$"}
-    ),
+    "Preference-Applied": _header("The longest time that was waited.", {"type": "string", "pattern": "^wait=[0-9]+$"}),
     "WWW-Authenticate": _header("How to authenticate.", {"const": "Bearer"}, is_always=True),
 }
 _HEADERS_OF_STATUS = {
