@@ -39,7 +39,11 @@ project := .venv/stamp-project
 dev := .venv/stamp-dev
 dashboard := .venv/stamp-dashboard
 auditor := .venv/stamp-audit
+<<<<<<< HEAD
 site := .venv/stamp-docs
+=======
+spectral := .venv/stamp-spectral
+>>>>>>> d3c94531b404b0f0639ee80c41ad8eb35ae969e2
 # What the dashboard is built from; the types come from the description of the API.
 screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name types.gen.ts) docs/openapi.json
 
@@ -71,7 +75,11 @@ check: lint         ## All that starts no whole installation, on one version of 
 	$(beside_others) $(again:%=--ignore=%)
 
 test: export TEST_TIMES := $(times)
+<<<<<<< HEAD
 test: install-dev $(auditor) $(site) ## Lint, then run the tests.
+=======
+test: install-dev $(auditor) $(spectral) ## Lint, then run the tests.
+>>>>>>> d3c94531b404b0f0639ee80c41ad8eb35ae969e2
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)
@@ -118,7 +126,7 @@ lock: $(venv)       ## Resolve the dependencies anew.
 	@scripts/lock $(bin)/uv
 
 clean:              ## Remove the environment and all caches; the data in .duly stays.
-	rm -rf ui/node_modules src/duly/dashboard/static .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf ui/node_modules tests/api/spectral/node_modules src/duly/dashboard/static .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
 
 $(venv):
 	@scripts/environment $(PYTHON)
@@ -152,3 +160,8 @@ $(site): requirements-docs.lock $(venv)
 
 $(dashboard): $(screens) $(venv)
 	@scripts/dashboard $@
+
+# The linter of the API's description; without npm its test is skipped.
+$(spectral): tests/api/spectral/package-lock.json $(venv)
+	@! command -v npm >/dev/null || npm ci --silent --no-audit --no-fund --prefix tests/api/spectral
+	@touch $@

@@ -21,7 +21,8 @@ _TAG = "$response.header.ETag"
 def linked(document: Schema, operations: Sequence[Operation]) -> Schema:
     """Return a document with links at each success."""
     document = copy.deepcopy(document)
-    schemas, every = Schemas(shapes_of(operations)), {}
+    schemas = Schemas(shapes_of(operations))
+    every: dict[str, Schema] = {}
     for operation in operations:
         responses = document["paths"][operation.path][operation.method.lower()]["responses"]
         for status, shape in operation.responses.items():

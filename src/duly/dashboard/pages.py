@@ -102,9 +102,9 @@ def pages(static: Traversable = STATIC, *, has_dashboard: bool = True) -> list[H
         return found.answer(request.headers.get("accept-encoding", ""), DOCS_HEADERS)
 
     @get("/ui/assets/{name:str}")
-    async def asset(request: AnyRequest, name: str) -> Response[bytes]:
+    async def asset(request: AnyRequest) -> Response[bytes]:
         """Return a file that the page of the API is made of. Raises NotFoundException."""
-        if (found := known().get(f"{_ASSETS}{name}")) is None:
+        if (found := known().get(request.url.path.removeprefix("/ui/"))) is None:
             raise NotFoundException
         return found.answer(request.headers.get("accept-encoding", ""))
 

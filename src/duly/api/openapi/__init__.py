@@ -1,1 +1,1 @@
-"""The description of the API: OpenAPI for machines, one page of HTML for people."""
+"""The description of the API, as OpenAPI."""

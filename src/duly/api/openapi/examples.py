@@ -1,4 +1,4 @@
-"""The examples of the description: one for each shape, made from its schema, with values that read well by the names of fields."""
+"""The examples of the description: one for each shape, made from its schema and from values by the names of fields."""
 
 from __future__ import annotations
 
@@ -88,9 +88,10 @@ _REQUESTS: dict[str, Any] = {
         "data": {"path": "november.csv"},
     },
 }
-_REQUESTS |= dict.fromkeys(
-    ("Many", "ManyPaused", "ManyResumed", "ManyDeleted", "ManyReplayed"), {"filter": "tag:reports", "dry_run": True}
-) | dict.fromkeys(("BulkReplay", "BulkRequest"), {"filter": "job:nightly-report", "dry_run": True})
+for _shape in ("Many", "ManyPaused", "ManyResumed", "ManyDeleted", "ManyReplayed"):
+    _REQUESTS[_shape] = {"filter": "tag:reports", "dry_run": True}
+for _shape in ("BulkReplay", "BulkRequest"):
+    _REQUESTS[_shape] = {"filter": "job:nightly-report", "dry_run": True}
 
 
 class Examples:

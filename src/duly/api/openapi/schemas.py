@@ -115,6 +115,8 @@ def _plain(schema: Any) -> Any:
     whole: Schema = {"pattern": NAME_PATTERN} if schema.get("pattern") == NOT_BLANK else {}
     if schema.get("type") == "object" and not {"properties", "additionalProperties"} & schema.keys():
         whole = {"additionalProperties": True}  # Some generators take the lack of it for an empty object.
+    if isinstance(one := schema.get("enum"), list) and len(one) == 1 and isinstance(one[0], str):
+        left_out, whole = {*left_out, "enum"}, {"type": "string", "const": one[0]}
     return {key: _plain(value) for key, value in schema.items() if key not in left_out} | whole
 
 
