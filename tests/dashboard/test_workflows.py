@@ -143,7 +143,7 @@ class TestList:
         await page.keyboard.press("w")
         await expect(page.get_by_role("heading", name="Workflows", level=1)).to_be_visible()
         await page.keyboard.press("Control+k")
-        await page.get_by_role("combobox").fill(name)
+        await page.get_by_role("dialog").get_by_role("combobox").fill(name)
         await page.get_by_role("option", name=name).click()
 
         await expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
