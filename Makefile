@@ -39,11 +39,8 @@ project := .venv/stamp-project
 dev := .venv/stamp-dev
 dashboard := .venv/stamp-dashboard
 auditor := .venv/stamp-audit
-<<<<<<< HEAD
 site := .venv/stamp-docs
-=======
 spectral := .venv/stamp-spectral
->>>>>>> d3c94531b404b0f0639ee80c41ad8eb35ae969e2
 # What the dashboard is built from; the types come from the description of the API.
 screens := $(shell find ui -type f -not -path '*/node_modules/*' -not -name types.gen.ts) docs/openapi.json
 
@@ -75,11 +72,7 @@ check: lint         ## All that starts no whole installation, on one version of 
 	$(beside_others) $(again:%=--ignore=%)
 
 test: export TEST_TIMES := $(times)
-<<<<<<< HEAD
-test: install-dev $(auditor) $(site) ## Lint, then run the tests.
-=======
-test: install-dev $(auditor) $(spectral) ## Lint, then run the tests.
->>>>>>> d3c94531b404b0f0639ee80c41ad8eb35ae969e2
+test: install-dev $(auditor) $(site) $(spectral) ## Lint, then run the tests.
 	@scripts/system-packages
 	@$(MAKE) --no-print-directory lint
 	@rm -f $(times)

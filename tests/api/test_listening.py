@@ -45,9 +45,7 @@ def test_with_tls_it_listens_anywhere(tls):
 
 def test_elsewhere_needs_a_key():
     refuse_without_keys("0.0.0.0", has_keys=True)
-    with pytest.raises(
-        Refused, match="no API key yet: make one with `duly keys create --scope admin`"
-    ):
+    with pytest.raises(Refused, match="no API key yet: make one with `duly keys create --scope admin`"):
         refuse_without_keys("0.0.0.0", has_keys=False)
 
 
