@@ -326,16 +326,19 @@ class TestFiles:
         wrong = (await apply(api, {"source": "s", "jobs": jobs})).json()["errors"]
         forbidden = (await apply(api, {"source": "s", "jobs": {"f": jobs["f"], "g": jobs["g"]}})).json()["errors"]
 
-        assert [(one["pointer"], one["message"][:40]) for one in wrong] == [
-            ("/jobs/a/target/type", "'webhok' is not a type of target; did yo"),
-            ("/jobs/b/target", "webhook url 'ftp://x': it must begin wit"),
-            ("/jobs/c/target/ok/0", "'1' is invalid: expected `int`, got `str"),
-            ("/jobs/d/target", "handler '@webhook' begins with @, as no "),
-            ("/jobs/e/target", "7 is not a target; name a function, or w"),
+        expected = [
+            ("/jobs/a/target/type", "'webhok' is not a type of target"),
+            ("/jobs/b/target", "webhook url 'ftp://x'"),
+            ("/jobs/c/target/ok/0", "expected `int`"),
+            ("/jobs/d/target", "handler '@webhook' begins with @"),
+            ("/jobs/e/target", "7 is not a target"),
         ]
-        assert [(one["pointer"], one["message"][:44]) for one in forbidden] == [
-            ("/jobs/g/target", "command '/bin/rm' is not allowed; the o"),
-        ]
+        assert [one["pointer"] for one in wrong] == [pointer for pointer, _ in expected]
+        for one, (_, words) in zip(wrong, expected, strict=True):
+            assert words in one["message"]
+        [one] = forbidden
+        assert one["pointer"] == "/jobs/g/target"
+        assert "command '/bin/rm' is not allowed" in one["message"]
 
 
 class TestSql:

@@ -158,7 +158,7 @@ def test_a_plan_that_was_looked_at_is_applied_or_none(run, write):
 
     write(FILE.replace("PT1H", "PT2H"))
     refused = run("apply", "--expect", plan["digest"])
-    assert (refused.returncode, "look at a new plan" in refused.stderr) == (1, True)
+    assert (refused.returncode, "make a new plan" in refused.stderr) == (1, True)
 
     write(FILE)
     done = json.loads(run("apply", "--json", "--expect", plan["digest"]).stdout)

@@ -143,7 +143,8 @@ def test_programs_that_only_workers_allow_are_taken_on_a_database_and_beside_a_d
     command = ("submit", "--command", "--", "/bin/nothing")
     for said in (inside(*command, cwd=tmp_path, DULY_DATABASE_URL=database_url), up.duly(*command)):
         assert said.returncode == 0, said.stderr
-        assert "no live worker" in said.stdout or "nobody serves" in said.stdout
+        assert "so it waits; allow /bin/nothing" in said.stdout
+        assert "DULY_COMMANDS=/bin/nothing duly worker" in said.stdout
     key = (up.folder / ".duly" / "api-key").read_text().strip()
     refused = inside(*command, cwd=up.folder, DULY_URL=up.address, DULY_API_KEY=key)
     assert "is not allowed" in refused.stderr

@@ -154,8 +154,9 @@ def test_without_the_app_an_unknown_handler_is_accepted_and_said_to_wait(up):
     said = up.duly("submit", "nobody", "--app", "")
 
     assert said.returncode == 0
-    assert "no live worker knows handler 'nobody'" in said.stdout
-    assert "no live worker knows nobody (1 run)" in up.duly("queues").stdout
+    assert "handler 'nobody', so it waits" in said.stdout
+    assert "duly worker module:app" in said.stdout
+    assert "handler nobody (1 run)" in up.duly("queues").stdout
     assert "cancelled" in up.duly("runs", "cancel", id_in(said.stdout)).stdout
 
 
@@ -226,7 +227,7 @@ def test_leaving_a_run_does_not_end_it(up):
         run_id = id_in(process.wait_for_line("job "))
         wait_for(lambda: json.loads(up.duly("runs", "show", run_id, "--json").stdout)["state"] == "running")
         shown = up.duly("runs", "show", run_id).stdout
-        assert re.search(r"attempt 1.* is with worker .* since ", shown)
+        assert re.search(r"attempt 1.* running on worker .* since ", shown)
         assert "no attempts yet" not in shown
         process.interrupt()
     assert process.process.returncode == 130

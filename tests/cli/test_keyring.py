@@ -70,7 +70,7 @@ def test_a_new_key_is_a_line_for_the_file(tmp_path):
 def test_a_worker_without_one_says_that_it_sends_no_webhooks(database_url, tmp_path):
     (tmp_path / "app.py").write_text("from duly import App\napp = App()\n@app.handler\ndef greet() -> None: ...\n")
     with running("worker", "app:app", "--database-url", database_url, cwd=tmp_path) as worker:
-        worker.wait_for_line("it sends no webhooks: there is no key to seal secrets with")
+        assert "duly secrets new-key" in worker.wait_for_line("it sends no webhooks: ")
 
 
 def test_a_worker_that_forgot_its_app_is_told_so_though_it_could_send_webhooks(database_url, tmp_path):

@@ -102,9 +102,9 @@ def test_the_secrets_of_its_target_stay_sealed_as_they_are(local, database_url, 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        ([], 2, "nothing is to be changed"),
+        ([], 2, "no change given; add one"),
         (["--name", "once"], 1, "a one-shot takes no name"),
-        (["--cron", "0 3 * * *"], 1, "a one-shot takes no name, on_event or other schedule"),
+        (["--cron", "0 3 * * *"], 1, "no schedule but a time; create a new job"),
         (["--at", LATER, "--delay", "PT1H"], 2, "not both"),
         (["--at", "2020-01-01T00:00:00Z"], 1, "past"),
         (["--priority", "11"], 1, "priority 11"),
@@ -126,5 +126,6 @@ def test_one_that_has_ended_or_never_was_is_refused(duly, shot):
     ended, unknown = (duly("jobs", "edit", job_id, "--priority", "1") for job_id in (shot, str(uuid4())))
 
     assert (ended.returncode, unknown.returncode) == (1, 4), (ended, unknown)
-    assert "no longer waits for its first attempt: it is cancelled" in ended.stderr
+    assert f"job {shot} " in ended.stderr
+    assert "it is cancelled" in ended.stderr
     assert "no job" in unknown.stderr

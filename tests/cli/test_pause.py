@@ -52,7 +52,7 @@ def test_a_queue_is_paused_and_resumed_by_its_name(going_on):
     assert "paused on request" in up.duly("queues").stdout
 
     assert up.duly("queues", "resume", "mail").stdout == "queue mail: resumed\n"
-    assert up.duly("queues", "resume", "mail").stdout == "queue mail: was not paused; nothing has changed\n"
+    assert up.duly("queues", "resume", "mail").stdout.startswith("queue mail: was not paused")
 
 
 def test_other_pauses_are_named_with_what_ends_them(going_on):
@@ -117,7 +117,8 @@ def test_a_worker_is_drained_and_goes_on(going_on):
     up = going_on
     [worker] = json.loads(up.duly("workers", "--json").stdout)
     said = up.duly("workers", "drain", worker["worker_id"])
-    assert "takes nothing more" in said.stdout, said
+    assert said.returncode == 0, said
+    assert f"worker {worker['worker_id']} claims no more runs" in said.stdout, said
     assert wait_for(lambda: json.loads(up.duly("workers", "--json").stdout)[0]["is_draining"])
     assert "draining" in up.duly("workers").stdout
     run_id = id_in(up.duly("submit", "send", "to=ada").stdout)

@@ -41,7 +41,7 @@ def test_up_starts_nothing_when_what_is_allowed_cannot_work(tmp_path):
 
 
 def test_a_variable_that_no_job_may_set_cannot_be_allowed(tmp_path):
-    with pytest.raises(Refused, match=r"commands: /bin/sh: variable 'LD_PRELOAD' is not the job's to set"):
+    with pytest.raises(Refused, match=r"commands: /bin/sh: variable 'LD_PRELOAD' may not be set by a job"):
         programs.of(settings(tmp_path, commands=f"{SHELL}=LANG LD_PRELOAD"), "worker")
 
 
@@ -71,7 +71,7 @@ def test_how_far_the_limits_of_commands_hold_is_told_in_a_line():
     assert nothing == f"memory and CPU time of each process alone; see {programs.LIMITS_PAGE}"
     assert some == f"CPU time of all its processes together, memory of each alone; see {programs.LIMITS_PAGE}"
     assert everything == "memory and CPU time of all its processes together"
-    assert f"### {heading.replace('-', ' ').capitalize()}\n" in (ROOT / page).read_text()
+    assert f"## {heading.replace('-', ' ').capitalize()}" in (ROOT / page).read_text().splitlines()
 
 
 def test_no_command_sees_where_the_worker_is_its_settings_its_data_or_its_keys(tmp_path, monkeypatch):

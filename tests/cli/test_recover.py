@@ -50,7 +50,7 @@ async def three_hours_down(database, clock):
 
 
 def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
-    assert "nothing waits for a decision" in duly("recover").stdout
+    assert "no recovery waits for approval" in duly("recover").stdout
     story(three_hours_down)
 
     shown = duly("recover").stdout
@@ -72,7 +72,7 @@ def test_what_was_missed_is_shown_approved_and_dismissed(duly, story):
     assert "is being dismissed" in duly("recover", "dismiss", "--yes").stdout
     refused = duly("recover", "dismiss", "--yes")
     assert refused.returncode == 1
-    assert "is over, or is being dismissed" in refused.stderr
+    assert "is being dismissed; `duly recover` shows" in refused.stderr
 
 
 def test_approve_shows_the_plan_with_the_flags_given_before_it_asks(duly, story, monkeypatch):
@@ -97,7 +97,8 @@ def test_approve_shows_the_plan_with_the_flags_given_before_it_asks(duly, story,
 def test_approve_refuses_before_it_asks_where_there_is_nothing_to_approve(duly, story):
     refused = duly("recover", "approve", "--rate", "4")
 
-    assert "nothing was missed" in refused.stderr
+    assert refused.returncode == 1
+    assert "no recovery is open; `duly recover` shows" in refused.stderr
     assert "Carry it out" not in refused.stdout
 
 
@@ -117,7 +118,7 @@ def test_where_nothing_was_missed_nobody_is_asked_to_decide(duly, story):
 
     assert "open since" in shown
     assert "nothing was missed" in shown
-    assert "decision" not in shown
+    assert "approv" not in shown
 
 
 @pytest.mark.parametrize("choice", ["once", "fire_once"])

@@ -297,7 +297,9 @@ class TestLook:
     def test_the_emergency_stop(self, remote):
         queue = a_name()
 
-        assert "paused; nothing new starts" in remote.says("pause", "--queue", queue, "--reason", "tea")
+        paused = remote.says("pause", "--queue", queue, "--reason", "tea")
+        assert paused.startswith(f"queue {queue}: paused; ")
+        assert f"duly resume --queue {queue}" in paused
         assert "already paused" in remote.says("queues", "pause", queue)
         assert "resumed" in remote.says("resume", "--queue", queue)
 
@@ -370,7 +372,7 @@ class TestPeople:
 
     def test_a_tenant_is_made_limited_suspended_and_has_keys_of_its_own(self, remote):
         name = a_name()
-        assert f"tenant {name} is made" in remote.says("tenants", "create", name, "--ready-max", "10")
+        assert f"tenant {name} created" in remote.says("tenants", "create", name, "--ready-max", "10")
         assert "ready_max 10, submit_rate 2.5" in remote.says("tenants", "limits", name, "--submit-rate", "2.5")
         assert "least_period PT1M30S" in remote.says("tenants", "limits", name, "--least-period", "90")
         assert "ready_max none" in remote.says("tenants", "limits", name, "--ready-max", "none")

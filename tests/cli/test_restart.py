@@ -19,7 +19,7 @@ from tests.cli.processes import running
 from tests.outage import a_server, away
 from tests.worker.stories import until
 
-SILENT = "the database did not answer"
+SILENT = "the database did not respond"
 # Whether so many commands have asked about their runs: each ends what it asked with a commit.
 LOOKS = """select count(*) >= $1 from pg_stat_activity where application_name = 'duly' and query ilike 'commit%'"""
 
@@ -79,7 +79,7 @@ async def test_after_a_long_silence_it_ends_and_says_that_the_run_goes_on(monkey
     async def nobody_answers():
         raise NoAnswer(SILENT)
 
-    with pytest.raises(NoAnswer, match=rf"did not answer, for 1 s\. The run goes on .*: duly logs {run_id} -f"):
+    with pytest.raises(NoAnswer, match=rf"did not respond, for 1 s\. The run goes on .*: duly logs {run_id} -f"):
         await patience.about_run(run_id).ask(nobody_answers)
     assert capsys.readouterr().err == f"{SILENT}; waiting\n"
 

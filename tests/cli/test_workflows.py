@@ -139,9 +139,9 @@ def test_what_is_wrong_in_a_file_is_said_with_its_line_and_all_at_once(run, tmp_
     circle = run("workflows", "submit", "wrong.yaml")
 
     assert shape.returncode == 1
-    assert "wrong.yaml:13:5: nodes.alarm.target: ['greet'] is no target" in shape.stderr
+    assert "wrong.yaml:13:5: nodes.alarm.target: ['greet'] is not a target" in shape.stderr
     assert circle.returncode == 1
-    assert "circle: load → tidy → load" in circle.stderr
+    assert "cycle: load → tidy → load" in circle.stderr
     assert "no workflows yet" in run("workflows").stdout
 
 
@@ -207,7 +207,7 @@ def test_all_that_is_wrong_with_a_file_is_told_also_beside_a_circle(run, tmp_pat
         (6, "timeout"),
     ):
         assert any(f"flow.yaml:{line}:" in one and words in one for one in told), refused.stderr
-    assert any("in a circle: b → c → b" in one or "in a circle: c → b → c" in one for one in told), refused.stderr
+    assert any("in a cycle: b → c → b" in one or "in a cycle: c → b → c" in one for one in told), refused.stderr
 
 
 def test_what_is_not_there_is_not_found(run, submitted):

@@ -325,7 +325,7 @@ class TestRuns:
 
     async def test_an_ended_run_is_run_again(self, client):
         made = await client.jobs.create("app:mail", payload={"n": 1}, tags=["new"])
-        with pytest.raises(Conflict, match="when it has ended"):
+        with pytest.raises(Conflict, match=f"run {made.run_id} is ready.*wait for its end, or cancel it"):
             await client.runs.run_again(made.run_id)
         await client.runs.cancel(made.run_id)
 

@@ -253,7 +253,7 @@ async def test_what_a_program_declares_is_refused_while_it_runs_and_adopted_afte
     await a_worker(database, declares=declarations.entries())
     await declare(database, declarations, RNG)
 
-    with pytest.raises(NotTheFiles, match="is declared in app:app, which runs"):
+    with pytest.raises(NotTheFiles, match="'noon' is declared in app:app, which is running"):
         await applied(database, a_file(noon={}), adopt=True)
 
     await clock.advance(timedelta(seconds=60))  # The worker beats no more.
@@ -313,7 +313,7 @@ async def test_only_the_plan_that_was_expected_is_applied(database):
     assert (await moves.plan(database, TENANT, a_file(noon={}))).digest != seen.digest
 
     await applied(database, a_file(noon={}))
-    with pytest.raises(PlanChanged, match="look at a new plan"):
+    with pytest.raises(PlanChanged, match="plan is out of date: make a new plan"):
         await applied(database, file, expected=seen.digest)
     assert (await job(database, "noon"))["queue"] == "default"
 

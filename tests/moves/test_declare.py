@@ -333,7 +333,7 @@ class TestPeople:
         await (program := at(database, AT_TEN)).start()
         job_id = (await the_job(database))["job_id"]
 
-        with pytest.raises(DeclaredInCode, match="which would make it again"):
+        with pytest.raises(DeclaredInCode, match="'app:nightly' is declared in app:app, which would create it"):
             await cancel_job(database, job_id)
         await program.end()
         assert await cancel_job(database, job_id) == "cancelled"

@@ -114,15 +114,15 @@ async def test_a_node_that_names_a_result_which_is_not_kept_fails_and_one_that_d
 
     refused = given[held["named"].run_id].refused
     assert refused is not None
-    assert refused.endswith("node 'a' has no result to pass on: its result was 200,002 bytes and is not kept")
+    assert "node 'a' has no result" in refused
+    assert refused.endswith(": its result was 200,002 bytes and is not kept")
     behind = given[held["behind"].run_id]
     assert (behind.refused, decoded(behind)) == (None, ({}, {})), "and it has no such parent"
     nodes = {node["name"]: node for node in (await whole(database, workflow_id))["nodes"]}
     assert nodes["a"]["state"] == "succeeded"
-    assert (nodes["each"]["state"], nodes["each"]["reason"]) == (
-        "failed",
-        "node 'a' has no result to pass on: its result was 200,002 bytes and is not kept",
-    )
+    assert nodes["each"]["state"] == "failed"
+    assert nodes["each"]["reason"].startswith("node 'a' has no result")
+    assert nodes["each"]["reason"].endswith(": its result was 200,002 bytes and is not kept")
 
 
 async def test_what_a_handler_says_of_itself_is_a_result_like_any_other(database):

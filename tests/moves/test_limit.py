@@ -171,11 +171,11 @@ async def test_a_broken_limit_is_told_by_verify(database, clock):
 
 
 async def test_a_limit_that_cannot_be_is_refused(database):
-    with pytest.raises(InvalidOption, match="places 0 is outside 1 to 1,000,000; to let nothing start, pause"):
+    with pytest.raises(InvalidOption, match=r"places 0 is outside 1 to 1,000,000; .*pause"):
         await limited(database, 0)
     with pytest.raises(InvalidOption, match="tenant 0 is not the number of a tenant"):
         await limited(database, 1, Scope(tenant=0))
-    with pytest.raises(NotFound, match="no limit of queue mail; `duly limits` lists them"):
+    with pytest.raises(NotFound, match="no limit of queue mail; `duly limits`"):
         await unlimit(database, Scope(queue="mail"))
 
 
@@ -183,7 +183,7 @@ async def test_a_tenant_has_so_many_limits_and_no_more(database):
     for number in range(TENANT_SCOPES_MAX):
         await limited(database, 1, Scope(1, f"queue {number}"))
 
-    with pytest.raises(Refused, match="queue one more of tenant 1 cannot have a limit beside 100 others"):
+    with pytest.raises(Refused, match=f"queue one more of tenant 1 cannot have a limit: {TENANT_SCOPES_MAX} "):
         await limited(database, 1, Scope(1, "one more"))
     await limited(database, 2, Scope(1, "queue 7"))
     await limited(database, 1, Scope(2, "one more"))

@@ -288,7 +288,7 @@ class TestUnknownCommit:
         worker_id, run = await a_leased_run(database)
         monkeypatch.setattr(asyncpg.Connection, "fetch", lost)
 
-        with pytest.raises(Unavailable, match="did not answer"):
+        with pytest.raises(Unavailable, match="did not respond: ConnectionResetError"):
             await settled(database, worker_id, run)
 
 

@@ -650,7 +650,7 @@ async def test_nodes_are_added_under_the_fence_alone(database):
         await add_nodes(database, 1, run.run_id, run.fence + 1, [a_node("m")])
     with pytest.raises(WorkflowChanged, match="'z' is there already"):
         await add_nodes(database, 1, run.run_id, run.fence, [a_node("z")])
-    with pytest.raises(InvalidWorkflow, match="'z', which is no node"):
+    with pytest.raises(InvalidWorkflow, match="node 'm' depends on 'z', which is not a node"):
         await add_nodes(database, 1, run.run_id, run.fence, [a_node("m", "z")])
     await cancel_workflow(database, 1, workflow_id)
     with pytest.raises(WorkflowChanged, match="being cancelled"):

@@ -306,7 +306,7 @@ class TestEdit:
         await claimed(database, await a_worker(database))
         await clock.advance(later)
 
-        with pytest.raises(Unsettled, match="does not answer"):
+        with pytest.raises(Unsettled, match=f"job {run_id}: a worker that does not respond"):
             await change_one_shot(database, 1, run_id, 1, a_submission(payload='{"new": true}'))
 
     async def test_a_run_that_falls_due_while_its_worker_is_silent_has_the_edit_refused(

@@ -64,8 +64,8 @@ ANY = UUID(int=1)
     ("chosen", "words"),
     [
         ({"after": "x"}, "not a list"),
-        ({"after": ["x"]}, "not a job's id"),
-        ({"after": [object()]}, "not a job's id"),
+        ({"after": ["x"]}, "is not a job id; use the id"),
+        ({"after": [object()]}, "is not a job id; use the id"),
         ({"after": [(ANY, "maybe")]}, "success, failure or always"),
         ({"after": [ANY, ANY]}, "twice"),
         ({"after": [uuid4() for _ in range(101)]}, "limit is 100"),

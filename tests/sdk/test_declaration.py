@@ -80,7 +80,7 @@ def test_all_that_the_decorator_says_is_part_of_the_definition(change):
         ({"cron": "0 2 * * *", "tz": "Mars/Olympus"}, TriggerError, "Mars/Olympus"),
         ({"when": "every banana"}, TriggerError, 'stopped at "banana"'),
         ({"cron": "0 2 * * *", "overlap": "queueue"}, TriggerError, "overlap.policy 'queueue' is unknown"),
-        ({"cron": "0 2 * * *", "every": "PT1H"}, InvalidOption, "every= and cron= both say when"),
+        ({"cron": "0 2 * * *", "every": "PT1H"}, InvalidOption, "every= and cron= are both triggers"),
         ({"jitter": "PT5M"}, InvalidOption, "jitter= belongs to a schedule"),
         ({"payload": {"days": 7}}, InvalidOption, "payload= belongs to a schedule"),
         ({"every": 0}, InvalidSchedule, "shorter than one second"),

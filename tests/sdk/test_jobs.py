@@ -125,9 +125,9 @@ async def test_wrong_arguments_are_refused_before_anything_is_made(noon, databas
 async def test_arguments_have_names(app, noon, database, arguments):
     other = App(app.locate())  # Knows no handler that would check them.
     for job in (noon, other.job("noon")):
-        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not a mapping by name"):
+        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not a mapping with names"):
             await job.trigger(arguments)
-        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not a mapping by name"):
+        with pytest.raises(InvalidArguments, match=r"arguments .* of greet are not a mapping with names"):
             await job.edit(arguments=arguments)
     await other.close()
     assert await counts(database) == {"timers": 1}
@@ -165,7 +165,7 @@ async def test_a_reason_is_a_line_of_text(noon, reason):
     [
         ("x", START, "from 'x' is not a timestamp; use a datetime with a time zone"),
         (START, 5, "to 5 is not a timestamp; use a datetime with a time zone"),
-        (START, START.date(), r"to datetime.date\(.*\) is not a moment"),
+        (START, START.date(), r"to datetime.date\(.*\) is not a timestamp"),
         (START.replace(tzinfo=None), START, "from .* has no time zone"),
     ],
 )
@@ -252,10 +252,10 @@ async def test_two_edits_at_once_both_count(noon, database):
         ({}, InvalidOption, "nothing is to be changed"),
         ({"corn": "x"}, InvalidOption, "edit takes no corn="),
         ({"cron": "x"}, TriggerError, "1 field; 5 or 6 expected"),
-        ({"cron": "0 9 * * *", "every": 60}, InvalidOption, "both say when it fires"),
+        ({"cron": "0 9 * * *", "every": 60}, InvalidOption, "every= and cron= are both triggers"),
         ({"at": NOON}, InvalidOption, "at= goes with every="),
         ({"mode": "fixed_delay"}, InvalidOption, "this schedule is of type cron"),
-        ({"calendars": ["nowhere"]}, TriggerError, "is no calendar"),
+        ({"calendars": ["nowhere"]}, TriggerError, "'nowhere' is not a calendar; create it: duly calendars put"),
         ({"priority": 11}, InvalidOption, "priority 11"),
         ({"queue": ""}, InvalidOption, "queue ''"),
         ({"timeout": -1}, InvalidOption, "timeout -1"),

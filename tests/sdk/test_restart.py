@@ -60,6 +60,6 @@ async def test_waiting_ends_at_its_deadline_or_after_a_long_silence(server, gree
             TimeoutError, match=r"is in a state that we cannot know \(the database did not respond: .* after"
         ):
             await handle.result(timeout=0.5)
-        with pytest.raises(Unavailable, match=r"did not answer.*for 0 s\. run .* of greet goes on without us"):
+        with pytest.raises(Unavailable, match=r"did not respond: .*for 0 s\. run .* of greet goes on without us"):
             await handle.result()
     assert await handle.status() == "ready"

@@ -80,7 +80,7 @@ async def test_what_cannot_be_a_parent_is_refused(made):
     part = app["part"]
     with pytest.raises(InvalidOption, match="parent 'x' is not a run"):
         part.options(parent="x")
-    with pytest.raises(InvalidOption, match="belongs to a one-shot"):
+    with pytest.raises(InvalidOption, match=r"parent is for one-shots; leave out .*schedule"):
         part.options(parent=uuid4(), every=60)
     async with environment(app):
         with pytest.raises(ParentEnded):

@@ -107,11 +107,11 @@ def test_what_cannot_be_is_refused_before_anything_is_written(app):
         app.webhook("ftp://receiver.example")
     with pytest.raises(InvalidOption, match=r"argv '/bin/echo hello' is not a list of texts"):
         app.command("/bin/echo hello")
-    with pytest.raises(InvalidOption, match="no absolute path"):
+    with pytest.raises(InvalidOption, match="'echo' is not an absolute path"):
         app.command(["echo"])
     with pytest.raises(InvalidArguments, match="by keywords, or as one mapping"):
         app.webhook(URL).submit_sync({"a": 1}, b=2)
-    with pytest.raises(InvalidArguments, match="are not named"):
+    with pytest.raises(InvalidArguments, match="of @webhook are not a mapping with names"):
         app.webhook(URL).submit_sync([1])
     with pytest.raises(InvalidPayload):
         app.webhook(URL).submit_sync(a=object())

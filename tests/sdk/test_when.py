@@ -81,7 +81,7 @@ def test_keywords_become_the_shape(when, shape):
 @pytest.mark.parametrize(
     ("when", "words"),
     [
-        ({"cron": "0 2 * * *", "every": 5}, "both say when it fires"),
+        ({"cron": "0 2 * * *", "every": 5}, "every= and cron= are both triggers"),
         ({"jitter": "PT5M"}, "jitter= belongs to a schedule; give every="),
         ({"tz": "Europe/Paris"}, "tz= belongs to a schedule"),
         ({"schedule": {"trigger": CRON}, "tz": "UTC"}, "tz= goes into the trigger of schedule="),

@@ -68,7 +68,7 @@ class TestDryRuns:
         answer = await api.post(f"/v1/jobs/{job['job_id']}/backfill", json=asked)
 
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid_option")
-        assert "ask for a shorter one" in answer.json()["detail"]
+        assert "choose a shorter one" in answer.json()["detail"]
         assert time.process_time() - began < CPU_SECONDS_MAX
 
 

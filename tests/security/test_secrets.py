@@ -12,7 +12,7 @@ from tests.api import test_destinations, test_keys
 from tests.cli.processes import duly
 from tests.cli.test_psql import SECRET, with_password
 from tests.worker.stories import until
-from tests.worker.targets.scene import Attempt, a_mark, command_lines, commands, sh
+from tests.worker.targets.scene import Attempt, a_mark, command_lines, commands, sh, with_and_without_sandbox
 from tests.worker.targets.test_webhook import taken
 
 
@@ -116,9 +116,11 @@ async def test_the_log_of_a_webhook_has_no_query():
     assert "geheim" not in repr(attempt.desk.lines)
 
 
-async def test_a_secret_in_a_variable_of_a_command_does_not_show_on_any_command_line():
+@with_and_without_sandbox
+async def test_a_secret_in_a_variable_of_a_command_does_not_show_on_any_command_line(required):
     mark = f"secret-{a_mark()}"
-    one = Attempt(commands(variables=("TOKEN",)), sh("echo started; sleep 30", environment={"TOKEN": mark}))
+    runner = commands(required=required, variables=("TOKEN",))
+    one = Attempt(runner, sh("echo started; sleep 30", environment={"TOKEN": mark}))
     await until(lambda: one.lines.of("stdout"))
 
     assert [line for line in command_lines().values() if mark in line] == []

@@ -44,9 +44,7 @@ class TestOpen:
 
     async def test_a_url_that_is_none_is_named_with_the_remedy(self):
         for url in ("not a url", "postgresql://me@127.0.0.1:99999/db"):
-            with pytest.raises(
-                DatabaseUnusable, match=f"no database responds at {url}: .* Check that the address is right"
-            ):
+            with pytest.raises(DatabaseUnusable, match=f"at {url}: .* Check the address"):
                 await Database(url).open()
 
     async def test_a_server_that_is_too_old_is_refused(self, database_url, monkeypatch):
@@ -130,7 +128,7 @@ class TestAnswers:
         """After a failover, a name or a pooler may lead to a standby for a moment."""
         await database.execute("set default_transaction_read_only = on")
 
-        with pytest.raises(ReadOnly, match=r"takes no writes.*led to the primary"):
+        with pytest.raises(ReadOnly, match=r"read-only.*DULY_DATABASE_URL at the primary"):
             await database.execute("delete from duly.idempotency_keys")
 
         await database.execute("delete from duly.idempotency_keys")
@@ -155,7 +153,7 @@ class TestAnswers:
 
             with pytest.raises(Unavailable, match="TooManyConnectionsError"):
                 await late.fetch("select 1")
-            with pytest.raises(DatabaseUnusable, match=r"no connection left for us.*Raise max_connections"):
+            with pytest.raises(DatabaseUnusable, match=r"no free connection: .*Raise max_connections"):
                 await Database(own_database_url).open()
 
             await database.execute(f"alter database {name} connection limit -1")

@@ -128,7 +128,7 @@ async def test_an_older_duly_leaves_alone_what_a_newer_one_has_written(migrated,
         before = await describe(migrated)
 
     for act in (migrate.migrate, migrate.check):
-        with pytest.raises(DatabaseUnusable, match=rf"of a newer Duly \(edition {newer}, .*Upgrade Duly"):
+        with pytest.raises(DatabaseUnusable, match=rf"newer Duly \(edition {newer}, .*pip install --upgrade duly"):
             await act(migrated)
 
     carry(monkeypatch, File("one.sql", A_NUMBER.format(1)), edition=newer)

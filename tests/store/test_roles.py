@@ -72,10 +72,10 @@ def test_a_role_that_may_not_make_it_is_told_what_to_run(older):
     with without_roles(older) as server, pytest.raises(DatabaseUnusable) as refused:
         asyncio.run(migrated(server.url()))
 
-    assert str(refused.value) == (
-        "role duly may not make the role duly_api, or become it. Let a database administrator run:"
-        " create role duly_api nologin; grant duly_api to duly; Then migrate again"
-    )
+    said = str(refused.value)
+    assert said.startswith("role duly may not make the role duly_api")
+    assert " create role duly_api nologin; grant duly_api to duly; " in said
+    assert said.endswith("migrate again")
 
 
 def test_a_role_that_may_not_become_it_is_told_so(older):

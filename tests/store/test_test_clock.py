@@ -38,7 +38,7 @@ async def test_a_step_moves_the_database_but_no_time_passes(database, clock):
 
 
 async def test_the_clock_of_a_real_database_is_not_replaced(product):
-    with pytest.raises(DatabaseUnusable, match="was not made for tests"):
+    with pytest.raises(DatabaseUnusable, match=r"not a test database.*clock"):
         await test_clock.install(product, START)
 
     assert await product.read_clock() != START
@@ -47,5 +47,5 @@ async def test_the_clock_of_a_real_database_is_not_replaced(product):
 async def test_a_database_that_is_used_is_not_marked_as_made_for_tests(product):
     await a_ready_run(product)
 
-    with pytest.raises(DatabaseUnusable, match="holds jobs"):
+    with pytest.raises(DatabaseUnusable, match="has jobs"):
         await test_clock.mark_as_made_for_tests(product)

@@ -639,7 +639,7 @@ async def test_a_worker_without_handlers_is_refused(url):
 async def test_a_worker_without_a_database_says_so(tmp_path):
     async def work() -> None: ...
 
-    with pytest.raises(DatabaseUnusable, match="no database answers"):
+    with pytest.raises(DatabaseUnusable, match=f"no database responds at postgresql:///duly.host={tmp_path}: "):
         async with working(f"postgresql:///duly?host={tmp_path}", registry_of(work)):
             pass
 

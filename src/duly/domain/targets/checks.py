@@ -71,7 +71,7 @@ def _check_command(target: Command) -> None:
         _refuse('a command needs argv, the program first: ["/usr/bin/rsync", "-a", …]')
     program = target.argv[0]
     if not program.startswith("/") or program.endswith("/") or "//" in program or not program.isprintable():
-        _refuse(f"program {shown(program)} is not an absolute path; write it as /usr/bin/rsync")
+        _refuse(f"program {shown(program)} is not an absolute path, such as /usr/bin/rsync")
     if {".", ".."} & set(program.split("/")):
         _refuse(f"program {shown(program)} contains . or ..; write the resolved path")
     _check_arguments(target.argv)

@@ -68,7 +68,7 @@ async def backfill(
     if overlap not in _PLACES:
         raise InvalidOption(f"overlap {overlap!r} is unknown; use queue (one after the other) or allow")
     if not 0 < rate <= RATE_MAX:
-        raise InvalidOption(f"rate {rate!r} is outside 0 to {RATE_MAX:g}")
+        raise InvalidOption(f"rate {rate!r} is not above 0 and at most {RATE_MAX:g} runs a second")
     seen = await see(database, job_id)
     if seen.compiled.trigger.is_estimate:
         raise InvalidOption(

@@ -42,8 +42,8 @@ async def change_one_shot(
     if run is None or (run["state"] in ("scheduled", "blocked", "ready") and run["attempt"] == 0):
         return False
     raise Refused(
-        f"job {job_id} is a one-shot that has started: it is {run['state']};"
-        " cancel it, or run it again when it has ended"
+        f"job {job_id} is a one-shot that no longer waits for its first attempt: it is {run['state']};"
+        " cancel it while it runs, or run it again when it has ended"
     )
 
 

@@ -150,7 +150,7 @@ def _check_rules(found: Recovery, rules: Sequence[Rule] | None) -> None:
 
 def _check(rules: Sequence[Rule] | None, rate: float | None) -> None:
     if rate is not None and not 0 < rate <= RATE_MAX:
-        raise InvalidOption(f"rate {rate!r} is outside 0 to {RATE_MAX:g}")
+        raise InvalidOption(f"rate {rate!r} is not above 0 and at most {RATE_MAX:g} runs a second")
     if rules is not None and len(rules) > RULES_MAX:
         raise InvalidOption(
             f"{len(rules)} rules are too many; the limit is {RULES_MAX}. Choose for whole tenants, or for all"
