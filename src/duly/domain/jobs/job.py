@@ -122,7 +122,7 @@ def check_arguments(value: object, handler: str) -> Mapping[str, Any]:
     """Check a handler's arguments, by name. Raises InvalidArguments."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise InvalidArguments(
-            f'arguments {shown(value)} of {handler} are not a mapping with names as keys; write names and values, such as {{"customer": 7}}'
+            f'arguments {shown(value)} of {handler} are not a mapping with names as keys, such as {{"customer": 7}}'
         )
     return value
 
