@@ -190,7 +190,7 @@ async def test_what_is_to_be_copied_is_copied_also_without_a_clipboard(visitor):
     await page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     await page.add_init_script("addEventListener('copy', () => (window.copied = String(getSelection() ?? '')))")
     await visitor.go("/jobs")
-    await page.get_by_role("button", name="Copy as command").click()
+    await page.get_by_role("button", name="Copy command").click()
 
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert "duly jobs" in await page.evaluate("window.copied")
